@@ -1,4 +1,4 @@
-"""What all tests share: where the checkout is, and workers of Spark that run this Python."""
+"""Fixtures of all tests: the directory of the checkout, and Spark workers that run this Python."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from state_store.session import releases
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# A machine that is busy with something else is no failure. For mutants, a failure is all that counts, not the
-# least example of it.
+# A busy machine is no failure. For mutants only a failure counts, not its smallest example.
 settings.register_profile("checks", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("checks")
 
 TIERS = ("every", "more", "long")
-"""How often a test runs: with every `make test`, with `make test-more`, or with `make test-long`."""
+"""Tiers of tests, which run with `make test`, with `make test-more`, or with `make test-long`."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
-"""The release whose tests need no marker."""
+"""The release whose tests have no marker."""
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -39,7 +38,7 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses a tier."""
-    parser.addoption("--tier", choices=TIERS, default="every", help="run the tests of this tier alone")
+    parser.addoption("--tier", choices=TIERS, default="every", help="run only the tests of this tier")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -71,13 +70,13 @@ def _tier_of(item: pytest.Item, spark: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
-    """The directory of the checkout that the tests run in."""
+    """Return the directory of the checkout that the tests run in."""
     return CHECKOUT
 
 
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
-    """A directory on another file system than `tmp_path`, where hard links do not reach."""
+    """Return a directory on another file system than `tmp_path`, to which hard links are impossible."""
     for root in map(Path, ("/dev/shm", "/var/tmp")):
         if root.is_dir() and root.stat().st_dev != tmp_path.stat().st_dev:
             with tempfile.TemporaryDirectory(dir=root, prefix="state-store-test-") as directory:
@@ -88,7 +87,7 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer() -> Iterator[Any]:
-    """Has a test that takes too long print the stacks of its JVMs' threads before it fails."""
+    """Print the stacks of the JVMs' threads if a test takes too long, before it fails."""
     was_set = yield
     fail = signal.getsignal(signal.SIGALRM)
 
@@ -103,11 +102,11 @@ def pytest_timeout_set_timer() -> Iterator[Any]:
 
 
 def _java_processes() -> list[int]:
-    """The JVMs among the descendants of this process."""
+    """Return the JVMs among the descendants of this process."""
     listing = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True)
     processes = [line.split(None, 2) for line in listing.stdout.splitlines()]
     family = {os.getpid()}
-    for _ in processes:  # a parent may come after its child, when process ids have wrapped around
+    for _ in processes:  # after a wrap-around of process ids a parent may follow its child
         family |= {int(pid) for pid, parent, _ in processes if int(parent) in family}
     return [int(pid) for pid, _, command in processes if int(pid) in family and command.strip() == "java"]
 

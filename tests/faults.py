@@ -1,12 +1,12 @@
 """A storage that fails, lies, or waits, at chosen calls. Use: `from faults import FaultyStorage`.
 
-A *fault* says what goes wrong with one call: it takes the `Call` and does what it likes in its place.
-Those in `FAULTS` have names. A *schedule* says which calls go wrong: it takes operation and path, and gives
-a fault, or None for a call that goes well; it may also raise, or act, itself. `fail_at`, `once`, `storm` and
-`at_random` make schedules.
+A *fault* takes a `Call` and acts in its place. The faults in `FAULTS` have names. A *schedule* chooses the
+calls that fail: it takes operation and path, and returns a fault, or None for a call that succeeds; it may
+also raise or act itself. `fail_at`, `once`, `storm` and `at_random` make schedules.
 
 Operations are `list`, `read`, `write`, `upload`, `download`, `delete`, `exists`, `directories` and
-`delete_directory`. All that is random comes from the generator that is passed in, so a seed says everything.
+`delete_directory`. All randomness comes from the generator that is passed in, so a seed determines
+everything.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ ALL = (*WRITES, "list", "read", "download", "exists", "directories")
 
 @dataclass(frozen=True)
 class Call:
-    """A call on its way to `inner`; calling it performs it. `listed_before` is what the listing before this
-    one of the same directory gave."""
+    """A call on its way to `inner`; calling it performs it.
+
+    `listed_before` is the result of the last listing of the same directory.
+    """
 
     operation: str
     path: str
@@ -54,11 +56,11 @@ class Call:
         return getattr(inner, self.operation)(path)
 
     def failed(self, why: str) -> StorageError:
-        """The error of a call that certainly had no effect."""
+        """Return the error of a call that certainly had no effect."""
         return StorageError(f"cannot {self.operation} '{self.path}': {why}", file=self.path)
 
     def unknown(self, why: str) -> StorageError | UnknownOutcomeError:
-        """The error of a call of which nobody knows whether it had an effect."""
+        """Return the error of a call that may have had an effect."""
         if self.operation not in WRITES:
             return self.failed(why)
         return UnknownOutcomeError(f"cannot {self.operation} '{self.path}': {why}", file=self.path)
@@ -69,10 +71,11 @@ Schedule = Callable[[str, str], object]
 
 
 class FaultyStorage(Storage):
-    """Asks `fault`, a schedule, before each call; what it raises, or what the fault that it gives does, is
-    what the caller sees. Without one it is `inner`.
+    """Storage that asks `fault`, a schedule, before each call.
 
-    `calls` lists the operations in order, for tests that count them; `faults` counts the faults.
+    The caller sees an error that the schedule raises, or the result of the fault that it returns. Without a
+    fault the call goes to `inner`. `calls` lists the operations in order, for tests that count them; `faults`
+    counts the faults.
     """
 
     def __init__(self, inner: Storage, fault: Schedule | None = None) -> None:
@@ -129,54 +132,54 @@ class FaultyStorage(Storage):
 
 
 def error_before(call: Call) -> Any:
-    """It fails and has no effect."""
+    """Fail without an effect."""
     raise call.failed("injected: it was refused")
 
 
 def error_after(call: Call) -> Any:
-    """It has its effect, and the answer is lost."""
+    """Perform the call, and lose the answer."""
     call()
     raise call.unknown("injected: the connection was lost")
 
 
 def torn_write(call: Call) -> Any:
-    """Half of the bytes are stored, under the file's name, and the answer is lost."""
+    """Store half of the bytes under the file's name, and lose the answer."""
     _store_half(call)
     raise call.unknown("injected: the connection was lost")
 
 
 def silently_torn_write(call: Call) -> Any:
-    """Half of the bytes are stored, and the caller is told that all is well."""
+    """Store half of the bytes, and report success."""
     _store_half(call)
 
 
 def stale_listing(call: Call) -> Any:
-    """What the directory held when it was listed last; empty if it never was."""
+    """Return the directory's last listing; empty if there was none."""
     return list(call.listed_before)
 
 
 def unavailable(call: Call) -> Any:
-    """The service is overloaded, and has done nothing."""
+    """Fail as an overloaded service does, without an effect."""
     raise call.failed("injected: 503 Slow Down")
 
 
 def full_disk(call: Call) -> Any:
-    """There is no space left."""
+    """Fail because no space is left."""
     raise call.failed("injected: No space left on device")
 
 
 def damaged_read(call: Call) -> Any:
-    """One bit in the middle of what was read is not what is stored."""
+    """Flip one bit in the middle of the bytes read."""
     return _read_as(call, _flip)
 
 
 def short_read(call: Call) -> Any:
-    """The second half of what was read is missing."""
+    """Leave out the second half of the bytes read."""
     return _read_as(call, lambda data: data[: len(data) // 2])
 
 
 def slow(seconds: float, sleep: Callable[[float], object]) -> Fault:
-    """It goes well, but only after a while."""
+    """Perform the call after a while."""
 
     def fault(call: Call) -> Any:
         sleep(seconds)
@@ -187,7 +190,7 @@ def slow(seconds: float, sleep: Callable[[float], object]) -> Fault:
 
 @dataclass(frozen=True)
 class Named:
-    """A fault and what it may happen to; `honest`: a storage that has it keeps its contract."""
+    """A fault and its operations; a storage with an `honest` fault keeps its contract."""
 
     fault: Fault
     operations: Collection[str]
@@ -205,32 +208,32 @@ FAULTS: Mapping[str, Named] = {
     "silently-torn-write": Named(silently_torn_write, CREATES, honest=False),
     "stale-listing": Named(stale_listing, ("list",), honest=False),
 }
-"""By name; `slow` needs a clock and is not among them."""
+"""The faults by name, without `slow`, which needs a clock."""
 
 
 def fail_at(operation: str, prefix: str, *, nth: int = 1, message: str = "injected") -> Schedule:
-    """Fails the `nth` operation of that kind on a path that begins with `prefix`, and those after it."""
-    seen = 0
+    """Return a schedule that fails the `nth` operation on a path with the prefix, and all later ones."""
+    count = 0
 
-    def schedule(what: str, path: str) -> None:
-        nonlocal seen
-        if what == operation and path.startswith(prefix):
-            seen += 1
-            if seen >= nth:
+    def schedule(called: str, path: str) -> None:
+        nonlocal count
+        if called == operation and path.startswith(prefix):
+            count += 1
+            if count >= nth:
                 raise StorageError(f"cannot {operation} '{path}': {message}", file=path)
 
     return schedule
 
 
 def once(operation: str, prefix: str, fault: Fault, *, nth: int = 1) -> Schedule:
-    """The `nth` operation of that kind on a path that begins with `prefix` has the fault, no other."""
-    left = nth
+    """Return a schedule that gives only the `nth` operation on a path with the prefix the fault."""
+    remaining = nth
 
-    def schedule(what: str, path: str) -> Fault | None:
-        nonlocal left
-        if what == operation and path.startswith(prefix):
-            left -= 1
-            if left == 0:
+    def schedule(called: str, path: str) -> Fault | None:
+        nonlocal remaining
+        if called == operation and path.startswith(prefix):
+            remaining -= 1
+            if remaining == 0:
                 return fault
         return None
 
@@ -238,22 +241,22 @@ def once(operation: str, prefix: str, fault: Fault, *, nth: int = 1) -> Schedule
 
 
 def storm(calls: int, fault: Fault = unavailable) -> Schedule:
-    """All of the next `calls` calls have the fault."""
-    left = calls
+    """Return a schedule that gives all of the next `calls` calls the fault."""
+    remaining = calls
 
-    def schedule(what: str, path: str) -> Fault | None:
-        nonlocal left
-        left -= 1
-        return fault if left >= 0 else None
+    def schedule(called: str, path: str) -> Fault | None:
+        nonlocal remaining
+        remaining -= 1
+        return fault if remaining >= 0 else None
 
     return schedule
 
 
 def at_random(chance: random.Random, rate: float, names: Collection[str]) -> Schedule:
-    """Each call goes wrong with the probability `rate`, by one of the named faults that fit it."""
+    """Return a schedule that fails calls with probability `rate`, by the named faults that fit them."""
 
-    def schedule(what: str, path: str) -> Fault | None:
-        fitting = sorted(name for name in names if what in FAULTS[name].operations)
+    def schedule(called: str, path: str) -> Fault | None:
+        fitting = sorted(name for name in names if called in FAULTS[name].operations)
         if not fitting or chance.random() >= rate:
             return None
         return FAULTS[chance.choice(fitting)].fault
@@ -271,7 +274,7 @@ def _read_as(call: Call, changed: Callable[[bytes], bytes]) -> Any:
     if call.operation == "read":
         return changed(result)
     data = call.local.read_bytes()
-    call.local.unlink()  # it may be a link to the stored file
+    call.local.unlink()  # the local file may be a link to the stored one
     call.local.write_bytes(changed(data))
     return None
 

@@ -1,4 +1,4 @@
-"""Streaming queries whose Python worker on the driver came too late: they are started again.
+"""Streaming queries that are restarted if their Python worker on the driver started too late.
 
 Spark gives the worker that `transformWithState` starts on the driver ten seconds, and no option changes that.
 On a busy machine that is not always enough: the query fails before its first batch, and its user starts it
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MOST = 5
-"""How often one query is started again."""
+"""Bound of the restarts of a query."""
 
 _MESSAGE = "Python worker failed to connect back"
 
 
 def was_late(error: object) -> bool:
-    """Whether a query failed with this because its worker was late."""
+    """Return True if a query failed because its worker was late."""
     late = _MESSAGE in str(error)
     if late:
         print(_MESSAGE, flush=True)
@@ -30,13 +30,13 @@ def was_late(error: object) -> bool:
 
 
 def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Starts the query and waits for its end. Raises what the query raises."""
+    """Start the query and wait for its end. Raises the query's error."""
     (query,) = run_all([start])
     return query
 
 
 def run_all(starts: Iterable[Callable[[], StreamingQuery]]) -> list[StreamingQuery]:
-    """Starts the queries side by side and waits for their ends. Raises what the first of them raises."""
+    """Start the queries together and wait for their ends. Raises the first error."""
     return [_ended(start, query) for start, query in [(start, start()) for start in starts]]
 
 

@@ -1,7 +1,6 @@
 """Jars that PySpark does not bring, fetched with Maven into the user's cache, once.
 
-Where Maven's registry cannot be reached the test that asks is skipped, but never when the environment says
-CI=true.
+If Maven's registry cannot be reached the test that asks is skipped, unless the environment says CI=true.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pytest
 from scala_jars import CACHE, SPARK_JARS
 
 AWS_SDK = "2.35.4"
-"""The version that `hadoop-aws` 3.5.0 is built with."""
+"""The version with which `hadoop-aws` 3.5.0 is built."""
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _UNREACHABLE = (
@@ -31,8 +30,8 @@ _UNREACHABLE = (
 )
 _TIMEOUT_S = 600
 
-# hadoop-aws names the bundle of all of Amazon's services, 690 MB; these are the parts that it uses, 15 MB.
-# The libraries that are left out come with Spark.
+# hadoop-aws depends on the bundle of all of Amazon's services, 690 MB; these are the parts it uses, 15 MB.
+# Spark brings the libraries that are left out.
 _S3A_POM = """
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -58,31 +57,33 @@ _SPARK_BRINGS += ("netty-transport", "slf4j-api", "httpc", "commons-")
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop client inside pyspark."""
+    """Return the version of the Hadoop client inside pyspark."""
     return next(SPARK_JARS.glob("hadoop-client-api-*.jar")).stem.removeprefix("hadoop-client-api-")
 
 
 def minicluster_class_path() -> list[Path]:
-    """Hadoop's own cluster for tests, of Spark's version of Hadoop.
+    """Return the class path of Hadoop's own test cluster, of Spark's version of Hadoop.
 
-    Its web pages come first, as files: in the jar, each daemon would unpack all of it to find them.
+    Its web pages come first, as files: from the jar, each daemon would unpack all of it to find them.
     """
     name, version = "hadoop-client-minicluster", hadoop_version()
     command = [f"{_PLUGIN}:copy", f"-Dartifact=org.apache.hadoop:{name}:{version}"]
     (jar,) = _fetched(f"{name}-{version}", command)
     if not (jar.parent / "pages").is_dir():
         with tempfile.TemporaryDirectory(dir=jar.parent) as room, zipfile.ZipFile(jar) as archive:
-            pages = [one for one in archive.namelist() if one.startswith("webapps/")]
+            pages = [page for page in archive.namelist() if page.startswith("webapps/")]
             archive.extractall(Path(room) / "pages", pages)
-            with contextlib.suppress(OSError):  # another process was quicker
+            with contextlib.suppress(OSError):  # another process moved its jars first
                 (Path(room) / "pages").rename(jar.parent / "pages")
     return [jar.parent / "pages", jar]
 
 
 def s3a_jars() -> list[Path]:
-    """What a class path with Spark needs for `s3a:` URIs."""
-    one = "<dependency><groupId>software.amazon.awssdk</groupId><artifactId>{}</artifactId></dependency>"
-    parts = "".join(one.format(part) for part in _S3A_PARTS)
+    """Return the jars that a class path with Spark needs for `s3a:` URIs."""
+    dependency = (
+        "<dependency><groupId>software.amazon.awssdk</groupId><artifactId>{}</artifactId></dependency>"
+    )
+    parts = "".join(dependency.format(part) for part in _S3A_PARTS)
     pom = _S3A_POM.format(sdk=AWS_SDK, hadoop=hadoop_version(), parts=parts)
     command = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
     jars = _fetched(f"s3a-{hadoop_version()}-{AWS_SDK}", command, pom)
@@ -90,7 +91,7 @@ def s3a_jars() -> list[Path]:
 
 
 def _fetched(name: str, command: Sequence[str], pom: str | None = None) -> list[Path]:
-    """The jars of the cache's directory `name`, which Maven fills when it is not there."""
+    """Return the jars of the cache's directory `name`, which Maven fills if it is missing."""
     directory = CACHE / name
     if not directory.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -105,9 +106,9 @@ def _fetched(name: str, command: Sequence[str], pom: str | None = None) -> list[
     return sorted(directory.glob("*.jar"))
 
 
-def _run(what: str, command: Sequence[str], directory: Path) -> None:
+def _run(artifact: str, command: Sequence[str], directory: Path) -> None:
     if shutil.which("mvn") is None:
-        _unavailable(f"{what} is needed, and there is no 'mvn' to fetch it")
+        _unavailable(f"{artifact} is needed, and there is no 'mvn' to fetch it")
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
@@ -115,8 +116,8 @@ def _run(what: str, command: Sequence[str], directory: Path) -> None:
         return
     output = done.stdout + done.stderr
     if any(sign in output for sign in _UNREACHABLE):
-        _unavailable(f"the registry with {what} cannot be reached")
-    raise RuntimeError(f"cannot fetch {what}: {output[-2000:]}")
+        _unavailable(f"the registry with {artifact} cannot be reached")
+    raise RuntimeError(f"cannot fetch {artifact}: {output[-2000:]}")
 
 
 def _unavailable(why: str) -> None:

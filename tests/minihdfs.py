@@ -1,8 +1,8 @@
-"""A real HDFS for tests: a NameNode, two DataNodes and WebHDFS of Hadoop's own mini cluster, on the loopback.
+"""A real HDFS for tests: NameNode, two DataNodes and WebHDFS of Hadoop's own mini cluster, on the loopback.
 
-A fixture of all tests: `hdfs_cluster`. It starts once a session (some seconds), on free
-ports, in a temporary directory, and ends with the session, or with the test process if that is killed.
-`running()` starts one for its context alone.
+The fixture `hdfs_cluster` of all tests starts it once a session (some seconds), on free ports, in a temporary
+directory. It ends with the session, or with the test process if that is killed. `running()` starts a cluster
+for its context alone.
 """
 
 from __future__ import annotations
@@ -39,35 +39,38 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class HdfsCluster:
-    """A running cluster: `uri` is `hdfs://host:port`, `web` the `http://host:port` of WebHDFS, and
-    `configuration` a directory fit for HADOOP_CONF_DIR. Who started it is its superuser."""
+    """A running cluster, whose superuser is the user that started it.
+
+    `uri` is `hdfs://host:port`, `web` the `http://host:port` of WebHDFS, and `configuration` a directory for
+    HADOOP_CONF_DIR.
+    """
 
     uri: str
     web: str
     configuration: Path
     mini: Any
-    """The MiniDFSCluster itself."""
+    """The MiniDFSCluster object."""
 
     jvm: Any
     pid: int
-    """Of the process with all daemons."""
+    """The process id of all daemons."""
 
     def webhdfs(self, path: str) -> str:
-        """The `webhdfs://` URI of an absolute path."""
+        """Return the `webhdfs://` URI of an absolute path."""
         return f"{self.web.replace('http', 'webhdfs', 1)}{path}"
 
     @property
     def files(self) -> Any:
-        """The DistributedFileSystem, as the superuser has it."""
+        """Return the DistributedFileSystem of the superuser."""
         return self.mini.getFileSystem()
 
     def path(self, path: str) -> Any:
-        """A path as Hadoop has it."""
+        """Return a Hadoop path."""
         return self.jvm.org.apache.hadoop.fs.Path(path)
 
     @contextmanager
     def without_a_datanode(self, number: int = 0) -> Iterator[None]:
-        """One DataNode is gone meanwhile, without a word."""
+        """Stop a DataNode silently for the context."""
         stopped = self.mini.stopDataNode(number)
         try:
             yield
@@ -77,7 +80,7 @@ class HdfsCluster:
 
     @contextmanager
     def in_safe_mode(self) -> Iterator[None]:
-        """The NameNode refuses every change meanwhile."""
+        """Let the NameNode refuse every change for the context."""
         action = self.jvm.org.apache.hadoop.fs.SafeModeAction
         self.files.setSafeMode(action.ENTER)
         try:
@@ -86,23 +89,23 @@ class HdfsCluster:
             self.files.setSafeMode(action.LEAVE)
 
     def restart_namenode(self) -> None:
-        """Stops it and starts it anew; gives back control when it takes calls."""
+        """Restart the NameNode, and return when it accepts calls."""
         self.mini.restartNameNode(False)
         self.wait_until_active()
 
     def set_space_quota(self, path: str, size_bytes: int | None) -> None:
-        """Most bytes below a directory, all replicas counted; None: no limit any more."""
+        """Limit the bytes below a directory, replicas included; None removes the limit."""
         constants = self.jvm.org.apache.hadoop.hdfs.protocol.HdfsConstants
         limit = constants.QUOTA_RESET if size_bytes is None else size_bytes
         self.files.setQuota(self.path(path), constants.QUOTA_DONT_SET, limit)
 
     def set_mode(self, path: str, mode: str) -> None:
-        """Permissions of a path, in octal digits."""
+        """Set the permissions of a path, in octal digits."""
         permission = self.jvm.org.apache.hadoop.fs.permission.FsPermission
         self.files.setPermission(self.path(path), permission(mode))
 
     def wait_until_active(self) -> None:
-        """Until both DataNodes have reported, and the NameNode has left safe mode."""
+        """Wait until both DataNodes have reported, and the NameNode has left safe mode."""
         end_s = time.monotonic() + _ACTIVE_TIMEOUT_S
         live = self.jvm.org.apache.hadoop.hdfs.protocol.HdfsConstants.DatanodeReportType.LIVE
         self.mini.waitActive()
@@ -113,15 +116,17 @@ class HdfsCluster:
 
 @pytest.fixture(scope="session")
 def hdfs_cluster() -> Iterator[HdfsCluster]:
-    """A cluster with two DataNodes, shared by all tests of the session: use a directory of your own, and
-    leave the cluster as you found it."""
+    """Yield a cluster with two DataNodes, shared by all tests of the session.
+
+    Use a separate directory in each test, and leave the cluster as it was.
+    """
     with running() as cluster:
         yield cluster
 
 
 @contextmanager
 def running() -> Iterator[HdfsCluster]:
-    """A cluster with two DataNodes."""
+    """Run a cluster with two DataNodes."""
     with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         with open(directory / "log", "w") as log:
@@ -137,7 +142,7 @@ def running() -> Iterator[HdfsCluster]:
 
 
 def _gateway(log: Any, directory: Path) -> Any:
-    """A JVM that does what is called here, and ends when its standard input is closed: with this process."""
+    """A JVM that executes calls from here, and ends when its standard input closes, with this process."""
     import maven_jars
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
@@ -176,7 +181,7 @@ def _started(gateway: Any, directory: Path) -> HdfsCluster:
 
 
 def write_configuration(path: Path, properties: dict[str, str]) -> None:
-    """A file of Hadoop's configuration."""
+    """Write a file of Hadoop's configuration."""
     items = "".join(
         f"<property><name>{name}</name><value>{value}</value></property>"
         for name, value in properties.items()

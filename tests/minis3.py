@@ -1,12 +1,10 @@
 """A real S3 service for tests: `moto` behind an HTTP server of this process, on the loopback.
 
-A fixture of all tests: `s3_server`. Requests are carried out one after the other, so that a
-condition holds until the write that it belongs to, as in a service that knows conditional writes.
-`S3Server.faults` makes requests go wrong on the wire.
+The fixture `s3_server` is for all tests. Requests are executed one after the other, so that a condition holds
+until its write, as in a service with conditional writes. `S3Server.faults` makes requests fail on the wire.
 
-`python -m minis3` is a service in a process of its own: it prints its port, and ends with its standard input.
-With two numbers after it, it is far away: each request waits for so many milliseconds, and a body comes and
-goes at so many bytes a second.
+`python -m minis3` is a service in its own process: it prints its port, and ends with its standard input. Two
+more numbers make it remote: the milliseconds that each request waits, and the bytes a second of a body.
 """
 
 from __future__ import annotations
@@ -36,14 +34,16 @@ Schedule = Callable[[str, str], "Fault | None"]
 
 
 def nothing(method: str, path: str) -> Fault | None:
-    """All is well."""
+    """Do nothing: the request succeeds."""
     return None
 
 
 @dataclass
 class S3Server:
-    """A running service. `requests` are the methods and paths, with query, so far; `ranges` what each asked
-    for."""
+    """A running service.
+
+    `requests` are the methods and paths, with query, so far; `ranges` are the ranges that they asked for.
+    """
 
     port: int = 0
     faults: Schedule = nothing
@@ -56,7 +56,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client of the service finds in its environment."""
+        """Return the environment of a client of the service."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -67,7 +67,7 @@ class S3Server:
 
     @property
     def hadoop_properties(self) -> dict[str, str]:
-        """The configuration of Hadoop's S3A: it fails after seconds, and uploads in small parts."""
+        """Return the configuration of Hadoop's S3A: it fails after seconds, and uploads in small parts."""
         return {
             "fs.s3a.endpoint": self.url,
             "fs.s3a.endpoint.region": REGION,
@@ -85,7 +85,7 @@ class S3Server:
         }
 
     def client(self) -> Any:
-        """A client that uses none of the product's code."""
+        """Return a client without the product's code."""
         import boto3
 
         return boto3.client(
@@ -97,13 +97,13 @@ class S3Server:
         )
 
     def unfinished_uploads(self, bucket: str, prefix: str = "") -> list[str]:
-        """The keys of uploads in parts that were begun and neither completed nor aborted."""
+        """Return the keys of multipart uploads that are neither completed nor aborted."""
         found = self.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
-        return [one["Key"] for one in found.get("Uploads", [])]
+        return [upload["Key"] for upload in found.get("Uploads", [])]
 
     @contextmanager
     def failing(self, faults: Schedule) -> Iterator[None]:
-        """Requests go wrong meanwhile."""
+        """Make requests fail for the context."""
         self.faults = faults
         try:
             yield
@@ -113,14 +113,14 @@ class S3Server:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """One for all tests of the session, with the bucket `bucket`: use a prefix of your own."""
+    """Yield the service of the session, with the bucket `bucket`; use a separate prefix in each test."""
     with running() as server:
         yield server
 
 
 @contextmanager
 def running() -> Iterator[S3Server]:
-    """A service in this process, with the bucket `bucket`."""
+    """Run a service in this process, with the bucket `bucket`."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -128,7 +128,7 @@ def running() -> Iterator[S3Server]:
         protocol_version = "HTTP/1.1"
 
         def handle_expect_100(self) -> bool:
-            """Werkzeug says that the body may come; said twice, clients take it for the answer."""
+            """Do nothing: Werkzeug asks for the body already, and a second request would confuse clients."""
             return True
 
         def log(self, type: str, message: str, *args: Any) -> None:
@@ -164,14 +164,14 @@ def running() -> Iterator[S3Server]:
 
 
 def _read_ranges_alone() -> None:
-    """A range of an object is read from a file: `moto` copies the whole object for each request."""
+    """Read a range of an object from a file: `moto` copies the object for each request."""
     import flask
     from moto.s3.models import FakeKey
 
     read, write = FakeKey.value.fget, FakeKey.value.fset
     mappings: MutableMapping[Any, mmap.mmap] = (
         weakref.WeakKeyDictionary()
-    )  # objects are copied with their fields
+    )  # copies of objects have their fields
 
     def value(key: Any) -> Any:
         in_part = flask.has_request_context() and "Range" in flask.request.headers
@@ -193,7 +193,7 @@ def _read_ranges_alone() -> None:
 
 
 def status(line: str, code: str) -> Fault:
-    """The request is refused with a status like `503 Slow Down`, and an error like `SlowDown`."""
+    """Refuse the request with a status like `503 Slow Down`, and an error like `SlowDown`."""
 
     def fault(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -205,7 +205,7 @@ def status(line: str, code: str) -> Fault:
 
 
 def lost_answer(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
-    """The request has its effect, and the connection breaks before the answer."""
+    """Execute the request, and break the connection before the answer."""
     list(service(environ, lambda *of_response: lambda data: None))
     with suppress(OSError):
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
@@ -213,7 +213,7 @@ def lost_answer(service: Service, environ: Environ, start: Start) -> Iterable[by
 
 
 def broken_off(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
-    """The connection breaks when half of the body was sent."""
+    """Break the connection after half of the body."""
     body = b"".join(service(environ, start))
     yield body[: len(body) // 2]
     with suppress(OSError):
@@ -221,15 +221,15 @@ def broken_off(service: Service, environ: Environ, start: Start) -> Iterable[byt
 
 
 def in_reverse(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
-    """A listing comes in the reverse order."""
+    """Return a listing in reverse order."""
     body = b"".join(service(environ, start))
     files = re.findall(rb"<Contents>.*?</Contents>", body, re.DOTALL)
     left = iter(reversed(files))
     return [re.sub(rb"<Contents>.*?</Contents>", lambda _: next(left), body, flags=re.DOTALL)]
 
 
-def far(seconds: float, bytes_a_second: float) -> Fault:
-    """The request waits before it is carried out, and its body and that of the answer have this pace."""
+def remote(seconds: float, bytes_a_second: float) -> Fault:
+    """Delay the request, and give its body and that of the answer this pace."""
 
     def fault(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
         time.sleep(seconds + int(environ.get("CONTENT_LENGTH") or 0) / bytes_a_second)
@@ -245,7 +245,7 @@ def far(seconds: float, bytes_a_second: float) -> Fault:
 if __name__ == "__main__":
     with running() as alone:
         if len(sys.argv) > 1:
-            slowly = far(float(sys.argv[1]) / 1000, float(sys.argv[2]))
+            slowly = remote(float(sys.argv[1]) / 1000, float(sys.argv[2]))
             alone.faults = lambda method, path: slowly
         print(alone.port, flush=True)
         sys.stdin.read()

@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, which has imported what they need before it forks them.
+"""Spark's daemon of Python workers, which imports their modules before it forks them.
 
-A session of the tests names it in `spark.python.daemon.module`. Else each worker imports it for itself,
-which takes longer than all that most of them do.
+A session of the tests names it in `spark.python.daemon.module`. Otherwise each worker imports the modules
+itself, which takes longer than the rest of most workers' lives.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Options of the tests' JVMs: their lives are short, so that starting is most of what they do.
+"""Options of the tests' JVMs, whose lives are so short that most of their time is the start.
 
-`spark_options()` adds an archive of Spark's classes, loaded and verified, to those (class data sharing of the
-JVM). It is made once for each pyspark and Java, by a small query, and kept in the user's cache; a start of
-Spark and a first batch need half the processor time with it. `probe_options()` does the same for programs of
-the tests' own Scala, by a small batch. STATE_STORE_TEST_ARCHIVE=no does without.
-`CHECKPOINT_FILES` has sessions write their checkpoints without a process for each file, `WORKERS` start
+`spark_options()` adds an archive of Spark's classes, loaded and verified (class data sharing of the JVM). It
+is made once for each pyspark and Java, by a small query, and kept in the user's cache; it halves the
+processor time of a start of Spark and a first batch. `probe_options()` does the same for programs of the
+tests' own Scala, by a small batch. STATE_STORE_TEST_ARCHIVE=no turns the archives off. With
+`CHECKPOINT_FILES` sessions write their checkpoints without a process for each file; with `WORKERS` they start
 Python workers quickly.
 """
 
@@ -29,7 +29,7 @@ from state_store.session.program import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""With one compiler alone the JVM reserves 48 MB for code, which sessions of many queries fill."""
+"""With one compiler the JVM reserves only 48 MB for code, which sessions of many queries fill."""
 _STREAMING = "org.apache.spark.sql.execution.streaming."
 CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else _STREAMING + "checkpointing."
 CHECKPOINT_FILES = {
@@ -38,8 +38,10 @@ CHECKPOINT_FILES = {
 """The default manager starts a process for each file that it writes to a local disk."""
 
 WORKERS = {"spark.python.daemon.module": "prepared_workers"} if pyspark.__version__.startswith("4.3.") else {}
-"""Python workers are forked with what they need, which they import for themselves from Spark 4.3 on; this
-directory has to be in their PYTHONPATH."""
+"""Configuration of workers that are forked with their modules; from Spark 4.3 on they import them.
+
+This directory has to be in their PYTHONPATH.
+"""
 
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -68,7 +70,7 @@ _OF_ONE_BATCH = (
 
 @functools.cache
 def probe_options() -> list[str]:
-    """Java options for a program whose class path begins with `scala_jars.probes_class_path()`."""
+    """Return Java options for a program whose class path begins with `scala_jars.probes_class_path()`."""
     if os.environ.get(VARIABLE) == "no" or scala_jars.PROBES_VARIABLE in os.environ:
         return QUICK_START.split()
     jars = [scala_jars.probes_jar(), scala_jars.state_store_jar()]
@@ -84,21 +86,21 @@ def probe_options() -> list[str]:
 
 
 def _probe_program(room: Path, options: str) -> tuple[list[str], str]:
-    """One batch on a store: the command and its input."""
+    """Return the command of a batch on a store, and its input."""
     command = ["java", *options.split(), f"-Djava.io.tmpdir={room}", "-cp", scala_jars.probes_class_path()]
     command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.Driver"]
-    asked = [{**one, "location": f"{room}/state"} for one in _OF_ONE_BATCH]
-    return command, "".join(json.dumps(one) + "\n" for one in asked)
+    asked = [{**request, "location": f"{room}/state"} for request in _OF_ONE_BATCH]
+    return command, "".join(json.dumps(request) + "\n" for request in asked)
 
 
 @functools.cache
 def spark_options() -> str:
-    """Java options for a driver or an executor of this pyspark."""
+    """Return Java options for a driver or an executor of this pyspark."""
     if os.environ.get(VARIABLE) == "no":
         return QUICK_START
     if releases.minor_of(pyspark.__version__) != releases.SUPPORTED_SPARKS[-1]:
-        return QUICK_START  # too few of them start to pay for an archive
+        return QUICK_START  # an archive does not pay for so few starts
     archive = scala_jars.CACHE / "class-data" / f"spark-{pyspark.__version__}-{_digest(SPARK_HOME)}.jsa"
     with scala_jars.locked(f"class-data-{pyspark.__version__}"):
         if not archive.exists():
@@ -107,7 +109,7 @@ def spark_options() -> str:
 
 
 def _spark_program(room: Path, options: str) -> tuple[list[str], str]:
-    """A small query: the command and its input."""
+    """Return the command of a small query, and its input."""
     program = room / "warm_up.py"
     program.write_text(_WARM_UP)
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
@@ -116,16 +118,16 @@ def _spark_program(room: Path, options: str) -> tuple[list[str], str]:
     return [*command, "--driver-java-options", options, str(program), str(room)], ""
 
 
-def _digest(what: object) -> str:
-    """Of what an archive is for: this Java, and classes."""
+def _digest(classes: object) -> str:
+    """Return a digest of the parts of an archive: this Java, and classes."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-    return hashlib.sha256(f"{java}{what}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{java}{classes}".encode()).hexdigest()[:16]
 
 
 def _archive(
     archive: Path, program: Callable[[Path, str], tuple[list[str], str]], variables: Mapping[str, str]
 ) -> None:
-    """Makes an archive of the classes that a program loads, which is told its directory and Java options."""
+    """Make an archive of the classes that a program loads; it gets its directory and Java options."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as room:
         fresh = Path(room) / archive.name

@@ -8,7 +8,7 @@ from state_store.core.runtime import SystemRuntime
 
 
 class AdjustedRuntime(SystemRuntime):
-    """The system's, but for the clocks that are given."""
+    """The system's runtime with other clocks."""
 
     def __init__(
         self,

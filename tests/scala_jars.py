@@ -1,4 +1,4 @@
-"""Compiles the Scala of the tests: each jar once, kept in the user's cache under a hash of all it is made of.
+"""Compile the Scala of the tests: each jar once, kept in the user's cache under a hash of its sources.
 
 Any process may ask for a jar; one compiles, the others wait for it.
 """
@@ -20,7 +20,7 @@ from state_store.session import build, compiler
 from state_store.session.build import BuildError as BuildError  # for those who compile
 
 PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
-"""Names a jar to take for `probes_jar`, as it is."""
+"""Variable that names a jar to use for `probes_jar`, unchanged."""
 
 TESTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
@@ -29,14 +29,14 @@ QUERIES = TESTS / "spark" / "queries"
 
 
 def state_store_jar() -> Path:
-    """The state store's jar for this pyspark, built when it is missing or out of date."""
+    """Return the state store's jar for this pyspark, built if it is missing or out of date."""
     with locked(f"state-store-{pyspark.__version__}"):
         jar, _ = build.build(build.installed_pyspark(), build.JAR_DIRECTORY)
     return jar
 
 
 def queries_jar() -> Path:
-    """Streaming queries that are written in Scala. They need Spark alone; some need 4.2."""
+    """Return the jar of streaming queries in Scala. They need only Spark; some need 4.2."""
     sources = sorted(QUERIES.glob("scala/**/*.scala"))
     if not pyspark.__version__.startswith(("4.0.", "4.1.")):
         sources += sorted(QUERIES.glob("scala-4.2/**/*.scala"))
@@ -44,7 +44,7 @@ def queries_jar() -> Path:
 
 
 def probes_jar() -> Path:
-    """All other Scala of the tests: programs that look into the state store."""
+    """Return the jar of the tests' other Scala: programs that inspect the state store."""
     if PROBES_VARIABLE in os.environ:
         return Path(os.environ[PROBES_VARIABLE])
     sources = [path for path in sorted(TESTS.glob("**/scala/**/*.scala")) if QUERIES not in path.parents]
@@ -52,14 +52,14 @@ def probes_jar() -> Path:
 
 
 def probes_class_path() -> str:
-    """A class path with `probes_jar`, the state store's jar, and Spark's."""
+    """Return a class path with `probes_jar`, the state store's jar, and Spark's."""
     return os.pathsep.join([str(probes_jar()), str(state_store_jar()), f"{SPARK_JARS}{os.sep}*"])
 
 
 def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -> Path:
-    """The jar of the sources, compiled against Spark and the jars in `against`.
+    """Return the jar of the sources, compiled against Spark and the jars in `against`.
 
-    Raises BuildError with the compiler's words.
+    Raises BuildError with the compiler's output.
     """
     libraries = list(against)
     jar = CACHE / "test-jars" / f"{name}-{pyspark.__version__}-{_digest(sources, libraries)}.jar"
@@ -74,7 +74,7 @@ def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -
 
 
 def compile_into(out: Path, sources: Iterable[Path], against: Iterable[Path]) -> None:
-    """Compiles into `out`, a directory or a jar, against Spark and the jars in `against`.
+    """Compile into `out`, a directory or a jar, against Spark and the jars in `against`.
 
     Raises BuildError.
     """
@@ -82,7 +82,7 @@ def compile_into(out: Path, sources: Iterable[Path], against: Iterable[Path]) ->
 
 
 def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:
-    """Of the sources and of the classes in the jars, for a compiler sees nothing else of a jar."""
+    """Return a digest of the sources and of the classes in the jars, which are all that the compiler sees."""
     total = hashlib.sha256()
     for source in sources:
         total.update(source.read_bytes())
@@ -95,7 +95,7 @@ def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Keeps the tests' other processes out of what goes by that name in the cache."""
+    """Keep the tests' other processes out of this name in the cache."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The benchmark is alive and its checks are real: every provider in miniature, and wrong content is seen."""
+"""Tests of the benchmarks: every provider runs in miniature, and wrong content is detected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _has_jar() -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_java() -> Iterator[None]:
-    """The driver's JVMs live for seconds: what they measure does not count here."""
+    """The driver's JVMs live for seconds; their figures do not count here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         yield
@@ -42,7 +42,7 @@ def quick_java() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Each kind of step once, with all providers at hand."""
+    """Run each kind of step once, with all available providers."""
     batches = [
         store_level.batches(MINIATURE, pattern, 50, maintenance_every=1, warmup_segments=0)
         for pattern in ("uniform", "zipf", "append", "sliding", "read-only")
@@ -64,7 +64,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
         {"do": "prefix", "scans": 20, "repetitions": 1},
         {"do": "verify"},
     ]
-    ordered = [one for one in _subjects() if one.name != "hdfs"]
+    ordered = [variant for variant in _subjects() if variant.name != "hdfs"]
     first = [store_level.load(500), {"do": "first", "rows": 100, "repetitions": 1}]
     ours = _has_jar()
     cases = [
@@ -99,14 +99,14 @@ _MACHINE = {
 
 @pytest.mark.spark
 @pytest.mark.tier("more")
-def test_every_provider_returns_what_the_model_says(measured: Results) -> None:
+def test_every_provider_returns_the_model_s_rows(measured: Results) -> None:
     assert errors(measured.scenarios["store"]) == []
 
 
 @pytest.mark.spark
 @pytest.mark.tier("more")
 def test_every_provider_takes_every_step(measured: Results) -> None:
-    names = {one.name for one in _subjects() if _has_jar() or not one.is_ours}
+    names = {variant.name for variant in _subjects() if _has_jar() or not variant.is_ours}
     for case, labels in measured.scenarios["store"]["cases"].items():
         wanted = names - {"hdfs"} if case == "range" else names
         for label, subjects in labels.items():
@@ -116,8 +116,8 @@ def test_every_provider_takes_every_step(measured: Results) -> None:
 @pytest.mark.spark
 @pytest.mark.tier("more")
 def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
-    for subject, one in measured.step("store", "plain", "uniform 50").items():
-        batch, segments = one["batch"], one["segments"]
+    for subject, stats in measured.step("store", "plain", "uniform 50").items():
+        batch, segments = stats["batch"], stats["segments"]
         assert batch["wall_ms"]["n"] == 2, subject
         for part in ("open_ms", "rows_ms", "commit_ms"):
             assert 0 < batch[part]["max"] < batch["wall_ms"]["max"], (subject, part)
@@ -127,9 +127,9 @@ def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
 
 @pytest.mark.spark
 @pytest.mark.tier("more")
-def test_memory_carries_what_the_system_counts(measured: Results) -> None:
-    for subject, one in measured.step("store", "plain", "memory").items():
-        memory = one["memory"]
+def test_memory_has_the_system_s_counts(measured: Results) -> None:
+    for subject, stats in measured.step("store", "plain", "memory").items():
+        memory = stats["memory"]
         for name in ("jvm_threads", "jvm_descriptors", "jvm_mappings"):
             assert memory[name]["median"] > 10, (subject, name)
         assert (memory["children_threads"]["median"] > 0) == (_has_jar()), subject
@@ -139,7 +139,7 @@ def test_memory_carries_what_the_system_counts(measured: Results) -> None:
 @pytest.mark.tier("more")
 def test_sliding_window_keeps_the_state_constant(measured: Results) -> None:
     scanned = measured.step("store", "plain", "scan")
-    assert {one["scan"]["rows"]["median"] for one in scanned.values()} == {500 + 2 * 50}
+    assert {stats["scan"]["rows"]["median"] for stats in scanned.values()} == {500 + 2 * 50}
 
 
 @pytest.mark.spark
@@ -154,12 +154,12 @@ def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> N
 @pytest.mark.spark
 @pytest.mark.tier("more")
 def test_wrong_content_is_an_error(tmp_path: Path) -> None:
-    """A store that loses its last batch does not pass."""
-    one = store_level.case("wrong", [providers.HDFS], [store_level.load(100), {"do": "verify"}], ours=False)
-    one["subjects"][0]["provider"] = "org.apache.spark.sql.statestore.benchmark.ForgetfulProvider"
+    """A store that loses its last batch fails."""
+    case = store_level.case("wrong", [providers.HDFS], [store_level.load(100), {"do": "verify"}], ours=False)
+    case["subjects"][0]["provider"] = "org.apache.spark.sql.statestore.benchmark.ForgetfulProvider"
     forgetful = scala_jars.compiled("forgetful", [Path(__file__).with_name("ForgetfulProvider.scala")])
     log = tmp_path / "driver.log"
-    events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, more_classes=[forgetful])
+    events = jvm.run([case], heap_mb=512, timeout_s=600, log=log, more_classes=[forgetful])
     found = errors({"cases": statistics.by_case(events)})
     assert any("content differs from the model" in message for message in found), found
 
@@ -195,33 +195,33 @@ def test_a_ratio_that_halved_warns_and_a_lesser_fall_does_not(tmp_path: Path) ->
     assert recorded.warnings(_ratios(4.9), file) == ["store/base/uniform 20k/hdfs was 10x and is 4.9x now"]
 
 
-def test_recording_one_extent_keeps_the_others(tmp_path: Path) -> None:
+def test_recording_an_extent_keeps_the_other_extents(tmp_path: Path) -> None:
     file = tmp_path / "recorded.json"
     file.write_text(json.dumps({"quick": {"a": 1.0}}))
     recorded.write(_ratios(3.0), file)
     assert json.loads(file.read_text())["quick"] == {"a": 1.0}
 
 
-def test_goals_say_by_how_much_they_are_missed() -> None:
+def test_missed_goals_have_their_distance() -> None:
     rows = [
-        one
-        for one in goals.outcomes(_ratios(2.5))
-        if one.setting.startswith("500k keys, 100 B, batch 20k uniform")
+        outcome
+        for outcome in goals.outcomes(_ratios(2.5))
+        if outcome.setting.startswith("500k keys, 100 B, batch 20k uniform")
     ]
-    found = {one.against: one for one in rows}
+    found = {outcome.against: outcome for outcome in rows}
     assert (found["HDFS-backed"].met, found["HDFS-backed"].missed_by) == (False, "2.0x short")
     assert found["RocksDB + changelog"].met is None
 
 
 def _verdict(found: Results, setting: str) -> tuple[str, bool | None]:
-    (one,) = (one for one in goals.outcomes(found) if one.setting == setting)
-    return one.measured, one.met
+    (outcome,) = (outcome for outcome in goals.outcomes(found) if outcome.setting == setting)
+    return outcome.measured, outcome.met
 
 
 def test_the_worst_age_counts() -> None:
     def took(kind: str, name: str, ours: float, theirs: float) -> dict:
         times = {OURS: ours, "rocksdb-changelog": theirs, HDFS: 1000.0}
-        return {one: {kind: {name: {"median": value, "n": 1}}} for one, value in times.items()}
+        return {subject: {kind: {name: {"median": value, "n": 1}}} for subject, value in times.items()}
 
     def verdicts(late: float) -> list[tuple[str, bool | None]]:
         steps = {
@@ -230,7 +230,7 @@ def test_the_worst_age_counts() -> None:
             "batches to 10": took("batch", "wall_ms", 10.0, 30.0),
         }
         found = Results({"age": {"bench": "full", "cases": {"age": steps}}})
-        return [_verdict(found, one) for one in ("a restore at every age", "a batch at every age")]
+        return [_verdict(found, setting) for setting in ("a restore at every age", "a batch at every age")]
 
     assert verdicts(10.0) == [
         ("2.0x at least (restore at 10)", True),
@@ -240,7 +240,7 @@ def test_the_worst_age_counts() -> None:
 
 
 def test_the_worst_prediction_counts() -> None:
-    def verdict(*told: tuple[int, int, int], local: int = 0) -> tuple[str, bool | None]:
+    def verdict(*restores: tuple[int, int, int], local: int = 0) -> tuple[str, bool | None]:
         steps = {
             f"restore {place}": {
                 OURS: {
@@ -255,7 +255,7 @@ def test_the_worst_prediction_counts() -> None:
                     }
                 }
             }
-            for place, (predicted_ms, choose_ms, fetch_ms) in enumerate(told)
+            for place, (predicted_ms, choose_ms, fetch_ms) in enumerate(restores)
         }
         found = Results({"services": {"bench": "full", "cases": {"S3": steps}}})
         return _verdict(found, "time of a restore without local files, as predicted")
@@ -276,7 +276,7 @@ def test_every_scenario_is_declared_for_every_extent() -> None:
     for extent in store_level.EXTENTS.values():
         for name, scenario in STORE_LEVEL.items():
             runs = scenario(extent, True)
-            subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
+            subjects = {subject["name"] for run in runs for case in run.cases for subject in case["subjects"]}
             fits_in_heap = name != large_store.SCENARIO
             assert not fits_in_heap or HDFS in subjects, (extent.name, name)
             assert subjects & set(CHANGELOG), (extent.name, name)
@@ -284,28 +284,28 @@ def test_every_scenario_is_declared_for_every_extent() -> None:
 
 
 def _executor(count: int, unit: int) -> tuple[dict, dict]:
-    """A case of this many stores, each of which takes a multiple of `unit` of everything, and its results."""
+    """Return a case of many stores, each of which uses a multiple of `unit`, and its results."""
 
-    def one(value: float) -> dict:
+    def spread_of(value: float) -> dict:
         return {"median": value, "n": 1}
 
     memory = {
-        "heap_bytes": one(7 + 1 * unit * count),
-        "jvm_anonymous_bytes": one(70 + 2 * unit * count),
-        "jvm_file_bytes": one(700 + 3 * unit * count),
-        "children_pss_bytes": one(7000 + 4 * unit * count),
-        "jvm_threads": one(40),
-        "children_threads": one(9 + count),
-        "jvm_descriptors": one(50),
-        "children_descriptors": one(8),
+        "heap_bytes": spread_of(7 + 1 * unit * count),
+        "jvm_anonymous_bytes": spread_of(70 + 2 * unit * count),
+        "jvm_file_bytes": spread_of(700 + 3 * unit * count),
+        "children_pss_bytes": spread_of(7000 + 4 * unit * count),
+        "jvm_threads": spread_of(40),
+        "children_threads": spread_of(9 + count),
+        "jvm_descriptors": spread_of(50),
+        "children_descriptors": spread_of(8),
     }
-    segments = {"cpu_children_s": one(0.25), "cpu_jvm_s": one(1.0)}
-    step = {"batch": {"wall_ms": one(1000.0)}, "segments": segments}
+    segments = {"cpu_children_s": spread_of(0.25), "cpu_jvm_s": spread_of(1.0)}
+    step = {"batch": {"wall_ms": spread_of(1000.0)}, "segments": segments}
     steps = {executors.BATCH: {OURS: step}, executors.MEMORY: {OURS: {"memory": memory}}}
     return {"stores": count}, steps
 
 
-def test_a_store_takes_what_more_stores_take_more() -> None:
+def test_the_share_of_a_store_is_the_growth_over_more_stores() -> None:
     cases = {executors.name(count): _executor(count, 1 << 20) for count in (10, 110)}
     specs = {name: spec for name, (spec, _) in cases.items()}
     steps = {name: made for name, (_, made) in cases.items()}
@@ -317,13 +317,15 @@ def test_a_store_takes_what_more_stores_take_more() -> None:
     assert (floor.threads, floor.descriptors) == (1, 0)
     assert executors.floor(found, OURS, 10) is None
     assert executors.agent_share(found, OURS, 110) == 0.25
-    verdicts = {one.setting: one.met for one in goals.outcomes(found) if "110 stores" in one.setting}
+    verdicts = {
+        outcome.setting: outcome.met for outcome in goals.outcomes(found) if "110 stores" in outcome.setting
+    }
     assert verdicts["110 stores in an executor, memory of each"] is False
     assert verdicts["110 stores in an executor, descriptors of each"] is True
     assert verdicts["110 stores in an executor, the agent during a batch"] is True
 
 
-def test_amplification_is_of_what_memory_did_not_answer() -> None:
+def test_amplification_is_of_look_ups_beyond_memory() -> None:
     custom = {
         "incrementalIndexHits": 300.0,
         "incrementalIndexMisses": 100.0,
@@ -374,12 +376,12 @@ def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
     assert "500 ms of store a batch, and 120\nGiB of checkpoints" in page
 
 
-def test_reasons_are_given_for_settings_that_are_goals() -> None:
-    settings = {one.setting for one in goals.outcomes(Results({}))}
+def test_reasons_belong_to_existing_goals() -> None:
+    settings = {outcome.setting for outcome in goals.outcomes(Results({}))}
     assert set(REASONS) <= settings
 
 
-def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
+def test_sections_without_a_new_measurement_stay_on_the_page(tmp_path: Path) -> None:
     """A section of half an hour and its goals outlive a run of another scenario."""
     size = "batch of 20k, all keys in a sixth of their bytes"
     rest = "JVM heap, growth from 500k to 10M keys"
@@ -415,10 +417,12 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_part", [False, True])
-def test_what_failed_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part: bool) -> None:
+def test_a_failed_scenario_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part: bool
+) -> None:
     monkeypatch.setattr(command, "KEPT", tmp_path / "kept")
-    for name, told in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
-        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+    for name, result in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
     command._keep(["age", "store"], tmp_path, is_part=is_part)
     assert [path.name for path in command.KEPT.iterdir()] == ["age.json"]
 
@@ -456,8 +460,8 @@ def test_pictures_that_are_not_drawn_any_more_are_deleted(tmp_path: Path) -> Non
     assert titles == {"batch-over-age": "Cost of a batch over the age of the query"}
 
 
-def test_services_take_the_sizes_that_are_asked_for() -> None:
-    """The largest has a part for each store, and the HDFS-backed one, which its heap does not hold, not."""
+def test_services_run_the_requested_sizes() -> None:
+    """The largest size has a part for each store but the HDFS-backed one, which its heap does not hold."""
     quick, standard = store_level.EXTENTS["quick"], store_level.EXTENTS["standard"]
     assert services.sizes(quick) == [1_000]
     assert services.sizes(standard) == [500_000]
@@ -465,22 +469,22 @@ def test_services_take_the_sizes_that_are_asked_for() -> None:
     assert services.sizes(all_sizes) == [500_000, 5_000_000, 10_000_000]
     parts = services.parts(all_sizes, True, services.HDFS_CASE)
     runs = [services.hdfs_run(part, all_sizes, "hdfs://host:1") for part in parts]
-    compared = [[one["name"] for one in run.cases[0]["subjects"]] for run in runs]
+    compared = [[subject["name"] for subject in run.cases[0]["subjects"]] for run in runs]
     every = ["hdfs", "rocksdb", "rocksdb-changelog", "incremental", "incremental-lazy"]
     assert compared == [every, every, *([name] for name in every[1:])]
     shapes = [(run.cases[0]["value_bytes"], run.cases[0]["steps"][0]["to"]) for run in runs]
     assert shapes == [(100, 500_000), (100, 5_000_000), *[(580, 10_000_000)] * 4]
     (part,) = services.parts(standard, True, services.S3_CASE)
     small = services.s3_run(part, standard, {"fs.s3a.endpoint": "http://localhost:1"})
-    assert [one["name"] for one in small.cases[0]["subjects"]] == every
+    assert [subject["name"] for subject in small.cases[0]["subjects"]] == every
     assert small.cases[0]["storage"].startswith("s3a://")
 
 
-def test_the_local_disk_takes_the_largest_alone_with_and_without_local_files() -> None:
+def test_the_local_disk_has_the_largest_size_with_and_without_local_files() -> None:
     standard = store_level.EXTENTS["standard"]
     assert services.parts(standard, True, services.LOCAL_CASE) == []
     parts = services.parts(dataclasses.replace(standard, largest=10_000_000), True, services.LOCAL_CASE)
-    assert [[one.name for one in part.subjects] for part in parts] == [
+    assert [[variant.name for variant in part.subjects] for part in parts] == [
         ["rocksdb"],
         ["rocksdb-changelog"],
         ["incremental"],
@@ -490,13 +494,13 @@ def test_the_local_disk_takes_the_largest_alone_with_and_without_local_files() -
     assert found == [(do, local) for local in ("absent", "present") for do in ("restore", "recover")]
 
 
-def test_only_the_cases_and_stores_that_are_asked_for_are_measured() -> None:
+def test_only_the_requested_cases_and_stores_are_measured() -> None:
     standard = store_level.EXTENTS["standard"]
     cases = store_level.restore(standard, True)[0].cases
-    names = [one["name"] for one in cases[0]["subjects"]]
-    assert [one["name"] for one in standard.asked(cases)[0]["subjects"]] == names
+    names = [subject["name"] for subject in cases[0]["subjects"]]
+    assert [subject["name"] for subject in standard.asked(cases)[0]["subjects"]] == names
     some = dataclasses.replace(standard, stores=("rocksdb", "incremental"))
-    assert [one["name"] for one in some.asked(cases)[0]["subjects"]] == ["rocksdb", "incremental"]
+    assert [subject["name"] for subject in some.asked(cases)[0]["subjects"]] == ["rocksdb", "incremental"]
     assert dataclasses.replace(standard, stores=("incremental-lazy",)).asked(cases) == []
     assert dataclasses.replace(standard, cases=("recovery",)).asked(cases) == []
     other = dataclasses.replace(standard, cases=(services.S3_CASE,), largest=10_000_000, stores=("hdfs",))
@@ -504,9 +508,11 @@ def test_only_the_cases_and_stores_that_are_asked_for_are_measured() -> None:
     assert [part.keys for part in services.parts(other, True, services.S3_CASE)] == [500_000, 5_000_000]
 
 
-def test_a_part_that_is_measured_later_takes_its_place_in_the_whole(tmp_path: Path) -> None:
+def test_a_part_that_is_measured_later_replaces_its_steps(tmp_path: Path) -> None:
     def result(commit: str, **medians: float) -> dict[str, object]:
-        steps = {name: {"recover": {"end_ms": statistics.spread([one])}} for name, one in medians.items()}
+        steps = {
+            name: {"recover": {"end_ms": statistics.spread([median])}} for name, median in medians.items()
+        }
         return {
             "scenario": "services",
             "bench": "standard",
@@ -516,13 +522,13 @@ def test_a_part_that_is_measured_later_takes_its_place_in_the_whole(tmp_path: Pa
             "cases": {services.S3_CASE: {"batch": steps}},
         }
 
-    whole = result("a", hdfs=9.0, incremental=3.0)
-    joined = results.joined(whole, result("b", incremental=2.0, rocksdb=8.0))
+    first = result("a", hdfs=9.0, incremental=3.0)
+    joined = results.joined(first, result("b", incremental=2.0, rocksdb=8.0))
     found = Results({"services": joined}).step("services", services.S3_CASE, "batch")
-    medians = {name: one["recover"]["end_ms"]["median"] for name, one in found.items()}
+    medians = {name: stats["recover"]["end_ms"]["median"] for name, stats in found.items()}
     assert medians == {"hdfs": 9.0, "incremental": 2.0, "rocksdb": 8.0}
-    assert [one["name"] for one in joined["specs"][services.S3_CASE]["subjects"]] == list(medians)
-    assert whole == result("a", hdfs=9.0, incremental=3.0), "the argument was changed"
+    assert [stats["name"] for stats in joined["specs"][services.S3_CASE]["subjects"]] == list(medians)
+    assert first == result("a", hdfs=9.0, incremental=3.0), "the argument was changed"
     (tmp_path / "services.json").write_text(json.dumps(joined))
     report.write(results.load(tmp_path), tmp_path)
     page = (tmp_path / report.RESULTS_PAGE).read_text()

@@ -1,4 +1,4 @@
-"""The command line of the benchmarks can be asked what it does."""
+"""The help of the benchmarks' command line."""
 
 from __future__ import annotations
 

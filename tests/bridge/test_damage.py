@@ -208,7 +208,7 @@ class TestLazyRestores:
         at = jvm("commit", store="s")
         assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
 
-    def test_a_large_delta_says_what_it_is_without_another_request(self, jvm: Jvm, tmp_path: Path) -> None:
+    def test_a_large_delta_is_recognised_without_another_request(self, jvm: Jvm, tmp_path: Path) -> None:
         """Though changes that the batch made again lie between its last record and its end."""
         location = f"probe://{tmp_path}/state"
         jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
@@ -233,7 +233,7 @@ class TestLazyRestores:
         jvm("release", store="s")
         assert jvm("actions") == actions + 1 and jvm.agent() != first
 
-    def test_storage_that_fails_fails_the_batch_and_nothing_else(self, jvm: Jvm, written: tuple) -> None:
+    def test_failing_storage_fails_only_the_batch(self, jvm: Jvm, written: tuple) -> None:
         location, rows, *at = written
         jvm.provider("reader", location, **LAZY)
         jvm("begin", provider="reader", store="s", version=at[0], id=at[1], read=True)
@@ -289,7 +289,7 @@ class TestBackgroundVerification:
         assert (kept.stat().st_size, kept.read_bytes()[1000]) == (len(data), data[1000] ^ 4)
         assert self.batch(jvm, at)[-1]["incrementalDamagedFiles"] == 0
 
-    def test_a_file_that_is_not_there_as_a_whole_is_left_to_its_fetching(
+    def test_an_incomplete_file_is_left_to_its_fetching(
         self, jvm: Jvm, tmp_path: Path, written: Callable[..., tuple]
     ) -> None:
         location, _, *at = written("100m")

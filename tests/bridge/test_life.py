@@ -140,7 +140,7 @@ def _forced(
     return committed["version"], committed["id"], {**rows, "forced": str(version)}
 
 
-def test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then(jvm: Jvm, tmp_path: Path) -> None:
+def test_a_repeated_call_lists_the_stores_that_the_jvm_has_open(jvm: Jvm, tmp_path: Path) -> None:
     """The base of a merge that ended during the call: the next agent would remove what nobody has open."""
     disk = tmp_path / "disk"
     jvm.provider("p", f"probe://{tmp_path}/state", localDir=str(disk))
@@ -164,7 +164,7 @@ def test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then(jvm: Jvm,
     assert jvm.rows("p", committed["version"], committed["id"]) == {"a": "1", "b": "slow"}
 
 
-def test_agents_that_die_each_time_are_an_error_that_says_so(jvm: Jvm, tmp_path: Path) -> None:
+def test_agents_that_always_die_are_reported_as_an_error(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", f"probe://{tmp_path}/state")
     version, id = jvm.batch("p", 0, a="1")
     jvm.provider("q", f"probe://{tmp_path}/state")
@@ -223,7 +223,7 @@ def test_storage_that_is_too_slow_is_an_error_that_names_the_option_and_the_agen
     assert jvm.rows("q", version, id) == {"a": "1"}
 
 
-def test_a_merge_that_is_slow_is_given_up_and_the_agent_lives(jvm: Jvm, tmp_path: Path) -> None:
+def test_a_slow_merge_is_cancelled_and_the_agent_lives(jvm: Jvm, tmp_path: Path) -> None:
     """Files that the merge uploads take longer than mergeTimeout; batches go on, nothing is left of it."""
     location = f"probe://{tmp_path}/state"
     jvm.provider("p", location, mergeTimeout="3s", maxDeltas="2", callTimeout="20s")

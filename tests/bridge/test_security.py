@@ -55,7 +55,7 @@ def test_a_store_works_in_places_with_odd_names(jvm_at_odd_places: Jvm, odd: Pat
     assert not (odd / "x").exists()
 
 
-def test_the_token_is_nowhere_to_be_seen(jvm_at_odd_places: Jvm, odd: Path) -> None:
+def test_the_token_is_not_visible(jvm_at_odd_places: Jvm, odd: Path) -> None:
     jvm = jvm_at_odd_places
     jvm.provider("r", odd / "other")
     version, _ = jvm.batch("r", 0, None, a="1")

@@ -48,7 +48,7 @@ def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -
     assert jvm.rows("q", 2) == {"a": "1", "b": "second"}
 
 
-def test_under_format_1_memory_forgets_what_another_executor_has_committed_anew(
+def test_memory_forgets_versions_that_another_executor_recommitted_in_format_1(
     jvm: Jvm, tmp_path: Path
 ) -> None:
     conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
@@ -120,7 +120,7 @@ def test_a_batch_that_runs_a_second_time_restores_nothing(jvm: Jvm, tmp_path: Pa
     assert jvm.log.count("Restored version") == restores
 
 
-def test_under_format_1_memory_forgets_what_a_task_committed_that_failed(jvm: Jvm, tmp_path: Path) -> None:
+def test_memory_forgets_the_commit_of_a_failed_task_in_format_1(jvm: Jvm, tmp_path: Path) -> None:
     """Where another executor has made the version since, the next task does not build on it."""
     conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     for name in ("p", "q"):
@@ -233,7 +233,7 @@ def test_many_stores_at_once(jvm: Jvm, tmp_path: Path) -> None:
         assert rows["k5"] == f"{name}-0-5"
 
 
-def test_a_snapshot_that_spark_forces_is_there_after_the_commit(jvm: Jvm, tmp_path: Path) -> None:
+def test_a_snapshot_that_spark_forces_exists_after_the_commit(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1")
     jvm("begin", provider="p", store="s", version=version, id=id, force=True)
@@ -419,7 +419,7 @@ def test_a_restore_fetches_several_files_at_once(jvm: Jvm, tmp_path: Path) -> No
     assert jvm("actions") == done + 4
 
 
-def test_merges_may_fail_as_often_as_the_option_says(jvm: Jvm, tmp_path: Path) -> None:
+def test_merges_are_repeated_up_to_the_option(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", f"probe://{tmp_path}/state", tolerableFailedMerges="1")
     version, id = 0, None
     for number in (1, 2):

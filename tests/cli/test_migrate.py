@@ -199,7 +199,7 @@ def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_pro
     assert not (tmp_path / "target").exists()
 
 
-def test_a_query_that_goes_on_meanwhile_is_refused(tmp_path, program):
+def test_a_query_that_runs_meanwhile_is_refused(tmp_path, program):
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
     program.meanwhile = staticmethod(lambda: (source / f"offsets/{VERSIONS}").write_text("v1\n{}\n"))
     error = refused(ConflictError, source, target, "incremental")

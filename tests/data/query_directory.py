@@ -36,7 +36,7 @@ Rows = dict[bytes, "bytes | None"]
 
 
 class QueryDirectory:
-    """One operator with stores; `commit` is a batch, `merge` a snapshot of one store."""
+    """An operator with stores; `commit` makes a batch, `merge` a snapshot of a store."""
 
     def __init__(
         self,
@@ -62,19 +62,19 @@ class QueryDirectory:
         self._provider = provider
         self._names = names
         self.uncounted: dict[str, int] = {}
-        """By how much the records that are written count too few rows, of a `family` or the `store`."""
+        """Rows that the written records leave out of their count, of a `family` or the `store`."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._describe(partitions)
 
     def copied(self, root: Path) -> QueryDirectory:
-        """The same query in another local directory; what happens to one does not touch the other."""
+        """Return an independent copy of the query in another local directory."""
         other = copy.deepcopy(self)
         shutil.copytree(self.root, root)
         other.root, other.location, other.storage = root, str(root), open_storage(str(root))
         return other
 
     def commit(self, rows: Rows, *, logged: bool = True) -> None:
-        """A batch that writes `rows` into every store; with `logged` Spark has it in its commit log."""
+        """Run a batch that writes `rows` into every store; with `logged` Spark's commit log has it."""
         self.version += 1
         self._before, self._older = copy.deepcopy(self.state), dict(self.newest)
         conf = {PROVIDER_KEY: self._provider}
@@ -86,7 +86,7 @@ class QueryDirectory:
             self._log_commit()
 
     def multiply(self, partitions: int) -> None:
-        """Makes every partition one with the files of the first, which is the only one so far."""
+        """Give every partition the files of the first, which is the only one so far."""
         (first,) = self.keys
         self.keys = [StoreKey(0, partition) for partition in range(partitions)]
         for key in self.keys[1:]:
@@ -96,26 +96,26 @@ class QueryDirectory:
         self._log_commit()
 
     def run_again(self, rows: Rows) -> None:
-        """The newest batch once more, with another result: another attempt at its version."""
+        """Run the newest batch again with another result: another attempt at its version."""
         self.state = copy.deepcopy(self._before)
         for key in self.keys:
             self.newest[key] = self.write_version(key, rows, self._older.get(key))
 
     def restored(self, key: StoreKey) -> dict[bytes, bytes]:
-        """The rows of one store's newest version, from its files."""
+        """Return the rows of a store's newest version, from its files."""
         base, place = self._base(key)
         with Database(base.directory, place.settings) as database:
             return {name[2:]: value for name, value in database.scan() if name.startswith(b"\0\0")}
 
     def complaints(self, key: StoreKey) -> str:
-        """What a restore of one store's newest version says is wrong, whether or not it can be made."""
+        """Return the warnings of a restore of a store's newest version, or its error."""
         try:
             return "\n".join(self._restore(key)[0].warnings)
         except StateStoreError as error:
             return error.message
 
     def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
-        """Stores the delta of one store's next version."""
+        """Store the delta of a store's next version."""
         at = VersionId(self.version, self._new_id(key))
         state = self.state[key]
         state.update({name: value for name, value in rows.items() if value is not None})
@@ -123,7 +123,7 @@ class QueryDirectory:
             state.pop(name, None)
         parent_id = parent_of(parent or VersionId(0, None))
         puts = sum(value is not None for value in rows.values())
-        counts = {what: len(state) - self.uncounted.get(what, 0) for what in ("family", "store")}
+        counts = {scope: len(state) - self.uncounted.get(scope, 0) for scope in ("family", "store")}
         families = {"default": ColumnFamily(0, False, counts["family"])}
         record = DeltaMetadata(
             at.number,
@@ -143,14 +143,14 @@ class QueryDirectory:
         return at
 
     def _new_id(self, key: StoreKey) -> str:
-        """As Spark makes them; without ids, as the store does."""
+        """Return an id as Spark makes it, or as the store does without Spark's."""
         if self.ids:
             return str(uuid.uuid4())
         attempts = [path for path in self.files(key) if path.match(f"delta/{self.version:020}_*")]
         return str(AttemptId(len(attempts), "0" * 8, 0, uuid.uuid4().hex[:8]))
 
     def merge(self, key: StoreKey, kind: str, cause: Cause | None = None) -> Published:
-        """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""
+        """Make a snapshot of the newest version, from its newest snapshot, as the agent does."""
         base, place = self._base(key)
         merged = merge(place, base, [], base.version, kind)
         lease = Lease(place.storage, expiry_ms=Options().lease_expiry_ms)
@@ -196,5 +196,5 @@ class QueryDirectory:
 
 
 def rows(first: int, count: int, value: bytes = b"v") -> Rows:
-    """`count` keys from number `first`, each with `value`."""
+    """Return `count` keys from number `first`, each with `value`."""
     return {f"key-{number:06}".encode(): value * 20 for number in range(first, first + count)}

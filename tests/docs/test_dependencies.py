@@ -1,4 +1,4 @@
-"""docs/dependencies.md names what the sources import."""
+"""Dependencies that the sources import are listed in docs/dependencies.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that docs/operations.md quotes are in the sources, so that whoever greps at night finds them."""
+"""Messages that docs/operations.md quotes are in the sources, so that a search for them succeeds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NOT_OURS = (
     "No space left on device",
     "oom-kill",
 )
-"""Texts of Spark or the operating system."""
+"""Messages of Spark or the operating system."""
 
 _ADJACENT = re.compile(r'"\s*\+?\s*(?:\n\s*)?[fsr]{0,2}"')
 _PLACEHOLDER = re.compile(r"\.\.\.|\bN\b")
 
 
 def sources() -> str:
-    """All sources, with literals that stand next to each other joined into one."""
+    """Return all sources, with adjacent literals joined into one."""
     files = [
         path
         for directory, ending in (("state_store", "*.py"), ("jvm_bridge", "*.scala"), ("jvm_bridge", "*.py"))
@@ -31,7 +31,7 @@ def sources() -> str:
 
 
 def quotes() -> list[str]:
-    """What the page quotes: headings in double quotes, and sentences in them."""
+    """Return the quotations of the page: headings in double quotes, and sentences in them."""
     text = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
     text = re.sub(r"```.*?```|^    [^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
     found = re.findall(r'"([^"\n]{12,}(?:\n[^"\n]+)?)"', text)
@@ -56,7 +56,7 @@ def test_a_quoted_message_is_in_the_sources(quote, corpus):
             assert part in corpus, f"no source says {part!r}"
 
 
-def test_the_page_says_what_to_do_for_each_kind_of_error():
+def test_the_page_has_advice_for_each_kind_of_error():
     page = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
     advice = next((CHECKOUT / "jvm_bridge").rglob("AgentException.scala")).read_text(encoding="utf-8")
     kinds = re.findall(r'^    "(\w+)" -> "', advice, re.MULTILINE)

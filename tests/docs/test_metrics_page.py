@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric that the store declares, and is not stale."""
+"""The metrics of docs/metrics.md are those that the store declares."""
 
 from __future__ import annotations
 

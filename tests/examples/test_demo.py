@@ -1,4 +1,4 @@
-"""What the demo says at its end is so: its checkpoint is there, and the commands that it prints work."""
+"""The demo leaves the checkpoint that it names, and the commands that it prints work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def examples_on_the_path(monkeypatch):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """The checkpoint of a query with one store and three batches."""
+    """Make the checkpoint of a query with one store and three batches."""
     import query_directory
 
     query = query_directory.QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
@@ -53,7 +53,7 @@ def test_the_checkpoint_stays_until_the_next_run(tmp_path, monkeypatch):
         assert not place.checkpoint.exists()
 
 
-def test_a_directory_that_is_there_is_not_taken(tmp_path):
+def test_an_existing_directory_is_not_used(tmp_path):
     import demo
 
     with pytest.raises(FileExistsError), demo.workplace(tmp_path):

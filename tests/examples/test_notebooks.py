@@ -16,23 +16,23 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def test_what_is_in_my_state(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint(name, tmp_path))])
     runpy.run_path(str(EXAMPLES / "what_is_in_my_state.py"), run_name="__main__")
-    told = capsys.readouterr().out
-    assert f"{len(expected(name, 4))} rows in 2 partitions" in told
-    assert "version 4: " in told and "'change_count'" in told
+    printed = capsys.readouterr().out
+    assert f"{len(expected(name, 4))} rows in 2 partitions" in printed
+    assert "version 4: " in printed and "'change_count'" in printed
     assert not list(tmp_path.glob("*/state/0/*/lease/*.json"))
 
 
 def test_why_is_my_restore_slow(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint("flights", tmp_path))])
     runpy.run_path(str(EXAMPLES / "why_is_my_restore_slow.py"), run_name="__main__")
-    told = capsys.readouterr().out
-    assert "store 0/0/default: from the merge checkpoint 3 and 1 deltas" in told
-    assert "operator 0 (" in told and "2 partitions: 4 versions, " in told
-    assert "much is history" in told
+    printed = capsys.readouterr().out
+    assert "store 0/0/default: from the merge checkpoint 3 and 1 deltas" in printed
+    assert "operator 0 (" in printed and "2 partitions: 4 versions, " in printed
+    assert "much is history" in printed
 
 
 @pytest.mark.parametrize("name", ["what_is_in_my_state", "why_is_my_restore_slow", "embedded_store"])
-def test_without_a_directory_they_say_how_they_are_called(name, monkeypatch):
+def test_notebooks_show_their_usage_without_a_directory(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name])
     with pytest.raises(SystemExit, match=rf"python examples/{name}.py /"):
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

@@ -57,7 +57,7 @@ def test_all_are_caught(
     assert (toy / "code_of_toy.py").read_text() == CODE
 
 
-def test_those_that_are_not_caught_are_told_and_fail(
+def test_surviving_mutants_are_reported_and_fail(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "ALL", [UNSEEN, SEEN, STALE, SYNTAX])

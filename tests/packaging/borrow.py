@@ -1,4 +1,4 @@
-"""Prints what in site-packages belongs to some distributions and to what they depend on: a path a line.
+"""Print the paths in site-packages of some distributions and their dependencies, one a line.
 
 python borrow.py NAME...
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def borrowable(names: list[str]) -> set[Path]:
-    """What at the top of site-packages these distributions, and those they depend on, consist of."""
+    """Return the entries of site-packages that belong to these distributions and their dependencies."""
     found: set[Path] = set()
     seen: set[str] = set()
     while names:

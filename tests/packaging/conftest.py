@@ -27,7 +27,7 @@ from state_store.session.releases import jar_name
 
 @pytest.fixture(scope="session")
 def tree(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout, without what git ignores."""
+    """Make a copy of the checkout, without files that git ignores."""
     tree = tmp_path_factory.mktemp("tree")
     listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=checkout).stdout.splitlines()
     for name in listed:
@@ -39,7 +39,7 @@ def tree(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with what a build needs and no more, as frontends make one for an isolated build."""
+    """Make an environment with a build's requirements only, like a frontend's isolated build."""
     return Environment(tmp_path_factory.mktemp("builder"), "setuptools")
 
 
@@ -78,7 +78,7 @@ def sdist(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: py
 def environments(
     checkout: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Environment]:
-    """Gives the clean environment with a release of Spark and the wheel."""
+    """Return a function that makes a clean environment with a release of Spark and the wheel."""
 
     @functools.cache
     def made(spark: str) -> Environment:

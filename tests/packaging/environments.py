@@ -14,7 +14,7 @@ import quick_java
 from state_store.session.releases import RELEASES, jar_name
 
 DIST_VARIABLE = "STATE_STORE_TEST_DIST"
-"""Names a directory with the artefacts of a release, which are then tested, with all Sparks."""
+"""Variable that names a directory with the artefacts of a release, which are then tested, with all Sparks."""
 
 SPARKS = [
     release.minor
@@ -22,10 +22,10 @@ SPARKS = [
     if release.runs_here() and (release.in_full or DIST_VARIABLE in os.environ)
 ]
 STALE_JAR = f"state_store/jars/{jar_name(RELEASES[0].minor)}"
-"""Is in the tree that the wheel is built from, but is not of its sources."""
+"""A jar that is in the tree of the wheel, but is not made of its sources."""
 
 LEFT_OVER = "state_store/renamed_since.py"
-"""Was built from that tree once, and is not in it any more."""
+"""A module that was built from that tree once, and is not in it any more."""
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
@@ -43,7 +43,7 @@ def of_a_small_query(spark: str) -> dict[str, str]:
 def run(
     *command: object, cwd: Path, timeout_s: int = 900, check: bool = True, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command without the variables that could lead it back to the tests' environment."""
+    """Return a command without the variables that could lead it back to the tests' environment."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
     done = subprocess.run(
         [str(part) for part in command],
@@ -72,14 +72,14 @@ class Environment:
         if borrowed:
             self._borrow(python, borrowed)
 
-    def pip_install(self, *what: object, cwd: Path, **environment: str) -> None:
-        """Installs without asking an index: neither dependencies nor what a build needs are fetched."""
+    def pip_install(self, *requirements: object, cwd: Path, **environment: str) -> None:
+        """Install without an index: neither dependencies nor build requirements are fetched."""
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "-q", "--no-index"]
         options = ["--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
-        run(*pip, *options, *what, cwd=cwd, **environment)
+        run(*pip, *options, *requirements, cwd=cwd, **environment)
 
     def run(self, program: str, *arguments: object, cwd: Path, check: bool = True, **environment: str):
-        """One of the programs in its `bin`."""
+        """Return the path of a program in its `bin`."""
         return run(self.directory / "bin" / program, *arguments, cwd=cwd, check=check, **environment)
 
     def _borrow(self, python: Path, names: tuple[str, ...]) -> None:
@@ -91,19 +91,19 @@ class Environment:
 
 
 def environment_of(checkout: Path, spark: str) -> Path:
-    """The Python of the checkout's environment for that Spark."""
+    """Return the Python of the checkout's environment for that Spark."""
     name = ".venv" if spark == SPARKS[-1] else f".venv-{spark}"
     return checkout / name / "bin" / "python"
 
 
 def spark_environment(checkout: Path, spark: str, directory: Path, *more: str) -> Environment:
-    """An environment with that Spark and what a query needs, without this package."""
+    """Make an environment with that Spark and a query's requirements, without this package."""
     needed = ("pyspark", "pandas", "pyarrow", "rocksdict", "click", "rich", *more)
     return Environment(directory, *needed, python=environment_of(checkout, spark))
 
 
 def built_wheel(builder: Environment, tree: Path) -> Path:
-    """The wheel of a tree, by the hook that every frontend calls."""
+    """Build the wheel of a tree by the hook that every frontend calls."""
     code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     run(builder.python, "-c", code, tree / "dist", cwd=tree)
     (built,) = (tree / "dist").glob("*.whl")
@@ -111,7 +111,7 @@ def built_wheel(builder: Environment, tree: Path) -> Path:
 
 
 def built_sdist(builder: Environment, tree: Path, out: Path) -> Path:
-    """The source archive of a tree, by the hook that every frontend calls."""
+    """Build the source archive of a tree by the hook that every frontend calls."""
     code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     run(builder.python, "-c", code, out, cwd=tree)
     (built,) = out.glob("*.tar.gz")

@@ -1,4 +1,4 @@
-"""Each way to install from source gives a package that works: a directory, git, a source archive."""
+"""Packages installed from source in each way work: from a directory, git, a source archive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEWEST = SPARKS[-1]
 
 @pytest.fixture
 def java(tmp_path: Path) -> Compilations:
-    """A Java that compiles nothing, but counts."""
+    """Make a Java that compiles nothing, but counts its calls."""
     return Compilations(tmp_path)
 
 
@@ -36,7 +36,7 @@ def jars(environment: Environment) -> list[str]:
     return sorted(path.name for path in environment.site.glob("state_store/jars/*"))
 
 
-def test_where_pyspark_is_the_build_makes_its_jar(checkout, tree, java, tmp_path):
+def test_a_build_beside_pyspark_makes_its_jar(checkout, tree, java, tmp_path):
     clean = spark_environment(checkout, NEWEST, tmp_path / "env", "setuptools")
     clean.pip_install(shutil.copytree(tree, tmp_path / "tree"), cwd=tmp_path, JAVA_HOME=str(java.home))
     assert java.count == 1
@@ -45,7 +45,7 @@ def test_where_pyspark_is_the_build_makes_its_jar(checkout, tree, java, tmp_path
     assert found == str(clean.site / "state_store/jars" / jar_name(NEWEST))
 
 
-def test_without_java_the_build_says_so_and_leaves_the_jar_to_the_first_use(checkout, tree, java, tmp_path):
+def test_a_build_without_java_leaves_the_jar_to_the_first_use(checkout, tree, java, tmp_path):
     clean = spark_environment(checkout, NEWEST, tmp_path / "env", "setuptools")
     clean.pip_install(shutil.copytree(tree, tmp_path / "tree"), cwd=tmp_path, JAVA_HOME="/nowhere")
     assert jars(clean) == []
@@ -63,7 +63,7 @@ def test_without_java_the_build_says_so_and_leaves_the_jar_to_the_first_use(chec
 
 @pytest.fixture
 def from_git(checkout, tree, builder, tmp_path) -> Environment:
-    """An environment as `pip install git+...` leaves it, whose isolated build sees no pyspark."""
+    """Make an environment as `pip install git+...` leaves it, whose isolated build has no pyspark."""
     repository = shutil.copytree(tree, tmp_path / "repository")
     author = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "all"]):
@@ -90,8 +90,7 @@ def test_from_git_by_an_isolated_build_the_first_use_compiles_the_jar(from_git, 
 @pytest.mark.tier("long")
 @pytest.mark.spark
 def test_from_git_the_first_query_compiles_the_jar_of_a_checkout(from_git, checkout, tmp_path):
-    """The compiler and the query are real; and the same sources give the same bytes, wherever they are
-    compiled."""
+    """The compiler and the query are real, and the same sources make the same bytes in any directory."""
     clean = from_git
     (tmp_path / "work").mkdir()
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
@@ -107,13 +106,13 @@ def test_from_git_the_first_query_compiles_the_jar_of_a_checkout(from_git, check
 
 
 def test_the_source_archive_builds_the_same_wheel_as_the_tree(sdist, wheel, builder, tmp_path):
-    """As `python -m build`, which makes the wheel from the source archive: but for the jars."""
+    """Except for the jars, the wheel equals that of `python -m build`, which uses the source archive."""
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "extracted")
     (extracted,) = (tmp_path / "extracted").iterdir()
-    with zipfile.ZipFile(built_wheel(builder, extracted)) as one, zipfile.ZipFile(wheel) as other:
-        names = [name for name in other.namelist() if not name.endswith(".jar")]
-        assert one.namelist() == names
-        differing = [name for name in names if one.read(name) != other.read(name)]
-    # The one lists the jars, the other says which setuptools has built it.
+    with zipfile.ZipFile(built_wheel(builder, extracted)) as rebuilt, zipfile.ZipFile(wheel) as original:
+        names = [name for name in original.namelist() if not name.endswith(".jar")]
+        assert rebuilt.namelist() == names
+        differing = [name for name in names if rebuilt.read(name) != original.read(name)]
+    # RECORD lists the jars, and WHEEL names the setuptools that built it.
     assert {name.rpartition("/")[2] for name in differing} <= {"RECORD", "WHEEL"}

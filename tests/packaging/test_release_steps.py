@@ -1,4 +1,4 @@
-"""A release is published when its version, its changes and its tag agree; everything missing is said."""
+"""A release is published if its version, its changes and its tag agree; missing parts are named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_release_with_all_it_needs(steps):
         ("1.2.3", "", ["1.2.3"], ["the tag 1.2.3 is there already"]),
     ],
 )
-def test_what_is_missing_is_said(steps, version, changed, tags, said):
+def test_missing_tools_are_named(steps, version, changed, tags, said):
     found = steps.missing(version, CHANGES, changed, tags)
     assert len(found) == len(said)
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))

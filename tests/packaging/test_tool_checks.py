@@ -1,4 +1,4 @@
-"""A missing or wrong Java or Python is told in a sentence with the fix; `make help` lists all targets."""
+"""The error for a missing or wrong Java or Python has the fix; `make help` lists all targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def program(directory: Path, name: str, *lines: str) -> Path:
-    """An executable shell script."""
+    """Make an executable shell script."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / name
     path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
@@ -50,7 +50,7 @@ def test_other_javas_are_named_with_the_command_that_helps(checkout, tmp_path, v
     assert "apt-get install openjdk-17-jdk-headless" in done.stderr
 
 
-def test_no_java_is_told_with_the_command_that_helps(checkout, tmp_path):
+def test_the_error_for_a_missing_java_has_the_command(checkout, tmp_path):
     for tool in ("sh", "sed", "head", "cat", "echo"):
         (tmp_path / tool).symlink_to(f"/bin/{tool}" if Path(f"/bin/{tool}").exists() else f"/usr/bin/{tool}")
     done = run(checkout / "scripts/check-java", PATH=str(tmp_path))
@@ -64,7 +64,7 @@ def test_a_suitable_python_is_found(checkout):
     assert done.stdout.strip() == sys.executable
 
 
-def test_no_suitable_python_is_told_with_what_was_found(checkout, tmp_path):
+def test_the_error_for_an_unsuitable_python_names_the_found_ones(checkout, tmp_path):
     old = program(tmp_path, "python3", "test \"$1\" = --version && echo 'Python 3.9.2' && exit 0", "exit 1")
     done = run(checkout / "scripts/find-python", PYTHON=str(old), PATH=os.environ["PATH"])
     assert done.returncode == 1

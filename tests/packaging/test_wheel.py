@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.packaging, pytest.mark.spark]
 NEWEST = SPARKS[-1]
 BRIDGE = "state_store/session/bridge"
 
-# Of a release, all Sparks are tried at once.
+# A release is tested on all Sparks at once.
 OLDER_MARKS = () if DIST_VARIABLE in os.environ else (pytest.mark.tier("long"),)
 
 
 def test_the_wheel_carries_jars_sources_and_the_template(wheel, tree):
-    """And neither a jar of other sources nor what an earlier build left."""
+    """The wheel has neither a jar of other sources nor files of an earlier build."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
@@ -56,9 +56,9 @@ def test_an_index_would_take_the_wheel_and_the_source_archive(wheel, sdist, tmp_
 
 
 @pytest.mark.parametrize(
-    "version", [pytest.param(one, marks=() if one == NEWEST else OLDER_MARKS) for one in SPARKS]
+    "version", [pytest.param(spark, marks=() if spark == NEWEST else OLDER_MARKS) for spark in SPARKS]
 )
-def test_a_query_runs_and_goes_on_from_its_checkpoint(environments, version, tmp_path):
+def test_a_query_runs_and_continues_from_its_checkpoint(environments, version, tmp_path):
     clean = environments(version)
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     (tmp_path / "work").mkdir()
@@ -106,7 +106,7 @@ def test_a_job_needs_the_properties_file_and_the_jar_alone(environments, checkou
     assert len(found["files"]["delta"]) >= 2
 
 
-def test_without_pyspark_the_message_says_so(wheel, tmp_path):
+def test_the_message_names_a_missing_pyspark(wheel, tmp_path):
     clean = Environment(tmp_path / "env", "rocksdict", "click", "rich")
     clean.pip_install(wheel, cwd=tmp_path)
     done = clean.run("state-store", "jar", cwd=tmp_path, check=False)

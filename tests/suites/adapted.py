@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 OF_HARNESS = "4.2"
-"""The release that the harness is written for."""
+"""The Spark release of the harness."""
 
 REQUIRED = "required.json"
 _WITHOUT = (REQUIRED, "src/RenamedProvider.scala")
@@ -31,13 +31,13 @@ _CHANGES: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "4.1": {},
 }
-"""By release and source: a pattern, and what becomes of its matches."""
+"""Patterns and their replacements, by release and source."""
 
 
 def harness(directory: Path, release: str, into: Path) -> Path:
-    """The harness of `directory` for a release such as `4.1`: itself, or a copy in `into`.
+    """Return the harness of `directory` for a release such as `4.1`: itself, or a copy in `into`.
 
-    Raises ValueError where the harness is another one than this module knows.
+    Raises ValueError if this module does not know the harness.
     """
     if release == OF_HARNESS:
         return directory

@@ -32,7 +32,7 @@ _READER = "org.apache.spark.sql.execution.datasources.v2.state."
 VARIABLES = [_STATE + name for name in ("ValueStateSuite", "ListStateSuite", "MapStateSuite", "TimerSuite")]
 """State variables and timers on a store, without queries: a minute."""
 
-# TransformWithStateClusterSuite is not among them: Spark starts executors there, with nothing redirected.
+# TransformWithStateClusterSuite is left out: it starts executors, in which nothing is redirected.
 GROUPS: Mapping[str, Sequence[str]] = {
     "state-variables": VARIABLES,
     "transform-with-state": [
@@ -69,7 +69,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 CONF = ("spark.sql.streaming.stateStore.maintenanceShutdownTimeout=20",)
 
 SUITE_S = 3600
-"""How long a suite may take: some of `transformWithState` need a quarter of an hour on a busy machine."""
+"""Bound of a suite's seconds: some of `transformWithState` need 15 minutes on a busy machine."""
 
 _EXCEPTIONS: dict[str, dict[str, dict[str, str]]] = json.loads(
     (HERE / "exceptions.json").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ _EXCEPTIONS: dict[str, dict[str, dict[str, str]]] = json.loads(
 
 
 def harness(directory: Path) -> ModuleType:
-    """The harness's program as a module."""
+    """Return the harness's program as a module."""
     loader = importlib.machinery.SourceFileLoader("run_suites", str(directory / "run-suites"))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -88,7 +88,7 @@ def harness(directory: Path) -> ModuleType:
 
 
 def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str, label: str) -> Any:
-    """What runs a suite: the harness's own bench, with another main class and `provider` behind Spark's.
+    """Return the harness's own bench, with another main class and `provider` behind Spark's.
 
     `label` names the directory of its runs.
     """
@@ -125,7 +125,7 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
 
 
 def _sources(release: str) -> list[Path]:
-    """The classes that redirect; those of releases before 4.2 replace what has their name."""
+    """Return the classes that redirect; those of releases before 4.2 replace classes of the same name."""
     found = {path.name: path for path in (HERE / "redirect").glob("*.java")}
     if release < "4.2":
         found.update({path.name: path for path in (HERE / "redirect-4.0").glob("*.java")})
@@ -133,12 +133,12 @@ def _sources(release: str) -> list[Path]:
 
 
 def published(bench: Any, names: Iterable[str]) -> list[str]:
-    """Those of the suites that Spark's test classes of this release have."""
+    """Return the suites that Spark's test classes of this release have."""
     return [name for name in names if (bench.unpacked / f"{name.replace('.', '/')}.class").exists()]
 
 
 def judge(release: str, suite: str, outcome: Mapping[str, Any], provider: str) -> list[str]:
-    """What is wrong with the outcome of a suite, each as a line: none when it is as it has to be."""
+    """Return the faults of a suite's outcome, each as a line; empty if the outcome is as required."""
     wrong = [f"{suite}: {outcome['aborted']}"] if "aborted" in outcome else []
     if not any(provider in test["providers"] for test in outcome["tests"].values()):
         wrong.append(f"{suite}: none of its tests has opened {provider}")
@@ -149,7 +149,7 @@ def judge(release: str, suite: str, outcome: Mapping[str, Any], provider: str) -
 
 
 def reason(release: str, suite: str, test: str) -> str | None:
-    """Why a test cannot pass; None when it has to."""
+    """Return the reason why a test cannot pass; None if it must pass."""
     for name, why in _of(release, suite).items():
         if test == name or (name.endswith("*") and test.startswith(name[:-1])):
             return why
@@ -157,7 +157,7 @@ def reason(release: str, suite: str, test: str) -> str | None:
 
 
 def unused_exceptions(release: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """The exceptions of suites that ran which no failed test needs, each as a line."""
+    """Return exceptions of suites that no failed test needs, each as a line."""
     for suite, outcome in outcomes.items():
         failed = [name for name, test in outcome["tests"].items() if test["status"] == "failed"]
         for name in _of(release, suite):

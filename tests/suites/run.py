@@ -1,4 +1,4 @@
-"""Runs Spark's own published state store suites against the provider, and says how many passed.
+"""Run Spark's own published state store suites against the provider, and print how many passed.
 
     python tests/suites/run.py [--spark VERSION] [--only GROUP] [--suite NAME] [--test NAME] [--provider NAME]
 
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_harness(suites: Path, work: Path, groups: list[str], options: argparse.Namespace) -> int:
-    """Runs the harness's own groups; 0 when all is as it has to be."""
+    """Run the harness's own groups; return 0 if all outcomes are as required."""
     summary = work / f"summary-{options.provider.rsplit('.', 1)[-1]}.json"
     summary.unlink(missing_ok=True)
     command = [suites / "run-suites", _environment(options), work, "--out", summary]
@@ -81,7 +81,7 @@ def _run_harness(suites: Path, work: Path, groups: list[str], options: argparse.
 
 
 def _run_redirected(suites: Path, work: Path, groups: list[str], options: argparse.Namespace) -> int:
-    """Runs the suites of these groups, or the one that the options name; 0 when all is as it has to be."""
+    """Run the suites of these groups, or the one of the options; return 0 if all outcomes are as required."""
     program = redirected.harness(suites)
     bench = redirected.bench(
         program, _environment(options).resolve(), work, _jar(options.spark), options.provider, "redirected"
@@ -108,7 +108,7 @@ def _run_redirected(suites: Path, work: Path, groups: list[str], options: argpar
 
 
 def _verdict(release: str, outcomes: dict[str, Any], provider: str, *, in_part: bool = False) -> int:
-    """Prints what is wrong; 0 where nothing is."""
+    """Print the faults of outcomes; return 0 if there are none."""
     wrong = [
         line for suite in outcomes for line in redirected.judge(release, suite, outcomes[suite], provider)
     ]
@@ -123,7 +123,7 @@ def _release(options: argparse.Namespace) -> str:
 
 
 def suites_directory() -> Path:
-    """Where the harness is. Exits with a message that says what to do when it is nowhere."""
+    """Return the directory of the harness. Exit with advice if it is missing."""
     named = os.environ.get(VARIABLE)
     directory = Path(named) if named else CHECKOUT.parent / "shared" / "suites"
     if not (directory / "run-suites").is_file():
@@ -143,8 +143,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="a group of suites; may be given more than once",
     )
     parser.add_argument("--spark", default=DEFAULT, choices=SPARKS, help=f"the version; default: {DEFAULT}")
-    parser.add_argument("--suite", help="a suite of `redirected.py` by its short name, and no other")
-    parser.add_argument("--test", help="one test of that suite")
+    parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
+    parser.add_argument("--test", help="a single test of that suite")
     parser.add_argument(
         "--provider", default=configuration.PROVIDER_CLASS, help="another provider's class, to compare"
     )
@@ -171,14 +171,14 @@ def _cache_directory() -> Path:
 
 
 def _report(summary: Path) -> None:
-    """Prints a table of the suites, when they ran at all."""
+    """Print a table of the suites, if they ran."""
     if not summary.exists():
         print("no suite was run")
         return
     for suite, outcome in sorted(json.loads(summary.read_text())["suites"].items()):
         counts = Counter(test["status"] for test in outcome["tests"].values())
-        told = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-        print(f"  {suite:55} {outcome['seconds']:4} s  {told}")
+        counts_text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+        print(f"  {suite:55} {outcome['seconds']:4} s  {counts_text}")
 
 
 if __name__ == "__main__":

@@ -19,29 +19,29 @@ VERSIONS = range(1, 5)
 
 
 def checkpoint(name: str, directory: Path) -> Path:
-    """A copy of the checkpoint, into which leases may be written."""
+    """Return a copy of the checkpoint, in which leases can be written."""
     return Path(shutil.copytree(STATES / name, directory / name))
 
 
 def expected(name: str, version: int) -> list[dict[str, Any]]:
-    """Spark's rows of a version, its columns as `state_store.open` shows them, in order."""
+    """Return Spark's rows of a version, in order, with the columns of `state_store.open`."""
     with pa.OSFile(str(STATES / f"{name}-{version}.arrow")) as file:
         return in_order(flattened(row) for row in pa.ipc.open_file(file).read_all().to_pylist())
 
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of Spark's source, `key`, `value` and `partition_id`, as one of `state_store`."""
+    """Return a row of Spark's source (`key`, `value`, `partition_id`) as a row of `state_store`."""
     value = dict(row["value"])
     if "groupState" in value:
         value = {**value.pop("groupState"), **value}
     flat = dict(row["key"])
-    for name, one in value.items():
-        flat[f"value_{name}" if name in flat else name] = one
+    for name, field in value.items():
+        flat[f"value_{name}" if name in flat else name] = field
     return {**flat, "partition_id": row["partition_id"]}
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `state_store` with its variant as a text, as in what Spark read."""
+    """Return a row of `state_store` with its variant as a text, like Spark's rows."""
     if row.get("last") and row["last"]["any"]:
         variant = VariantVal(row["last"]["any"]["value"], row["last"]["any"]["metadata"])
         return {**row, "last": {**row["last"], "any": variant.toJson()}}
@@ -49,7 +49,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def clean_up(directory: str) -> None:
-    """What the agents of a query do that goes on: only the two newest versions are kept."""
+    """Clean up as the agents of a running query do: keep only the two newest versions."""
     for key, newest in Query.open(directory).committed().items():
         storage = open_storage(f"{directory}/{key.path}")
         cleaned = Retention(storage, RetentionPolicy(batches=2)).cleanup(newest)

@@ -1,4 +1,4 @@
-"""What changed between versions: from deltas, and from both versions where deltas are gone."""
+"""The changes between versions: from deltas, and from both versions if deltas are gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_key(name: str, version: int, keys: list[str]) -> dict[str, dict]:
 
 
 def wanted(name: str, older: int, newer: int, keys: list[str]) -> dict[str, tuple]:
-    """Change, values before and values after by key."""
+    """Return change, values before and values after by key."""
     before, after = by_key(name, older, keys), by_key(name, newer, keys)
 
     def values(row: dict | None) -> dict | None:
@@ -42,7 +42,7 @@ def wanted(name: str, older: int, newer: int, keys: list[str]) -> dict[str, tupl
     return found
 
 
-def told(table, keys: list[str]) -> dict[str, tuple]:
+def changes_by_key(table, keys: list[str]) -> dict[str, tuple]:
     rows = table.to_pylist()
     found = {
         repr([row[key] for key in keys]): (
@@ -63,26 +63,26 @@ def test_between_any_two_versions(name, tmp_path):
     for older, newer in PAIRS:
         with state_store.open(directory, version=newer) as state:
             keys = state.columns.key_names
-            found = told(state.diff(older).read_all(), keys)
+            found = changes_by_key(state.diff(older).read_all(), keys)
             assert found == wanted(name, older, newer, keys), (older, newer)
             kinds |= {change for change, _, _ in found.values()}
     assert kinds == {"added", "changed"}
 
 
-def test_what_a_join_evicted_was_removed(tmp_path):
+def test_rows_that_a_join_evicted_are_removals(tmp_path):
     directory = str(shutil.copytree(JOIN, tmp_path / "join"))
     states = {}
     for version in range(2, 7):
         with state_store.open(directory, store="left-keyWithIndexToValue", version=version) as state:
             states[version] = {(row["field0"], row["index"]): row for row in state.to_arrow().to_pylist()}
-            found = told(state.diff(version - 1).read_all(), ["field0", "index"])
+            found = changes_by_key(state.diff(version - 1).read_all(), ["field0", "index"])
         removed = {key for key, (change, _, _) in found.items() if change == "removed"}
         if version > 2:
             assert removed == {repr(list(key)) for key in states[version - 1].keys() - states[version].keys()}
     assert removed
 
 
-def test_where_a_delta_is_gone_both_versions_are_compared(tmp_path, capsys):
+def test_both_versions_are_compared_if_a_delta_is_gone(tmp_path, capsys):
     """After a full checkpoint, no restore needs the delta of the newest version."""
     directory = str(checkpoint("flights", tmp_path))
     assert main(["full", directory]) == 0
@@ -92,12 +92,14 @@ def test_where_a_delta_is_gone_both_versions_are_compared(tmp_path, capsys):
     with state_store.open(directory) as state:
         keys = state.columns.key_names
         older = VERSIONS[-2]
-        assert told(state.diff(older).read_all(), keys) == wanted("flights", older, VERSIONS[-1], keys)
+        assert changes_by_key(state.diff(older).read_all(), keys) == wanted(
+            "flights", older, VERSIONS[-1], keys
+        )
         with pytest.raises(MissingError, match="its delta was removed"):
             state.changes(older).read_all()
 
 
-def test_the_feed_tells_what_each_version_wrote(tmp_path):
+def test_the_feed_has_the_writes_of_each_version(tmp_path):
     directory = str(checkpoint("flights", tmp_path))
     with state_store.open(directory) as state:
         state_now: dict[str, dict] = {}
@@ -106,7 +108,7 @@ def test_the_feed_tells_what_each_version_wrote(tmp_path):
             values = {name: row[name] for name in state.schema.names}
             if row["change"] == "removed":
                 assert state_now.pop(row["carrier"])["partition_id"] == row["partition_id"]
-                assert {name for name, one in values.items() if one is not None} == {
+                assert {name for name, value in values.items() if value is not None} == {
                     "carrier",
                     "partition_id",
                 }
@@ -140,16 +142,16 @@ def test_versions_by_batch_and_by_time(tmp_path, capsys):
     with state_store.open(directory) as state:
         assert state.diff(moment).read_all() == state.diff(2).read_all()
         assert state.changes(moment).read_all() == state.changes(2).read_all()
-    told = []
+    answers = []
     for older, newer in (("2", "3"), ("batch:1", "batch:2"), (f"{moment:%FT%T}", "2023-11-14 22:13:22")):
         assert main(["diff", directory, older, newer, "--json"]) == 0
-        told.append(json.loads(capsys.readouterr().out))
-    assert told[0] == told[1] == told[2] != []
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1] == answers[2] != []
     assert main(["diff", directory, "batch:x"]) == exit_codes.USAGE
     assert "is not a moment, such as" in capsys.readouterr().err
 
 
-def test_leases_of_both_versions_are_given_back(tmp_path):
+def test_leases_of_both_versions_are_released(tmp_path):
     directory = checkpoint("flights", tmp_path)
     with state_store.open(str(directory)) as state:
         state.diff(1).read_all()

@@ -1,4 +1,4 @@
-"""`state-store cp`: a copy is the same query at one version, also where it broke off, or clean-ups go on."""
+"""Command `state-store cp`: a copy is the same query at a version, also after an interruption."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def rows(directory: str) -> list[dict]:
 def test_a_copy_is_the_query(name, tmp_path, capsys):
     source, target = str(checkpoint(name, tmp_path)), str(tmp_path / "target")
     assert main(["cp", source, target, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["version"] == VERSIONS[-1] and told["files"] > 0 and told["present"] == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["version"] == VERSIONS[-1] and document["files"] > 0 and document["present"] == 0
     assert rows(target) == expected(name, VERSIONS[-1])
     assert main(["verify", target]) == 0
-    for log in ("offsets", "commits"):  # a batch had begun
+    for log in ("offsets", "commits"):  # the query had begun a batch
         names = sorted(path.name for path in (Path(target) / log).iterdir())
         assert names == sorted(path.name for path in (Path(source) / log).glob("[0-9]*"))
     assert Query.open(target).committed() == Query.open(source).committed()
@@ -51,16 +51,16 @@ def test_a_copy_of_a_join(form, tmp_path):
     assert main(["verify", target]) == 0
 
 
-def test_a_copy_that_broke_off_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_copy_continues(tmp_path, monkeypatch):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
-    whole = copying._copy_store
+    copy_store = copying._copy_store
     calls = []
 
     def fails(pin, *rest):
         if calls:
             raise ConflictError("broke off")
         calls.append(pin)
-        return whole(pin, *rest)
+        return copy_store(pin, *rest)
 
     monkeypatch.setattr(copying, "_copy_store", fails)
     with pytest.raises(ConflictError, match="broke off"):
@@ -73,13 +73,13 @@ def test_a_copy_that_broke_off_goes_on(tmp_path, monkeypatch):
     assert rows(str(target)) == expected("flights", VERSIONS[-1])
 
 
-def test_clean_ups_take_nothing_away_meanwhile(tmp_path, monkeypatch):
-    """The query goes on, and a clean-up comes, when the files were chosen and none was copied."""
+def test_clean_ups_delete_nothing_meanwhile(tmp_path, monkeypatch):
+    """The query runs on, and a clean-up starts after the choice of files and before their copies."""
     source, target = checkpoint("flights", tmp_path), str(tmp_path / "target")
     for log in ("offsets", "commits"):
         for number in (2, 3):
             (source / log / str(number)).rename(tmp_path / f"{log}-{number}")
-    whole = copying._copy_store
+    copy_store = copying._copy_store
 
     def after_a_clean_up(pin, *rest):
         for log in ("offsets", "commits"):
@@ -87,7 +87,7 @@ def test_clean_ups_take_nothing_away_meanwhile(tmp_path, monkeypatch):
                 if (tmp_path / f"{log}-{number}").exists():
                     (tmp_path / f"{log}-{number}").rename(source / log / str(number))
         clean_up(str(source))
-        return whole(pin, *rest)
+        return copy_store(pin, *rest)
 
     monkeypatch.setattr(copying, "_copy_store", after_a_clean_up)
     assert copy(str(source), target).version == 2

@@ -1,4 +1,4 @@
-"""A state of which a file is damaged or gone: what is lost is said, what is whole can be read."""
+"""A state with a damaged or missing file: the loss is reported, and undamaged partitions can be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def directory(tmp_path) -> Path:
 
 
 def partition_with_rows() -> tuple[int, list[dict]]:
-    """The partition of most rows, and these."""
+    """Return the partition with the most rows, and these."""
     rows = expected("flights", NEWEST)
     numbers = [row["partition_id"] for row in rows]
     number = max(set(numbers), key=numbers.count)
@@ -40,7 +40,7 @@ def harm(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_what_a_damaged_file_loses_is_said(directory, capsys):
+def test_the_loss_by_a_damaged_file_is_reported(directory, capsys):
     number, rows = partition_with_rows()
     damaged = first_delta(directory, number)
     harm(damaged)
@@ -66,22 +66,22 @@ def test_what_a_damaged_file_loses_is_said(directory, capsys):
 
 
 @pytest.mark.parametrize("how", ["damaged", "gone"])
-def test_what_is_whole_can_be_read(directory, how):
+def test_undamaged_partitions_can_be_read(directory, how):
     number, lost = partition_with_rows()
     if how == "damaged":
         harm(first_delta(directory, number))
     else:
         shutil.rmtree(directory / f"state/0/{number}/delta")
         shutil.rmtree(directory / f"state/0/{number}/snapshot", ignore_errors=True)
-    whole = [row for row in expected("flights", NEWEST) if row["partition_id"] != number]
+    undamaged = [row for row in expected("flights", NEWEST) if row["partition_id"] != number]
     with state_store.open(str(directory), on_damage="skip") as state:
-        assert in_order(state.to_arrow().to_pylist()) == whole
+        assert in_order(state.to_arrow().to_pylist()) == undamaged
         assert list(state.lost) == [number]
         assert f"partition {number}" in str(state.lost[number])
-        assert state.export(directory.parent / "exported") == len(whole)
-    others = [one for one in state.partitions if one != number]
+        assert state.export(directory.parent / "exported") == len(undamaged)
+    others = [partition for partition in state.partitions if partition != number]
     with state_store.open(str(directory), partitions=others) as state:
-        assert in_order(state.to_arrow().to_pylist()) == whole
+        assert in_order(state.to_arrow().to_pylist()) == undamaged
         assert not state.lost
     kind = DamagedError if how == "damaged" else MissingError
     with pytest.raises(kind, match=f"partition {number} of store"), state_store.open(str(directory)) as state:
@@ -89,7 +89,7 @@ def test_what_is_whole_can_be_read(directory, how):
     assert lost
 
 
-def test_nothing_is_lost_of_what_is_whole(directory):
+def test_nothing_is_lost_of_undamaged_partitions(directory):
     with state_store.open(str(directory), on_damage="skip") as state:
         assert in_order(state.to_arrow().to_pylist()) == expected("flights", NEWEST)
         assert state.lost == {}
@@ -97,7 +97,7 @@ def test_nothing_is_lost_of_what_is_whole(directory):
         state_store.open(str(directory), on_damage="ignore")
 
 
-def test_a_version_that_was_retired_is_not_called_lost(directory):
+def test_a_retired_version_is_not_reported_as_lost(directory):
     for path in directory.glob(f"state/0/*/delta/{1:020}_*"):
         path.unlink()
     for path in directory.glob("state/0/*/snapshot/*"):

@@ -1,4 +1,4 @@
-"""Rows that Spark keeps beside those of a variable of `transformWithState`, made from these."""
+"""Rows that Spark derives from those of a variable of `transformWithState`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ A, B = {"name": "a", "part": 1}, {"name": "b", "part": None}
 
 
 def made(name: str, rows: list[dict[str, Any]], directory: Path, **others: View) -> dict[str, list[dict]]:
-    """The rows of all families that those of a view make, decoded: by the names of the families."""
+    """Return the decoded rows of all families that rows of a view make, by the names of the families."""
     view, known = VIEWS[name], {**VIEWS, **others}
     batch = pa.RecordBatch.from_pylist(rows, pa.schema(list(view.schema.key) + list(view.schema.value)))
     replacement = Replacement(view, [batch], known, EXPIRED_MS)
@@ -79,14 +79,16 @@ def test_a_value_with_a_time_to_live(tmp_path):
     assert found.keys() == {"kept", "$ttl_kept"}
 
 
-def test_a_list_with_a_time_to_live_goes_by_its_first_expiry(tmp_path):
+def test_a_list_with_a_time_to_live_is_indexed_by_its_first_expiry(tmp_path):
     rows = [{**A, **kept(1, 300)}, {**B, **kept(5, 250)}, {**A, **kept(2, 100)}, {**A, **kept(3, 200)}]
     found = made("times", rows, tmp_path)
     assert [row["value"]["n"] for row in found["times"] if row["name"] == "a"] == [1, 2, 3]
     assert {(row["name"], row["count"]) for row in found["$count_times"]} == {("a", 3), ("b", 1)}
     assert {(row["name"], row["expirationMs"]) for row in found["$min_times"]} == {("a", 100), ("b", 250)}
     assert [(row["expirationMs"], row["elementKey"]) for row in found["$ttl_times"]] == [(100, A), (250, B)]
-    assert found.keys() == {"times", "$count_times", "$min_times", "$ttl_times"}, "what Spark does not write"
+    assert found.keys() == {"times", "$count_times", "$min_times", "$ttl_times"}, (
+        "families that Spark does not write"
+    )
 
 
 def test_a_map_with_a_time_to_live_has_a_row_of_its_index_for_each_entry(tmp_path):
@@ -100,7 +102,7 @@ def test_a_map_with_a_time_to_live_has_a_row_of_its_index_for_each_entry(tmp_pat
     assert [(row["groupingKey"], row["userKey"]) for row in older] == [(A, {"digit": 2}), (A, {"digit": 1})]
 
 
-def test_what_has_expired_is_left_out_but_timers_are_not(tmp_path):
+def test_expired_rows_are_left_out_except_timers(tmp_path):
     rows = [{**A, **kept(n, at)} for n, at in ((1, EXPIRED_MS), (2, EXPIRED_MS + 1), (3, 1))]
     found = made("times", [*rows, {**B, **kept(4, 1)}], tmp_path)
     assert [row["value"]["n"] for row in found["times"]] == [2]
@@ -120,19 +122,19 @@ def test_timers_by_key_and_by_time(tmp_path):
 
 
 def test_timers_by_their_own_name_have_no_values():
-    whole = VIEWS["$eventTimers_keyToTimestamp"]
-    columns = Columns(replace(whole, name="timers", has_no_values=True))
+    timers = VIEWS["$eventTimers_keyToTimestamp"]
+    columns = Columns(replace(timers, name="timers", has_no_values=True))
     assert columns.schema.names == ["key", "expiryTimestampMs", "partition_id"]
-    batch = pa.RecordBatch.from_pylist([{"key": A, "expiryTimestampMs": 5}], whole.schema.key)
+    batch = pa.RecordBatch.from_pylist([{"key": A, "expiryTimestampMs": 5}], timers.schema.key)
     keys, values, _ = columns.encode(batch)
-    assert (keys, values) == Columns(whole).encode(batch.append_column("__empty__", pa.nulls(1)))[:2]
+    assert (keys, values) == Columns(timers).encode(batch.append_column("__empty__", pa.nulls(1)))[:2]
     assert columns.values([values[0], None]).to_pylist() == [{}, None]
     decoded = columns.decode([b"\0\0" + key for key in keys], values, 3).to_pylist()
     assert decoded == [{"key": A, "expiryTimestampMs": 5, "partition_id": 3}]
 
 
 @pytest.mark.parametrize("at", [None, -1])
-def test_rows_that_do_not_say_when_they_expire(at, tmp_path):
+def test_rows_without_an_expiry(at, tmp_path):
     with pytest.raises(OptionError, match="'ttlExpirationMs' of the rows of 'kept' is null or below 0"):
         made("kept", [{**A, **kept(1, at)}], tmp_path)
 
@@ -145,12 +147,12 @@ def test_rows_without_the_column_of_their_expiry(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["$ttl_kept", "$count_times", "$min_times", "$eventTimers_timestampToKey"])
-def test_what_follows_from_other_rows_is_not_given(name):
+def test_derived_rows_cannot_be_imported(name):
     with pytest.raises(OptionError, match="book-keeping"):
         Replacement(VIEWS[name], [], VIEWS)
 
 
-def test_a_list_without_what_spark_keeps_with_it():
+def test_a_list_without_its_derived_view():
     known = {name: view for name, view in VIEWS.items() if name != "$min_times"}
     with pytest.raises(FormatError, match=r"no '\$min_times'"):
         DerivedRows.among(VIEWS["times"], known)

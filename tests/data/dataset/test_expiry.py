@@ -1,4 +1,4 @@
-"""Which rows have had their time, of every kind of state that says when a row goes."""
+"""Expired rows of every kind of state whose rows expire."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def test_time_outs_without_a_watermark_go_by_the_time() -> None:
 
 
 @pytest.mark.parametrize("kind", ["window", "plain"])
-def test_nothing_tells_when_rows_go(kind) -> None:
+def test_states_without_expiry(kind) -> None:
     assert expiry(kind, watermark_ms=0) is None
     assert expiry("time to live", watermark_ms=None) is None

@@ -17,7 +17,7 @@ from state_store.errors import ConflictError
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])
-def test_files_have_the_rows_and_say_where_they_are_from(name, tmp_path):
+def test_files_have_the_rows_and_their_origin(name, tmp_path):
     directory, target = str(checkpoint(name, tmp_path)), tmp_path / "exported"
     with state_store.open(directory, version=3) as state:
         assert state.export(target) == len(expected(name, 3))
@@ -41,8 +41,8 @@ def test_files_have_the_rows_and_say_where_they_are_from(name, tmp_path):
 def test_the_command(tmp_path, capsys):
     directory, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "exported")
     assert main(["export", directory, target, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["version"]) == (len(expected("flights", VERSIONS[-1])), VERSIONS[-1])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["rows"], document["version"]) == (len(expected("flights", VERSIONS[-1])), VERSIONS[-1])
     assert (Path(target) / "_SUCCESS").exists()
     assert main(["export", directory, target]) == exit_codes.RETRY
 

@@ -1,4 +1,4 @@
-"""Rows of a table as the state of a query: byte for byte what Spark wrote, where they are the same rows."""
+"""Rows of a table as the state of a query, byte for byte like Spark's if they are the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
 
 
 def stored(directory: str) -> list[dict[bytes, bytes]]:
-    """Keys and values of each partition as they are in the store."""
+    """Return the keys and values of each partition, as the store has them."""
     found = []
     for key, version in sorted(Query.open(directory).committed().items()):
         with EmbeddedStore.open(f"{directory}/{key.path}", version=version) as store:
@@ -41,7 +41,7 @@ def test_the_same_rows_make_the_same_state(name, tmp_path):
     assert main(["verify", target]) == 0
 
 
-def test_rows_of_a_file_take_the_place_of_all(tmp_path, capsys):
+def test_rows_of_a_file_replace_all(tmp_path, capsys):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     rows = [
         {**row, "carrier": f"N{number}", "flights": number}
@@ -67,20 +67,22 @@ def test_rows_of_a_file_take_the_place_of_all(tmp_path, capsys):
 
 def test_both_sides_of_a_join_at_once(tmp_path, capsys):
     source, target = str(shutil.copytree(JOIN, tmp_path / "join")), str(tmp_path / "target")
-    given = []
+    arguments = []
     for side in ("left", "right"):
         with state_store.open(source, store=side) as state:
             state.export(tmp_path / side)
-        given.append(f"{side}={tmp_path / side}")
-    assert main(["import", source, *given, target, "--json"]) == 0
-    assert [sorted(one) for one in stored(target)] == [sorted(one) for one in stored(source)]
+        arguments.append(f"{side}={tmp_path / side}")
+    assert main(["import", source, *arguments, target, "--json"]) == 0
+    assert [sorted(partition) for partition in stored(target)] == [
+        sorted(partition) for partition in stored(source)
+    ]
     assert sides(target) == sides(source)
     assert json.loads(capsys.readouterr().out)["rows"] == sum(map(len, stored(source)))
     other = str(tmp_path / "other")
     for wrong, why in [
-        ([given[0], str(tmp_path / "right")], "give NAME=ROWS for each"),
-        ([given[0], given[0]], "given rows once"),
-        ([*given, "--store", "left"], "for rows without a name"),
+        ([arguments[0], str(tmp_path / "right")], "give NAME=ROWS for each"),
+        ([arguments[0], arguments[0]], "given rows once"),
+        ([*arguments, "--store", "left"], "for rows without a name"),
     ]:
         assert main(["import", source, *wrong, other]) == exit_codes.USAGE
         assert why in " ".join(capsys.readouterr().err.split())
@@ -101,20 +103,20 @@ def sides(checkpoint: str) -> list[list[dict]]:
 def test_rows_that_do_not_fit(tmp_path):
     source, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "target")
     with state_store.open(source) as state:
-        whole = state.to_arrow()
+        table = state.to_arrow()
     with pytest.raises(MissingError, match="no column 'delay'"):
-        import_state(source, whole.drop_columns("delay"), target)
+        import_state(source, table.drop_columns("delay"), target)
     with pytest.raises(OptionError, match="column 'worst' of the rows has type"):
-        wrong = pa.array(["x"] * len(whole))
-        import_state(source, whole.set_column(whole.schema.get_field_index("worst"), "worst", wrong), target)
+        wrong = pa.array(["x"] * len(table))
+        import_state(source, table.set_column(table.schema.get_field_index("worst"), "worst", wrong), target)
     with pytest.raises(OptionError, match="a key twice"):
-        import_state(source, pa.concat_tables([whole, whole.slice(0, 1)]), target)
+        import_state(source, pa.concat_tables([table, table.slice(0, 1)]), target)
     with pytest.raises(MissingError, match="there is no"):
         import_state(source, str(tmp_path / "nothing"), target)
     assert not (tmp_path / "target" / "commits").exists()
 
 
-def test_a_writer_of_another_kind_begins_with_no_state(tmp_path):
+def test_a_writer_of_spark_connect_cannot_be_bootstrapped(tmp_path):
     with pytest.raises(OptionError, match="not of Spark Connect"):
         state_store.bootstrap(object(), str(tmp_path / "target"), pa.table({}))
     assert list(tmp_path.iterdir()) == []

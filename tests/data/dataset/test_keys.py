@@ -1,4 +1,4 @@
-"""The partition of state variables of `transformWithState`, whose keys Spark keeps in several places."""
+"""The partitions of state variables of `transformWithState`, whose keys Spark keeps in several views."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def view_of(columns: dict[str, pa.Array], layout: KeyLayout, *, is_index_of_map:
         ),
     ],
 )
-def test_all_that_spark_keeps_for_a_key_is_in_its_partition(columns, layout, is_index_of_map):
+def test_all_rows_of_a_key_are_in_its_partition(columns, layout, is_index_of_map):
     view = view_of(columns, layout, is_index_of_map=is_index_of_map)
     arrays = list(columns.values())
     chosen = [arrays[number] for number in partitioning_columns(view)]
@@ -76,7 +76,7 @@ WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("
 
 
 def test_keys_as_texts():
-    """What `show` prints of a key can be given as a text: of windows and other structs as JSON."""
+    """A key can be given as the text that `show` prints, windows and other structs as JSON."""
     key = {"window": pa.array([{"start": 0, "end": 60_000_000}], WINDOW), "tags": pa.array([["a", None]])}
     view = view_of(key, KeyLayout())
     for start in ("1970-01-01T00:00:00+00:00", "1970-01-01 00:00:00", "1970-01-01T01:00:00+01:00"):
@@ -87,7 +87,7 @@ def test_keys_as_texts():
             key_columns(view, (wrong, "[]"))
 
 
-def test_keys_that_are_not_known_are_not_moved():
+def test_keys_of_an_unknown_layout_are_not_moved():
     view = view_of({"at": MOMENTS, "what": KEYS}, KeyLayout((0,), is_ordered=True))
     with pytest.raises(FormatError, match="cannot be told"):
         partitioning_columns(view)

@@ -1,4 +1,4 @@
-"""What changed in lists of `transformWithState`, and columns that are called as those of `changes` are."""
+"""Changes in lists of `transformWithState`, and columns that have the names of columns of `changes`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lists() -> Columns:
     return columns_of(KEY, VALUE, frozenset({"x"}))
 
 
-def test_a_difference_has_whole_lists(lists):
+def test_a_difference_has_complete_lists(lists):
     changes = [
         (key(name="a"), None, elements(1, 2, 3)),
         (key(name="b"), elements(4), elements(4, 5)),
@@ -69,12 +69,12 @@ def test_the_feed_has_a_row_for_each_element(lists):
     (batch,) = _feed_batches(lists, 7, records, 0)
     batch.validate(full=True)
     found = [(row["name"], row["change"], row["value"]) for row in batch.to_pylist()]
-    one, two, three = (row["value"] for row in values(1, 2, 3))
-    assert found == [("a", "put", one), ("a", "put", two), ("b", "removed", None), ("c", "put", three)]
+    first, second, third = (row["value"] for row in values(1, 2, 3))
+    assert found == [("a", "put", first), ("a", "put", second), ("b", "removed", None), ("c", "put", third)]
 
 
 def test_no_column_hides_another():
-    """A query may call its columns as readings call theirs: no name comes twice, and all values are there."""
+    """A query may use the names of a reading's columns: no name occurs twice, and no value is lost."""
     text = pa.string()
     columns = columns_of(
         pa.schema([("version", text), ("change", text), ("partition_id", text), ("before", text)]),

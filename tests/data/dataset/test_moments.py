@@ -90,13 +90,13 @@ def test_a_printed_moment_is_the_same_when_it_is_read(moment, written_in, read_i
 
 @given(st.lists(YEARS_MS, max_size=5), ZONES)
 def test_moments_of_a_column_are_the_same_when_they_are_read(moments, zone):
-    """Without the offset that is in the heading in the same zone, and with it in any."""
+    """Texts need the offset of the heading in other zones only."""
     offset, texts = format_moments(moments, zone)
     assert [milliseconds_of(parse_moment(text, zone)) for text in texts] == moments
     assert [milliseconds_of(parse_moment(text + offset, UTC)) for text in texts] == moments
 
 
-def test_the_hour_that_comes_twice_has_its_offset():
+def test_the_repeated_hour_has_its_offset():
     first = milliseconds_of(datetime.datetime(2024, 10, 27, 0, 30, tzinfo=UTC))
     offset, texts = format_moments([first + 3_600_000], zoneinfo.ZoneInfo("Europe/Berlin"))
     assert (offset, texts) == ("", ["2024-10-27 02:30:00.000+01:00"])
@@ -121,7 +121,7 @@ def local_zone():
 
 @pytest.mark.parametrize("zone", NAMES)
 def test_a_printed_time_names_its_version(tmp_path, local_zone, zone):
-    """In whichever zone the machine is, for every version that Spark's log still has."""
+    """In any local zone, for every version that Spark's log still has."""
     local_zone(zone)
     directory = checkpoint("flights", tmp_path)
     logs = sorted(

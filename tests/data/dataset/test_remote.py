@@ -1,4 +1,4 @@
-"""The state of a query whose checkpoint is on S3 or HDFS: copied there, read, written anew, mended."""
+"""The state of a query whose checkpoint is on S3 or HDFS: copied there, read, rewritten, repaired."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NEWEST = VERSIONS[-1]
 
 
 @pytest.fixture(params=["s3", pytest.param("webhdfs", marks=pytest.mark.hdfs)])
-def place(request, monkeypatch) -> Iterator[str]:
-    """A directory of its own."""
+def remote(request, monkeypatch) -> Iterator[str]:
+    """Yield a new remote directory."""
     name = f"dataset/{uuid.uuid4()}"
     if request.param == "webhdfs":
         yield request.getfixturevalue("hdfs_cluster").webhdfs(f"/{name}")
@@ -39,8 +39,8 @@ def rows_of(location: str) -> list[dict]:
         return in_order(state.to_arrow().to_pylist())
 
 
-def test_a_state_there(place, tmp_path, capsys):
-    local, copy, filled = str(checkpoint("flights", tmp_path)), f"{place}/copy", f"{place}/filled"
+def test_a_remote_state_is_copied_read_rewritten_and_repaired(remote, tmp_path, capsys):
+    local, copy, filled = str(checkpoint("flights", tmp_path)), f"{remote}/copy", f"{remote}/filled"
     rows = expected("flights", NEWEST)
     assert main(["cp", local, copy]) == 0
     assert rows_of(copy) == rows
@@ -50,19 +50,19 @@ def test_a_state_there(place, tmp_path, capsys):
     assert main(["export", copy, str(tmp_path / "exported")]) == 0
     exported = pyarrow.dataset.dataset(tmp_path / "exported", format="parquet").to_table()
     assert in_order(exported.to_pylist()) == rows
-    assert main(["export", copy, f"{place}/exported/"]) == 0
-    assert main(["export", copy, f"{place}/exported"]) == exit_codes.RETRY
-    assert main(["import", copy, f"{place}/exported", filled]) == 0
+    assert main(["export", copy, f"{remote}/exported/"]) == 0
+    assert main(["export", copy, f"{remote}/exported"]) == exit_codes.RETRY
+    assert main(["import", copy, f"{remote}/exported", filled]) == 0
     assert rows_of(filled) == rows
-    part = f"{place}/exported/part-00000.parquet"
+    part = f"{remote}/exported/part-00000.parquet"
     assert main(["import", copy, part, f"{filled}-in-part"]) == exit_codes.USAGE
     assert "give their directory" in capsys.readouterr().err
-    assert main(["import", copy, f"{place}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
-    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == 0
-    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == exit_codes.RETRY
-    assert len(open_storage(place).read("rows.csv").splitlines()) == len(rows) + 1
-    assert main(["repartition", copy, f"{place}/more", "--partitions", "3"]) == 0
-    without = [{**row, "partition_id": 0} for row in rows_of(f"{place}/more")]
+    assert main(["import", copy, f"{remote}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
+    assert main(["show", copy, "--format", "csv", "--output", f"{remote}/rows.csv"]) == 0
+    assert main(["show", copy, "--format", "csv", "--output", f"{remote}/rows.csv"]) == exit_codes.RETRY
+    assert len(open_storage(remote).read("rows.csv").splitlines()) == len(rows) + 1
+    assert main(["repartition", copy, f"{remote}/more", "--partitions", "3"]) == 0
+    without = [{**row, "partition_id": 0} for row in rows_of(f"{remote}/more")]
     assert in_order(without) == in_order({**row, "partition_id": 0} for row in rows)
     capsys.readouterr()
     _damage_the_snapshot(copy, Path(local))
@@ -74,7 +74,7 @@ def test_a_state_there(place, tmp_path, capsys):
 
 
 def _damage_the_snapshot(copy: str, local: Path) -> None:
-    """Of the first partition; the deltas that it took over are there, under their own names."""
+    """Damage the snapshot of the first partition; the deltas before it still exist."""
     key = StoreKey(0, 0)
     storage = open_storage(Query.open(copy).uri(key))
     for delta in (local / key.path / "delta").iterdir():

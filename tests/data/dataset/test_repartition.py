@@ -21,7 +21,7 @@ JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 NEWEST = VERSIONS[-1]
 
 
-def without_place(rows: list[dict]) -> list[dict]:
+def without_partition(rows: list[dict]) -> list[dict]:
     return in_order({name: value for name, value in row.items() if name != "partition_id"} for row in rows)
 
 
@@ -35,7 +35,7 @@ def test_rows_are_the_same_and_each_is_found(name, partitions, tmp_path):
     with state_store.open(target) as state:
         assert state.partitions == tuple(range(partitions))
         found = [shown(row) for row in state.to_arrow().to_pylist()]
-        assert without_place(found) == without_place(rows)
+        assert without_partition(found) == without_partition(rows)
         for row in found:
             again = state.get({key: row[key] for key in state.columns.key_names})
             assert again is not None and shown(again) == row
@@ -54,7 +54,7 @@ def test_all_stores_of_a_join(form, tmp_path):
     ):
         with state_store.open(source, store=store) as before, state_store.open(target, store=store) as after:
             rows = after.to_arrow().to_pylist()
-            assert without_place(rows) == without_place(before.to_arrow().to_pylist())
+            assert without_partition(rows) == without_partition(before.to_arrow().to_pylist())
             for row in rows:
                 assert places.setdefault(row["field0"], row["partition_id"]) == row["partition_id"]
     assert set(places.values()) == {0, 1, 2}
@@ -89,7 +89,7 @@ def test_what_is_refused(tmp_path):
         repartition(str(source), str(tmp_path / "other"), 3)
 
 
-def test_keys_elsewhere_than_spark_s_hash_puts_them_are_not_moved(tmp_path):
+def test_keys_in_another_partition_than_spark_s_hash_are_not_moved(tmp_path):
     source = checkpoint("flights", tmp_path)
     first, second = source / "state/0/0", source / "state/0/1"
     first.rename(tmp_path / "kept")

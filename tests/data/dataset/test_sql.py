@@ -67,7 +67,7 @@ def carriers(state, condition: str) -> list[str]:
         ("null", lambda row: False),
     ],
 )
-def test_conditions_keep_the_rows_for_which_they_are_true(flights, condition, kept):
+def test_conditions_keep_matching_rows(flights, condition, kept):
     assert carriers(flights, condition) == sorted(row["carrier"] for row in ROWS if kept(row))
 
 
@@ -121,7 +121,7 @@ NULLS = pyarrow.table(
 
 @given(st.integers(-3, 3), st.sampled_from(["=", "<>", "<", ">=", "is distinct from"]), st.booleans())
 def test_nulls_are_as_in_sql(number, sign, negated):
-    """The same as DuckDB says without any of this package's own steps."""
+    """Compare with plain DuckDB, without the steps of this package."""
     condition = f"{'not ' if negated else ''}n {sign} {number}"
     with Connection() as connection:
         connection.register("state", NULLS)
@@ -152,7 +152,7 @@ def test_a_partition_is_read_and_not_all(directory, monkeypatch):
     assert read == [1, 1]
 
 
-def test_partitions_are_pruned_by_whatever_an_expression_says(flights):
+def test_partitions_are_pruned_by_any_expression(flights):
     field = pc.field("partition_id")
     assert pruned(field == 1, flights.view, (0, 1)) == (1,)
     assert pruned(field.isin([0, 7]), flights.view, (0, 1)) == (0,)
@@ -160,7 +160,7 @@ def test_partitions_are_pruned_by_whatever_an_expression_says(flights):
     assert pruned(pc.field("flights") > 3, flights.view, (0, 1)) == (0, 1)
 
 
-def test_a_key_is_found_in_an_expression_only_if_all_of_it_is_there():
+def test_a_key_is_found_in_an_expression_only_if_it_is_complete():
     fields = [pyarrow.field("a", pyarrow.string()), pyarrow.field("b", pyarrow.int64())]
     both = (pc.field("a") == "x") & (pc.field("b") == 3)
     assert key_of(both & (pc.field("c") > 1), fields) == {"a": "x", "b": 3}
@@ -236,7 +236,7 @@ def test_the_database_cannot_be_unlocked():
                 connection.execute(statement)
 
 
-def test_memory_is_bounded_and_what_is_beyond_is_spilled(tmp_path, monkeypatch):
+def test_memory_is_bounded_and_the_rest_is_spilled(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Connection("128m") as connection:
         many = "SELECT range AS n FROM range(12000000) ORDER BY hash(n)"
@@ -253,7 +253,7 @@ def test_a_bound_of_memory_is_a_size(text):
         memory_bytes(text)
 
 
-def test_damage_is_told_as_a_scan_tells_it(tmp_path):
+def test_damage_is_reported_as_by_a_scan(tmp_path):
     directory = checkpoint("flights", tmp_path)
     for path in Path(directory).glob("state/0/1/**/*.sst"):
         path.write_bytes(path.read_bytes()[:-1] + b"x")
@@ -261,7 +261,7 @@ def test_damage_is_told_as_a_scan_tells_it(tmp_path):
         state_store.sql(str(directory), "select sum(flights) from state").read_all()
 
 
-def test_a_reader_that_is_forgotten_gives_back_its_files(tmp_path, monkeypatch):
+def test_a_collected_reader_releases_its_files(tmp_path, monkeypatch):
     directory, scratch = checkpoint("flights", tmp_path), tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))

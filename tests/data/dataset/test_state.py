@@ -1,4 +1,4 @@
-"""`state_store.open` on checkpoints of real queries: equal to what Spark read, whatever is asked of it."""
+"""Function `state_store.open` on checkpoints of real queries: equal to Spark's reading in every respect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flights(tmp_path_factory) -> str:
 
 @pytest.mark.parametrize("name", ["types", "flights"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_is_what_spark_read(name, version, tmp_path):
+def test_every_version_equals_spark_s_reading(name, version, tmp_path):
     with state_store.open(str(checkpoint(name, tmp_path)), version=version) as state:
         table = state.to_arrow()
         table.validate(full=True)
@@ -40,7 +40,7 @@ def test_every_version_is_what_spark_read(name, version, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])
-def test_every_key_is_found_in_the_partition_where_spark_has_it(name, tmp_path):
+def test_every_key_is_found_in_spark_s_partition(name, tmp_path):
     with state_store.open(str(checkpoint(name, tmp_path))) as state:
         keys = list(state.columns.key_names)
         for row in expected(name, VERSIONS[-1]):
@@ -49,13 +49,13 @@ def test_every_key_is_found_in_the_partition_where_spark_has_it(name, tmp_path):
 
 
 @pytest.mark.parametrize("package", ["pyarrow", "numpy"])
-def test_without_its_packages_the_error_says_what_to_install(package, flights, monkeypatch):
+def test_the_error_for_a_missing_package_names_the_command(package, flights, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(OptionError, match=rf"'{package}', which .* lacks: pip install .*\[arrow\]"):
         state_store.open(flights)
 
 
-def test_a_key_that_is_not_there(flights):
+def test_a_missing_key(flights):
     with state_store.open(flights) as state:
         assert state.get("no such carrier") is None
         assert state.get(["C0"]) == state.get("C0") == state.get({"carrier": "C0"})
@@ -93,7 +93,7 @@ def test_batches_are_bounded_and_streams_end(tmp_path):
             state.scan(batch_rows=0)
 
 
-def test_duckdb_and_polars_read_it_as_it_is(flights):
+def test_duckdb_and_polars_read_a_state(flights):
     import duckdb
     import polars
 
@@ -116,7 +116,7 @@ def test_some_partitions(flights):
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
 def test_sides_of_a_join(form, tmp_path):
-    """24 rows came in on either side in the last 4 batches; what is older was evicted."""
+    """Each side has 24 rows of the last 4 batches; older rows were evicted."""
     directory = str(shutil.copytree(JOIN / form, tmp_path / form))
     sides = {}
     for side in ("left", "right"):
@@ -140,27 +140,27 @@ def test_sides_of_a_join(form, tmp_path):
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_side_of_a_join_over_time(form, side, tmp_path):
-    """At each version a key has the rows that wait there; the version wrote it where those are others."""
+    """At each version a key has the rows that wait then; the version wrote it if they differ."""
     directory = str(shutil.copytree(JOIN / form, tmp_path / form))
     with state_store.open(directory, store=side) as state:
         history = state.history(1)
         table = state.history_rows(1).to_pylist()
-        assert [one.version for one in history] == list(range(history[0].version, state.version + 1))
+        assert [version.version for version in history] == list(range(history[0].version, state.version + 1))
     before = None
     for at in history:
         with state_store.open(directory, store=side, version=at.version) as then:
             found = in_order(then.rows_of(1).to_pylist())
         assert in_order(at.rows) == found
         assert before is None or at.is_changed == (found != before)
-        told = [row for row in table if row["version"] == at.version]
-        assert [row["value"] for row in told] == [row["value"] for row in at.rows] or [None]
+        rows_at_version = [row for row in table if row["version"] == at.version]
+        assert [row["value"] for row in rows_at_version] == [row["value"] for row in at.rows] or [None]
         before = found
     assert len({len(at.rows) for at in history}) > 1
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
-def test_a_history_begins_where_a_version_can_still_be_made(form, tmp_path):
-    """Before the first delta that is left there is nothing any more: what is older comes from version 4."""
+def test_a_history_begins_at_the_oldest_restorable_version(form, tmp_path):
+    """Nothing is left before the first delta: older rows come from version 4."""
     directory = shutil.copytree(JOIN / form, tmp_path / form)
     for number in (1, 2):
         for file in directory.glob(f"state/0/*/left-keyWithIndexToValue/[ds]*/{number:020}*"):
@@ -168,7 +168,7 @@ def test_a_history_begins_where_a_version_can_still_be_made(form, tmp_path):
     with state_store.open(str(directory), store="left") as state:
         history = state.history(1)
         assert in_order(history[-1].rows) == in_order(state.rows_of(1).to_pylist()) != []
-    assert [one.version for one in history] == [4, 5, 6]
+    assert [version.version for version in history] == [4, 5, 6]
     for at in history:
         with state_store.open(str(directory), store="left", version=at.version) as then:
             assert in_order(at.rows) == in_order(then.rows_of(1).to_pylist())
@@ -191,7 +191,7 @@ def test_versions_by_batch_and_time(flights):
         state_store.open(flights, version=9)
 
 
-def test_what_is_not_there(flights, tmp_path):
+def test_missing_operators_and_checkpoints(flights, tmp_path):
     with pytest.raises(MissingError, match="no stateful operator 3; there are: 0"):
         state_store.open(flights, operator=3)
     with pytest.raises(MissingError, match="checkpointLocation"):
@@ -202,7 +202,7 @@ def leases(directory: str) -> list[Path]:
     return list((Path(directory) / "state").glob("0/*/lease/*.json"))
 
 
-def test_a_lease_keeps_what_is_read_from_clean_ups(tmp_path):
+def test_a_lease_protects_files_from_clean_ups(tmp_path):
     directory = str(checkpoint("flights", tmp_path))
     with state_store.open(directory, version=2) as state:
         assert len(leases(directory)) == 2
@@ -212,7 +212,7 @@ def test_a_lease_keeps_what_is_read_from_clean_ups(tmp_path):
     assert leases(directory) == []
 
 
-def test_a_state_that_is_forgotten_lets_its_files_go(tmp_path):
+def test_a_collected_state_releases_its_files(tmp_path):
     directory = str(checkpoint("flights", tmp_path))
     state = state_store.open(directory)
     assert leases(directory)
@@ -221,7 +221,7 @@ def test_a_state_that_is_forgotten_lets_its_files_go(tmp_path):
     assert leases(directory) == []
 
 
-def test_a_version_that_is_gone_says_which_are_there(tmp_path):
+def test_the_error_for_a_deleted_version_lists_the_others(tmp_path):
     directory = checkpoint("flights", tmp_path)
     for delta in directory.glob(f"state/0/0/delta/{1:020}_*"):
         delta.unlink()
@@ -229,7 +229,7 @@ def test_a_version_that_is_gone_says_which_are_there(tmp_path):
         state_store.open(str(directory), version=1)
 
 
-def test_where_nothing_may_be_written_there_is_no_lease(tmp_path, monkeypatch):
+def test_a_read_only_storage_has_no_lease(tmp_path, monkeypatch):
     def refused(*_: object, **__: object) -> None:
         raise StorageError("read only")
 
@@ -263,7 +263,7 @@ def test_state_that_is_not_read(key, value, error, why, tmp_path):
         state_store.open(str(directory))
 
 
-def test_a_closed_state_says_so(flights):
+def test_a_closed_state_raises_an_error(flights):
     state = state_store.open(flights)
     state.close()
     state.close()
@@ -281,10 +281,10 @@ def test_a_damaged_file_is_named(tmp_path):
         state.to_arrow()
 
 
-def test_a_lost_row_is_noticed(flights, monkeypatch):
-    whole = dataset_state.rows
+def test_a_lost_row_is_an_error(flights, monkeypatch):
+    all_rows = dataset_state.rows
     monkeypatch.setattr(
-        dataset_state, "rows", lambda *place: (page.take(slice(1, None)) for page in whole(*place))
+        dataset_state, "rows", lambda *place: (page.take(slice(1, None)) for page in all_rows(*place))
     )
     with state_store.open(flights) as state, pytest.raises(DamagedError, match="says that it has"):
         state.to_arrow()
@@ -293,9 +293,9 @@ def test_a_lost_row_is_noticed(flights, monkeypatch):
 def test_a_damaged_schema_is_named(tmp_path):
     directory = checkpoint("flights", tmp_path)
     path = directory / "state/0/0/_metadata/schema"
-    whole = path.read_bytes()
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
+    undamaged = path.read_bytes()
+    for length in range(0, len(undamaged), 7):
+        path.write_bytes(undamaged[:length])
         with pytest.raises(DamagedError, match="_metadata/schema' is damaged"):
             state_store.open(str(directory))
 

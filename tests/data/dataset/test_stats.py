@@ -1,4 +1,4 @@
-"""What is big in a state and what is hot, against what Spark read of it."""
+"""Statistics of a state, against Spark's reading of it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_rows_are_counted_without_a_restore(flights, version, monkeypatch):
     with state_store.open(flights, version=version) as state:
         assert state.count() == len(rows)
         found = state.stats(sample=0)
-        assert {one.partition: one.rows for one in found.partitions} == {
+        assert {partition.partition: partition.rows for partition in found.partitions} == {
             number: sum(row["partition_id"] == number for row in rows) for number in (0, 1)
         }
         assert (found.rows, found.sampled, found.is_exact) == (len(rows), (), False)
-        assert found.skew == max(one.rows for one in found.partitions) / (len(rows) / 2)
+        assert found.skew == max(partition.rows for partition in found.partitions) / (len(rows) / 2)
 
 
 def test_sizes_are_those_of_the_rows(tmp_path):
@@ -38,40 +38,42 @@ def test_sizes_are_those_of_the_rows(tmp_path):
         found = state.stats(sample=None)
         assert found.is_exact and found.rows == state.count()
         assert len(found.largest) == 5
-        assert [one.size_bytes for one in found.largest] == sorted(
-            (one.size_bytes for one in found.largest), reverse=True
+        assert [entry.size_bytes for entry in found.largest] == sorted(
+            (entry.size_bytes for entry in found.largest), reverse=True
         )
         assert found.key_bytes == tuple(sorted(found.key_bytes))
         assert found.largest[0].size_bytes <= found.key_bytes[-1] + found.value_bytes[-1]
         assert found.value_bytes[0] < found.average_bytes < found.largest[0].size_bytes
-        for one in found.largest:
-            row = state.get(one.key)
-            assert row is not None and row["partition_id"] == one.partition
+        for entry in found.largest:
+            row = state.get(entry.key)
+            assert row is not None and row["partition_id"] == entry.partition
         few = state.stats(sample=1)
         assert (few.sampled, few.is_exact) == ((0,), False)
-        assert [(one.version, one.removes) for one in found.recent] == [(version, 0) for version in VERSIONS]
-        assert sum(one.puts for one in found.recent) >= found.rows
-        assert [one.version for one in state.stats(sample=0, recent=2).recent] == [3, 4]
+        assert [(entry.version, entry.removes) for entry in found.recent] == [
+            (version, 0) for version in VERSIONS
+        ]
+        assert sum(entry.puts for entry in found.recent) >= found.rows
+        assert [entry.version for entry in state.stats(sample=0, recent=2).recent] == [3, 4]
 
 
 def test_the_history_of_a_key(flights):
     with state_store.open(flights) as state:
         for carrier in ("C0", "C3", "C4"):
-            found = {one.version: one for one in state.history(carrier)}
+            found = {version.version: version for version in state.history(carrier)}
             for version in VERSIONS:
                 rows = [row for row in expected("flights", version) if row["carrier"] == carrier]
                 assert found[version].row == (rows[0] if rows else None)
-            assert [one.is_changed for one in found.values()].count(True) >= 1
-        assert not found[VERSIONS[-1]].is_changed  # C4 fell silent
-        assert all(one.row is None and not one.is_changed for one in state.history("nobody"))
+            assert [version.is_changed for version in found.values()].count(True) >= 1
+        assert not found[VERSIONS[-1]].is_changed  # C4 has no more flights
+        assert all(version.row is None and not version.is_changed for version in state.history("nobody"))
 
 
 def test_the_commands(flights, capsys):
     assert main(["stats", flights, "--json", "--exact"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["rows"] == len(expected("flights", VERSIONS[-1])) and told["is_exact"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["rows"] == len(expected("flights", VERSIONS[-1])) and document["is_exact"]
     assert main(["stats", flights]) == 0
-    assert f"version {VERSIONS[-1]}: {told['rows']} rows in 2 partitions" in capsys.readouterr().out
+    assert f"version {VERSIONS[-1]}: {document['rows']} rows in 2 partitions" in capsys.readouterr().out
     assert main(["history", flights, "C4", "--json"]) == 0
     (*_, last) = json.loads(capsys.readouterr().out)
     assert last["is_changed"] and last["row"]["carrier"] == "C4"
@@ -80,30 +82,32 @@ def test_the_commands(flights, capsys):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_since_when_keys_have_not_been_changed(flights, version):
+def test_ages_of_keys(flights, version):
     with state_store.open(flights, version=version) as state:
         found = state.stats(sample=None).ages
         carriers = [row["carrier"] for row in expected("flights", version)]
         histories = {carrier: state.history(carrier) for carrier in carriers}
     last = {
-        carrier: max(one.version for one in history if one.is_changed)
+        carrier: max(version.version for version in history if version.is_changed)
         for carrier, history in histories.items()
     }
-    assert {one.version: one.keys for one in found.last_changes if one.keys} == Counter(last.values())
+    assert {version.version: version.keys for version in found.last_changes if version.keys} == Counter(
+        last.values()
+    )
     assert (found.older, found.keys) == (0, len(carriers))
-    times = {(one.version, one.committed_ms) for history in histories.values() for one in history}
-    assert {(one.version, one.committed_ms) for one in found.last_changes} <= times
+    times = {(version.version, version.committed_ms) for history in histories.values() for version in history}
+    assert {(version.version, version.committed_ms) for version in found.last_changes} <= times
 
 
 def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
     monkeypatch.setattr("state_store.data.dataset.stats.MOST_DELTAS", 2)
     with state_store.open(flights) as state:
         found = state.stats(sample=None).ages
-        assert [one.version for one in found.last_changes] == [3, 4]
-        assert found.keys == state.count() and found.older == 1  # C4 fell silent
+        assert [change.version for change in found.last_changes] == [3, 4]
+        assert found.keys == state.count() and found.older == 1  # C4 has no more flights
 
 
-def test_rows_that_have_had_their_time(flights, tmp_path):
+def test_expired_rows(flights, tmp_path):
     for version in VERSIONS:
         commit = json.loads((Path(flights) / f"commits/{version - 1}").read_text().splitlines()[1])
         rows = expected("flights", version)

@@ -1,4 +1,4 @@
-"""Whatever writes a checkpoint or an export leaves it whole, or nothing, or a marker that readers refuse."""
+"""Writers of checkpoints and exports: they leave a complete one, nothing, or a marker that readers refuse."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_locations_of_other_storages_are_compared_by_name() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("failure", [DamagedError("lost"), KeyboardInterrupt(), OSError(28, "full")])
-def test_nothing_is_left_after_a_failure_but_a_copy_that_goes_on(
+def test_a_failure_leaves_nothing_except_a_copy_to_continue(
     source: Path, way: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "target"
@@ -99,13 +99,13 @@ def test_nothing_is_left_after_a_failure_but_a_copy_that_goes_on(
     assert state_store.verify(str(target)).ok
 
 
-def _raising(failure: BaseException, whole=None, after: int = 0):
+def _raising(failure: BaseException, original=None, after: int = 0):
     calls: list[object] = []
 
     def act(*arguments, **named):
         calls.append(arguments)
         if len(calls) <= after:
-            return whole(*arguments, **named) if whole else 0
+            return original(*arguments, **named) if original else 0
         raise failure
 
     return act
@@ -160,7 +160,7 @@ def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path,
 
 @pytest.mark.parametrize("way", ["repartition", "import_state"])
 @pytest.mark.parametrize("log", ["offsets", "commits"])
-def test_a_query_that_goes_on_meanwhile_is_refused(
+def test_a_query_that_runs_meanwhile_is_refused(
     source: Path, tmp_path: Path, way: str, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = Stopped.check
@@ -176,7 +176,7 @@ def test_a_query_that_goes_on_meanwhile_is_refused(
     assert not (tmp_path / "target").exists()
 
 
-def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path: Path) -> None:
+def test_an_existing_empty_directory_stays_after_a_failure(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     with pytest.raises(DamagedError), new_checkpoint("import", None, target) as (storage, _):
@@ -209,7 +209,7 @@ def test_unknown_and_double_columns_are_refused(source: Path, tmp_path: Path) ->
     assert not (tmp_path / "target").exists()
 
 
-def test_a_key_that_comes_twice_is_named(source: Path, tmp_path: Path) -> None:
+def test_a_duplicate_key_is_named(source: Path, tmp_path: Path) -> None:
     rows = rows_of(source)
     first = rows["carrier"][0].as_py()
     with pytest.raises(OptionError, match=f"a key twice: carrier = '{first}'"):

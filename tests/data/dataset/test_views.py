@@ -1,4 +1,4 @@
-"""State variables come and go when a query is started again: which there are at which version."""
+"""State variables are added and dropped at restarts of a query: the views at each version."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from state_store.errors import MissingError
 KEY = {"fields": [{"name": "key", "type": "string", "nullable": True}]}
 ENCODER = '{"keyStateEncoderType": "NoPrefixKeyStateEncoderSpec"}'
 VARIABLES: Mapping[int, tuple[str, ...]] = {0: ("kept",), 2: ("kept", "late"), 3: ("kept",)}
-"""By the batch since which the query had them."""
+"""The variables of the query, by the batch of the restart that introduced them."""
 
 
 def text(value: str) -> bytes:
-    """As `DataOutputStream.writeUTF` of Java."""
+    """Return a text as Java's `DataOutputStream.writeUTF` writes it."""
     return struct.pack(">H", len(value)) + value.encode()
 
 
-def pieces(value: str) -> bytes:
+def text_in_parts(value: str) -> bytes:
     return struct.pack(">i", 1) + text(value)
 
 
@@ -32,14 +32,19 @@ def schemas(names: tuple[str, ...]) -> bytes:
     found = text("v3") + struct.pack(">i", len(names))
     for name in names:
         value = {"fields": [{"name": f"n_{name}", "type": "long", "nullable": True}]}
-        found += text(name) + pieces(json.dumps(KEY)) + pieces(json.dumps(value)) + pieces(ENCODER)
+        found += (
+            text(name)
+            + text_in_parts(json.dumps(KEY))
+            + text_in_parts(json.dumps(value))
+            + text_in_parts(ENCODER)
+        )
         found += struct.pack(">i", 0)
     return found
 
 
 @pytest.fixture
 def directory(tmp_path) -> str:
-    """A query of four batches whose operator has column families, as Spark describes them."""
+    """Make a query of four batches whose operator has column families, as Spark describes them."""
     root = checkpoint("flights", tmp_path)
     (root / "state/0/_metadata/metadata").unlink()
     files: list[str] = []
@@ -73,13 +78,13 @@ def test_each_version_has_the_variables_that_the_query_had_then(directory, versi
         state_store.open(directory, store="other", version=version)
 
 
-def test_what_came_last_is_there_from_then_on(directory):
+def test_a_late_variable_exists_since_its_batch(directory):
     (Path(directory) / "state/0/_metadata/v2/3").unlink()
     with pytest.raises(MissingError, match=r"it is there from version 3 on$"):
         state_store.open(directory, store="late", version=2)
 
 
-def test_where_spark_has_forgotten_the_batch_the_oldest_description_counts(directory):
+def test_the_oldest_description_counts_if_spark_has_forgotten_the_batch(directory):
     (Path(directory) / "state/0/_metadata/v2/0").unlink()
     with state_store.open(directory, store="late", version=1) as state:
         assert state.schema.names == ["key", "n_late", "partition_id"]

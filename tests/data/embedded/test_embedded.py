@@ -1,4 +1,4 @@
-"""The store without a JVM, against a dict, and against what the agent reads and writes."""
+"""The store without a JVM, against a dict, and together with the agent."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
         from state_store.errors import ConflictError
 
-        with suppress(ConflictError):  # there is one of that version already
+        with suppress(ConflictError):  # the version exists already
             self.store.checkpoint(full=full)
 
     @invariant()
@@ -117,7 +117,7 @@ TestMachine.settings = settings(
 )
 
 
-def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: Path) -> None:
+def test_it_reads_the_agent_s_commits_and_the_agent_reads_its_own(tmp_path: Path) -> None:
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
     job.commit({b"\0\0a": b"1", b"\0\0b": b"2"})
     job.commit({b"\0\0a": None})
@@ -135,7 +135,7 @@ def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: P
         assert dict(store.scan()) == {b"a": b"1", b"b": b"2"}
 
 
-def test_what_was_removed_is_in_no_scan_before_the_commit_and_after(tmp_path: Path) -> None:
+def test_a_removed_key_is_in_no_scan_before_or_after_the_commit(tmp_path: Path) -> None:
     with EmbeddedStore.open(str(tmp_path / "state")) as store:
         for key in (b"a", b"b", b"c"):
             store.put(key, b"1")
@@ -147,7 +147,7 @@ def test_what_was_removed_is_in_no_scan_before_the_commit_and_after(tmp_path: Pa
         assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
 
 
-def test_an_unknown_family_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_family_is_named_with_the_existing_ones(tmp_path: Path) -> None:
     with (
         EmbeddedStore.open(str(tmp_path / "state")) as store,
         pytest.raises(MissingError, match=r"'joined'.*there are: default"),
@@ -194,7 +194,7 @@ def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:
         assert store.to_arrow(value=value).column_names == ["key", "total"]
 
 
-def test_the_example_counts_and_goes_on(tmp_path: Path, checkout: Path) -> None:
+def test_the_example_counts_and_continues(tmp_path: Path, checkout: Path) -> None:
     import subprocess
     import sys
 

@@ -26,28 +26,30 @@ _DIRECTORIES = ("delta", "shared", "snapshot")
 
 
 def key_of(number: int) -> bytes:
-    """As Spark encodes a long: a word of nulls, then one that keys differ in; before it the column family."""
+    """Return a long as Spark encodes it, with its column family: a word of nulls, then the number."""
     return b"\0\0" + bytes(8) + random.Random(number).randbytes(8)
 
 
 @dataclass
 class History:
-    """A query of one store whose batches write what `changes` says; `stored` are bytes and files after each
-    batch and its clean-up, `most` before it, `uploaded` the bytes that came with the batch, `requests` what
-    storage was asked for it, by operation."""
+    """A query of one store whose batches write the changes of `changes`.
+
+    `stored` are bytes and files after each batch and its clean-up, `peaks` those before it, `uploaded` the
+    bytes that the batch uploaded, `requests` its requests to storage, by operation.
+    """
 
     root: Path
     changes: Callable[[int], dict[bytes, bytes | None]]
     retain: int
     options: dict[str, str]
     stored: list[tuple[int, int]] = field(default_factory=list)
-    most: list[int] = field(default_factory=list)
+    peaks: list[int] = field(default_factory=list)
     uploaded: list[int] = field(default_factory=list)
     file_bytes: int = FILE_BYTES
     requests: list[Counter[str]] = field(default_factory=list)
 
     def run(self, batches: int) -> None:
-        """Runs this many batches, each merge done before the next."""
+        """Run this many batches, each after the merges of the last."""
         store = self.root / "state" / "0" / "0"
         self._write("state/0/_metadata/metadata", _METADATA)
         storage = FaultyStorage(LocalStorage(store))
@@ -67,7 +69,7 @@ class History:
             job.commit(self.changes(batch))
             _wait_until_idle(job)
             found = _files(store)
-            self.most.append(sum(found.values()))
+            self.peaks.append(sum(found.values()))
             self.uploaded.append(sum(size for path, size in found.items() if path not in known))
             job.cleanup()
             self.requests.append(Counter(operation for operation, _ in storage.calls))
@@ -98,8 +100,10 @@ _METADATA = {
 
 @dataclass
 class Writes:
-    """Batches over `keys` keys: the first writes all, each later one draws some that are there, adds `new`
-    ones and removes the oldest instead."""
+    """Batches over `keys` keys.
+
+    The first writes all; each later one draws some existing keys, adds `new` ones and removes the oldest.
+    """
 
     keys: int
     draws: int
@@ -123,11 +127,11 @@ class Writes:
         self._first, self._next = self._first + self.new, self._next + self.new
         puts = (chosen - gone) | fresh
         self.written.append(len(puts))
-        return {key_of(one): self._value() for one in puts} | {key_of(one): None for one in gone}
+        return {key_of(number): self._value() for number in puts} | {key_of(number): None for number in gone}
 
     @property
     def per_batch(self) -> float:
-        """Different keys that a batch writes."""
+        """Return the number of different keys that a batch writes."""
         return sum(self.written) / len(self.written)
 
     def _value(self) -> bytes:
@@ -142,7 +146,7 @@ def _wait_until_idle(job: Job) -> None:
     scheduler, instance = job.client.calls.scheduler, job.store["instance"]
     while True:
         with scheduler._changed:
-            one = scheduler._queue._stores[instance]
-            if one.running is None and one.publishing is None:
+            store = scheduler._queue._stores[instance]
+            if store.running is None and store.publishing is None:
                 return
         time.sleep(0.0005)

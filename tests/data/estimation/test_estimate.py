@@ -1,4 +1,4 @@
-"""Estimates against what the agent did: bytes and files within a tenth, for keys written in several ways."""
+"""Estimates against the agent's results: bytes and files within a tenth, for several key distributions."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def of(workload: Workload, **how) -> Estimate:
 
 
 def check(found: Estimate, history: History) -> None:
-    """Over two cycles from a full checkpoint to another, as it was and as it was estimated."""
+    """Compare two cycles between full checkpoints with their estimate."""
     assert found.is_steady
     stored = history.stored[-2 * FULL_EVERY :]
-    size_bytes, files = (sum(one[place] for one in stored) / len(stored) for place in (0, 1))
+    size_bytes, files = (sum(entry[index] for entry in stored) / len(stored) for index in (0, 1))
     uploaded = sum(history.uploaded[-2 * FULL_EVERY :]) / len(stored) / INTERVAL_MS * 1000
-    told = {
+    estimates = {
         "bytes": found.stored_bytes.average / size_bytes,
         "files": found.stored_files.average / files,
         "uploaded": found.upload_bytes_per_s / uploaded,
     }
-    assert all(0.9 <= ratio <= 1.1 for ratio in told.values()), told
-    assert 0.8 <= found.stored_bytes.maximum / max(history.most[-2 * FULL_EVERY :]) <= 1.2
+    assert all(0.9 <= ratio <= 1.1 for ratio in estimates.values()), estimates
+    assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[-2 * FULL_EVERY :]) <= 1.2
 
 
 def test_of_a_planned_query(history: History) -> None:
@@ -182,7 +182,7 @@ def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk,
 
 
 def test_deltas_of_retained_versions_stay() -> None:
-    """A snapshot may have taken the place of one, and still no clean-up takes it before its version goes."""
+    """A delta that a snapshot replaces stays until a clean-up after its version is retired."""
     options, retention = parse(OPTIONS), RetentionPolicy(RETAIN)
     store = SimulatedStore(
         Workload(KEYS, KEY_BYTES, VALUE_BYTES, 10, INTERVAL_MS, 1),
@@ -228,22 +228,24 @@ def test_a_live_state_is_in_storage_at_least_once() -> None:
 
 
 def test_partitions_divide_a_state() -> None:
-    one, ten = estimate(replace(WORKLOAD, partitions=1)), estimate(WORKLOAD)
-    assert ten.stored_bytes.average == pytest.approx(one.stored_bytes.average, rel=0.2)
-    assert ten.restore_bytes.average == pytest.approx(one.restore_bytes.average / 10, rel=0.2)
-    assert ten.stored_files.average > one.stored_files.average
+    single, ten = estimate(replace(WORKLOAD, partitions=1)), estimate(WORKLOAD)
+    assert ten.stored_bytes.average == pytest.approx(single.stored_bytes.average, rel=0.2)
+    assert ten.restore_bytes.average == pytest.approx(single.restore_bytes.average / 10, rel=0.2)
+    assert ten.stored_files.average > single.stored_files.average
 
 
 def test_memory_holds_the_rows_that_are_looked_up() -> None:
-    half, most, everything = (estimate(WORKLOAD, hit_ratio=share).memory_bytes for share in (0.5, 0.9, 1.0))
+    half, nine_tenths, everything = (
+        estimate(WORKLOAD, hit_ratio=share).memory_bytes for share in (0.5, 0.9, 1.0)
+    )
     rows = WORKLOAD.keys * (24 + 120)
-    assert rows / 2 < half < most < everything < 3 * rows
+    assert rows / 2 < half < nine_tenths < everything < 3 * rows
     skewed = estimate(replace(WORKLOAD, zipf=1.2), hit_ratio=0.5).memory_bytes
     assert skewed < half / 2
-    assert estimate(WORKLOAD, hit_ratio=0.9, executors=5).memory_bytes < most / 3
+    assert estimate(WORKLOAD, hit_ratio=0.9, executors=5).memory_bytes < nine_tenths / 3
 
 
-def test_without_two_full_checkpoints_it_says_so() -> None:
+def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
     found = estimate(replace(WORKLOAD, updates_per_batch=100), batches=300)
     assert not found.is_steady and (found.batches, found.full_per_hour) == (150, 0)
 
@@ -260,7 +262,7 @@ def test_without_two_full_checkpoints_it_says_so() -> None:
         (lambda: estimate(WORKLOAD, retain=0), "1 or more"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong, names: str) -> None:
+def test_impossible_numbers_are_refused(wrong, names: str) -> None:
     with pytest.raises(OptionError, match=names):
         wrong()
 

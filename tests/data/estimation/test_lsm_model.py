@@ -1,4 +1,4 @@
-"""What is computed of sorted runs, against what RocksDB makes of them."""
+"""Computed sorted runs, against those of RocksDB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entry(size_bytes: int) -> FileEntry:
 
 
 class Model:
-    """The runs of a database, as they are computed from numbers of records."""
+    """The runs of a database, computed from numbers of records."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -56,13 +56,13 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databa
 
 @pytest.mark.parametrize("seed", range(4))
 def test_runs_are_merged_as_rocksdb_merges_them(database: Database, tmp_path: Path, seed: int) -> None:
-    """Keys are all different, so that only the choice of runs decides about their sizes."""
+    """All keys differ, so that only the choice of runs decides their sizes."""
     chance, model, version, merged = random.Random(seed), Model(), 0, 0
     sizes = [30, 300] if seed % 2 else [30, 60, 300, 3000]
-    most = 24 if seed > 1 else 7
+    bound = 24 if seed > 1 else 7
     for _ in range(8):
         paths = []
-        counts = [chance.choice(sizes) + chance.randrange(20) for _ in range(chance.randrange(1, most))]
+        counts = [chance.choice(sizes) + chance.randrange(20) for _ in range(chance.randrange(1, bound))]
         for records in counts:
             version += 1
             rows = {
@@ -79,7 +79,7 @@ def test_runs_are_merged_as_rocksdb_merges_them(database: Database, tmp_path: Pa
         model.compact()
         merged += before - len(model.runs)
         expected = [run.level for run in model.runs]
-        for _ in range(50):  # a busy machine may begin a merge later than it is waited for
+        for _ in range(50):  # on a busy machine a merge may begin late
             database.compact_runs()
             found = [(run[0].level, sum(file.size_bytes for file in run)) for run in database.runs()]
             if [level for level, _ in found] == expected:

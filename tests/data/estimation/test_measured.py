@@ -1,4 +1,4 @@
-"""Which restores of a query tell what restores take."""
+"""The choice of restores from which the cost model is fitted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from state_store.data.estimation.measured import _fit, _restored
 
 
 def restored(ms: float) -> Any:
-    """Of 10 files, most of whose time is the choice."""
+    """Return a restore of 10 files, which spent most of its time in the choice."""
     phases = {"choose_ms": ms - 0.2, "fetch_ms": 0.1, "verify_ms": 0.1, "ingest_ms": 0.0}
     files = SimpleNamespace(files=10, size_bytes=1 << 20, snapshot=None, deltas=())
     return SimpleNamespace(phases=phases, fetched=files, chain=files)
 
 
 def made(times_ms: list[float], directory: Path) -> tuple[float, int, int]:
-    """What counts of restores that take so long, one after the other; how many there were, and how many bytes
-    were announced."""
+    """Return the fastest of restores with these times, their number, and the announced bytes."""
     left, announced = list(times_ms), []
     pin: Any = SimpleNamespace(size_bytes=7, restore_by_blocks=lambda _: restored(left.pop(0)))
     progress: Any = SimpleNamespace(expect=announced.append)
@@ -41,4 +40,4 @@ def test_no_partition_counts_more_than_another():
     _fit(models[0], [restored(2.0), restored(8.0)])
     _fit(models[1], [restored(8.0), restored(2.0)])
     predicted = [model.predict_restore_ms(work) for model in models]
-    assert all(4.0 < one < 6.0 for one in predicted), predicted
+    assert all(4.0 < ms < 6.0 for ms in predicted), predicted

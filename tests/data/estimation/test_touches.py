@@ -1,4 +1,4 @@
-"""How many different keys batches write, against draws at random."""
+"""Different keys of batches, against random draws."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_keys_of_several_batches(exponent: float) -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 1.5])
-def test_what_few_batches_show_tells_of_many(exponent: float) -> None:
+def test_few_batches_predict_many(exponent: float) -> None:
     batches = drawn(exponent, 100, 256)
     seen = batches[:16]
-    times = Counter(Counter(key for one in seen for key in one).values())
+    times = Counter(Counter(key for batch in seen for key in batch).values())
     windows = [(width, distinct(seen, width)) for width in (1, 2, 4, 8, 16)]
     found = observed([times[number] for number in range(17)], windows, KEYS, 0.0)
     for width in (1, 3, 16):
@@ -47,7 +47,7 @@ def test_what_few_batches_show_tells_of_many(exponent: float) -> None:
     assert found.distinct(1e6) <= KEYS * 1.01
 
 
-def test_new_keys_are_none_of_those_that_are_there() -> None:
+def test_new_keys_are_counted_apart_from_existing_ones() -> None:
     windows = [(1, 10.0), (2, 20.0), (4, 40.0)]
     found = observed([0, 40, 0, 0, 0], windows, KEYS, 10.0)
     assert [found.distinct(width) for width in (1, 3, 4, 8)] == pytest.approx([10, 30, 40, 80])

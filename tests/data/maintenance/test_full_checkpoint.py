@@ -20,8 +20,8 @@ def query(tmp_path):
 def test_all_stores_get_a_full_checkpoint(query):
     updates: list[state_store.ProgressUpdate] = []
     made = state_store.full_checkpoint(str(query.root), progress=updates.append)
-    assert [(one.key.partition, one.version.number) for one in made.made] == [(0, 3), (1, 3)]
-    assert repr(made) == f"FullCheckpoints(2 stores, {sum(one.bytes for one in made.made)} bytes)"
+    assert [(store.key.partition, store.version.number) for store in made.made] == [(0, 3), (1, 3)]
+    assert repr(made) == f"FullCheckpoints(2 stores, {sum(store.bytes for store in made.made)} bytes)"
     assert made._repr_html_().count("<tr>") == 3
     last = updates[-1]
     assert (last.stores_done, last.stores, last.unit) == (2, 2, "bytes")
@@ -29,9 +29,9 @@ def test_all_stores_get_a_full_checkpoint(query):
     assert all(query.restored(key) == query.state[key] for key in query.keys)
 
 
-def test_only_the_stores_that_are_asked_for(query):
+def test_only_the_requested_stores(query):
     made = state_store.full_checkpoint(str(query.root), partition=1)
-    assert [one.key.partition for one in made.made] == [1]
+    assert [store.key.partition for store in made.made] == [1]
 
 
 def test_a_failure_is_raised_after_the_other_stores_are_done(query):
@@ -40,8 +40,8 @@ def test_a_failure_is_raised_after_the_other_stores_are_done(query):
         state_store.full_checkpoint(str(query.root))
     assert any(path.suffix == ".zip" for path in query.files(query.keys[1]))
     reported = state_store.full_checkpoint(str(query.root), on_failure="report")
-    assert [one.key for one in reported.made] == [query.keys[1]]
-    assert [one.key for one in reported.failed] == [query.keys[0]]
+    assert [store.key for store in reported.made] == [query.keys[1]]
+    assert [store.key for store in reported.failed] == [query.keys[0]]
     assert "1 failed" in repr(reported)
 
 

@@ -26,7 +26,7 @@ def test_a_good_state_has_no_problem(query):
     assert repr(repairs) == "Repairs(2 stores: 0 steps planned, 0 problems left)"
 
 
-def test_damage_is_found_and_stays_where_nothing_can_mend_it(query):
+def test_damage_is_found_and_stays_if_nothing_can_repair_it(query):
     key = query.keys[1]
     (delta,) = (path for path in query.files(key) if path.name.startswith(f"{3:020}"))
     delta.write_bytes(b"x" + delta.read_bytes()[1:])
@@ -40,7 +40,7 @@ def test_damage_is_found_and_stays_where_nothing_can_mend_it(query):
 
 
 @pytest.mark.parametrize("age", ["59min", "old", 3, None])
-def test_an_age_that_is_none_is_refused(query, age):
+def test_an_invalid_age_is_refused(query, age):
     with pytest.raises(OptionError, match="is not an age") as refused:
         state_store.repair(str(query.root), older_than=age)
     assert refused.value.option == "older_than"

@@ -19,8 +19,8 @@ UTC = datetime.timezone.utc
 
 
 def _decimals(kind: pa.DataType) -> st.SearchStrategy[Decimal]:
-    most = 10**kind.precision - 1
-    return st.integers(-most, most).map(lambda units: Decimal(units).scaleb(-kind.scale, _CONTEXT))
+    bound = 10**kind.precision - 1
+    return st.integers(-bound, bound).map(lambda units: Decimal(units).scaleb(-kind.scale, _CONTEXT))
 
 
 _CONTEXT = __import__("decimal").Context(prec=50)

@@ -1,4 +1,4 @@
-"""Rows that Spark encoded with Avro: as the specification has them, written here in another way."""
+"""Rows that Spark encoded with Avro, against an independent encoder from the specification."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def block(parts: list[bytes]) -> bytes:
 
 
 def written(kind: pa.DataType, value: Any, *, element: bool = False) -> bytes:
-    """A value as Spark's schemas have it: a union with null, but for plain elements."""
+    """Encode a value by Spark's schemas: as a union with null, except for plain elements."""
     if pa.types.is_null(kind):
         return b""
     if value is None:
@@ -89,10 +89,10 @@ def written(kind: pa.DataType, value: Any, *, element: bool = False) -> bytes:
     if pa.types.is_struct(kind):
         return branch + record(list(kind), value)
     if pa.types.is_map(kind):
-        pairs = [sized(key.encode()) + written(kind.item_type, one, element=True) for key, one in value]
+        pairs = [sized(key.encode()) + written(kind.item_type, item, element=True) for key, item in value]
         return branch + block(pairs)
     if pa.types.is_list(kind):
-        return branch + block([written(kind.value_type, one, element=True) for one in value])
+        return branch + block([written(kind.value_type, item, element=True) for item in value])
     return branch + plain(kind, value)
 
 
@@ -106,7 +106,7 @@ def plain(kind: pa.DataType, value: Any) -> bytes:
     if isinstance(value, float):
         return struct.pack("<f" if pa.types.is_float32(kind) else "<d", value)
     if isinstance(value, Decimal):
-        return int(value.scaleb(kind.scale)).to_bytes(9, "big", signed=True)  # of 20 digits
+        return int(value.scaleb(kind.scale)).to_bytes(9, "big", signed=True)  # a decimal of 20 digits
     if isinstance(value, datetime):
         since = value - ORIGIN
         return number((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds)
@@ -125,19 +125,19 @@ def row_of(fields: list[pa.Field], row: dict[str, Any], schema: int = 0) -> byte
 def test_rows_of_every_type_and_nulls(rows):
     columns = decode_avro([row_of(FIELDS, row) for row in rows], FIELDS, {0: FIELDS})
     expected = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]
-    assert [one.to_pylist() for one in columns] == [one.to_pylist() for one in expected]
-    assert [one.type for one in columns] == [field.type for field in FIELDS]
+    assert [column.to_pylist() for column in columns] == [column.to_pylist() for column in expected]
+    assert [column.type for column in columns] == [field.type for field in FIELDS]
 
 
 @given(st.lists(VALUES, max_size=5), st.integers(0, 9))
-def test_what_is_written_is_what_the_specification_has(rows, number):
+def test_rows_are_written_as_the_specification_demands(rows, number):
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]
     wanted = [row_of(FIELDS, row, number) for row in rows]
     assert encode_avro(columns, number, len(rows)) == wanted
-    assert encode_avro([one.slice(1) for one in columns], number, max(0, len(rows) - 1)) == wanted[1:]
+    assert encode_avro([column.slice(1) for column in columns], number, max(0, len(rows) - 1)) == wanted[1:]
 
 
-def test_what_avro_has_no_place_for_is_not_written():
+def test_values_without_an_avro_type_are_refused():
     with pytest.raises(FormatError, match="null among its values"):
         encode_avro([pa.array([[1, None]])], 0, 1)
     with pytest.raises(FormatError, match="cannot be written with Avro"):
@@ -149,7 +149,7 @@ def test_rows_that_older_schemas_wrote():
     now = [pa.field("n", pa.int64()), pa.field("new", pa.string())]
     rows = [row_of(before, {"n": 1, "gone": "x"}, 0), row_of(now, {"n": 2, "new": "y"}, 7)]
     columns = decode_avro(rows, now, {0: before, 7: now})
-    assert [one.to_pylist() for one in columns] == [[1, 2], [None, "y"]]
+    assert [column.to_pylist() for column in columns] == [[1, 2], [None, "y"]]
     with pytest.raises(FormatError, match="schema 7"):
         decode_avro(rows, now, {0: before})
 
@@ -159,7 +159,7 @@ def test_keys_with_a_prefix_and_keys_that_are_ordered():
     first = b"\0" + record(fields[:1], {"key": {"k": "a"}})
     key = len(first).to_bytes(4, "little") + first + row_of(fields[1:], {"user": 5})
     columns = decode_avro_keys([key], fields, KeyLayout((0,)), {0: fields})
-    assert [one.to_pylist() for one in columns] == [[{"k": "a"}], [5]]
+    assert [column.to_pylist() for column in columns] == [[{"k": "a"}], [5]]
     assert encode_avro_keys(columns, KeyLayout((0,)), 0, 1) == [key]
     moments = [(b"\x01", 1_700_000_000_000), (b"\0", -3)]
     halves = [pa.field("sign", pa.binary()), pa.field("number", pa.binary())]
@@ -170,16 +170,16 @@ def test_keys_with_a_prefix_and_keys_that_are_ordered():
         keys.append(len(first).to_bytes(4, "little") + first + row_of(fields[:1], {"key": {"k": "b"}}))
     named = [pa.field("at", pa.int64()), fields[0]]
     columns = decode_avro_keys(keys, named, KeyLayout((0,), is_ordered=True), {0: named})
-    assert [one.to_pylist() for one in columns] == [[at for _, at in moments], [{"k": "b"}, {"k": "b"}]]
+    assert [column.to_pylist() for column in columns] == [[at for _, at in moments], [{"k": "b"}, {"k": "b"}]]
     assert encode_avro_keys(columns, KeyLayout((0,), is_ordered=True), 0, 2) == keys
 
 
 @given(VALUES, st.data())
-def test_what_is_no_row_is_refused(row, data):
-    whole = bytearray(row_of(FIELDS, row))
-    at = data.draw(st.integers(0, len(whole) - 1))
-    whole[at] ^= data.draw(st.integers(1, 255))
+def test_bytes_that_are_no_row_are_refused(row, data):
+    valid = bytearray(row_of(FIELDS, row))
+    at = data.draw(st.integers(0, len(valid) - 1))
+    valid[at] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(DamagedError, FormatError):
-        decode_avro([bytes(whole)], FIELDS, {0: FIELDS})
+        decode_avro([bytes(valid)], FIELDS, {0: FIELDS})
     with pytest.raises((DamagedError, FormatError)):
         decode_avro([bytes(row_of(FIELDS, row)[:-1])], FIELDS, {0: FIELDS})

@@ -52,7 +52,7 @@ ROWS = st.lists(
 
 
 def unsafe_row(row: dict[str, object]) -> bytes:
-    """As Spark writes it: version, bitmap, words, bytes padded to words."""
+    """Return a row as Spark writes it: version, bitmap, words, bytes padded to words."""
     bitmap, words, tail = 0, b"", b""
     for index, (name, value) in enumerate(row.items()):
         form = FIELDS[name][1]
@@ -106,7 +106,7 @@ def test_a_type_that_is_not_known_is_named() -> None:
     ],
 )
 def test_nested_values_that_do_not_fit(kind: pa.DataType, stored: int, why: str) -> None:
-    """A row whose only column refers to one word after it."""
+    """Return a row whose only column refers to the word after it."""
     row = word(16 << 32 | 8) + struct.pack("<q", stored)
     with pytest.raises(DamagedError, match=why):
         decode([row], pa.schema([("x", kind)]))
@@ -131,7 +131,7 @@ def test_damaged_rows_are_an_error_or_other_values(batch: pa.RecordBatch, data: 
 
 
 def test_rows_of_other_columns_than_the_schema_has() -> None:
-    """What a row has beyond its columns is left out, as by Spark; one that lacks a column says so."""
+    """Bytes beyond the columns are ignored, as by Spark; a missing column is an error."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     columns = [pa.array([5]), pa.array(["text"]), pa.array([[1, 2]]), pa.array([7])]
     assert decode(encode(columns, 1), schema).to_pylist() == [{"a": 5, "b": "text"}]

@@ -14,7 +14,7 @@ from state_store.errors import DamagedError
 
 
 def listed(rows: list[bytes]) -> bytes:
-    """Each with its size in front, a comma between two."""
+    """Return values, each after its size, with a comma between two."""
     return b",".join(len(row).to_bytes(4, "little") + row for row in rows)
 
 
@@ -28,8 +28,8 @@ def test_the_values_of_every_list_in_order(lists: list[list[str | None]]) -> Non
 
 
 def test_lists_that_are_none() -> None:
-    whole = listed(encode([pa.array(["a", "b"])], 2))
+    valid = listed(encode([pa.array(["a", "b"])], 2))
     with pytest.raises(DamagedError, match="longer than the list"):
-        split_values(joined([whole, whole[:-1]]))
+        split_values(joined([valid, valid[:-1]]))
     with pytest.raises(DamagedError, match="within the size"):
-        split_values(joined([whole + b",\1"]))
+        split_values(joined([valid + b",\1"]))

@@ -1,4 +1,4 @@
-"""What is encoded as Spark's rows is decoded to the same columns, and the partition is Spark's."""
+"""Columns survive encoding as Spark's rows and decoding, and partitions are Spark's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_keys_with_a_prefix(batch: pa.RecordBatch, data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(batches(), st.lists(st.integers(0, 9), min_size=1), st.data())
-def test_rows_are_read_wherever_they_lie(batch: pa.RecordBatch, gaps: list[int], data: st.DataObject) -> None:
+def test_rows_are_read_at_any_offset(batch: pa.RecordBatch, gaps: list[int], data: st.DataObject) -> None:
     rows = encode(batch.columns, batch.num_rows)
     gaps = [gaps[number % len(gaps)] for number in range(len(rows))]
     buffer = b"".join(b"\xff" * gap + row for gap, row in zip(gaps, rows, strict=True))
@@ -60,11 +60,11 @@ def test_rows_are_read_wherever_they_lie(batch: pa.RecordBatch, gaps: list[int],
     starts = numpy.cumsum(lengths + gaps) - lengths if rows else lengths
     only = data.draw(st.lists(st.sampled_from(range(batch.num_columns)), unique=True).map(sorted))
     found = decode_fields((numpy.frombuffer(buffer, numpy.uint8), starts, lengths), list(batch.schema), only)
-    assert [column.to_pylist() for column in found] == [batch.column(one).to_pylist() for one in only]
+    assert [column.to_pylist() for column in found] == [batch.column(number).to_pylist() for number in only]
 
 
 def test_keys_that_order_their_rows() -> None:
-    """As Spark's documentation of its encoder says: sign, then the number, big-endian."""
+    """The sign comes first, then the number, big-endian, as Spark's documentation says."""
     numbers = [-5, 7, None]
     encoded = [
         b"\0" + (7 - 12).to_bytes(8, "big", signed=True),
@@ -74,7 +74,8 @@ def test_keys_that_order_their_rows() -> None:
     first = encode([pa.array(encoded)], 3)
     rest = encode([pa.array(["a", None, "c"])], 3)
     keys = [
-        b"\0\1" + len(one).to_bytes(4, "little") + one + other for one, other in zip(first, rest, strict=True)
+        b"\0\1" + len(part).to_bytes(4, "little") + part + other
+        for part, other in zip(first, rest, strict=True)
     ]
     fields = [pa.field("name", pa.string()), pa.field("at", pa.int64())]
     names, found = decode_keys(keys, fields, KeyLayout((1,), is_ordered=True), skip=2)
@@ -128,7 +129,7 @@ def test_numbers_that_are_equal_are_in_one_partition(kind: pa.DataType) -> None:
     assert (zero, first) == (other, second)
 
 
-def test_a_key_whose_partition_cannot_be_told() -> None:
+def test_a_key_of_unknown_partition() -> None:
     with pytest.raises(FormatError, match="partition by"):
         partitions_of(
             [pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))], [pa.field("m", pa.null())], 4
@@ -141,6 +142,6 @@ def test_a_key_whose_partition_cannot_be_told() -> None:
 def test_decimals_are_stored_in_the_fewest_bytes() -> None:
     kind = pa.decimal128(38, 0)
     numbers = [0, -1, 127, 128, -128, -129, 255, 1 << 100, -(1 << 100)]
-    rows = encode([pa.array([Decimal(one) for one in numbers], kind)], len(numbers))
+    rows = encode([pa.array([Decimal(number) for number in numbers], kind)], len(numbers))
     sizes = [int.from_bytes(row[9:13], "little") for row in rows]
-    assert sizes == [(one if one >= 0 else -one - 1).bit_length() // 8 + 1 for one in numbers]
+    assert sizes == [(number if number >= 0 else -number - 1).bit_length() // 8 + 1 for number in numbers]

@@ -1,4 +1,4 @@
-"""Geometries and geographies: what readers of Arrow see of them."""
+"""Geometries and geographies, as readers of Arrow see them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def column(kind: str) -> pa.Field:
     ],
 )
 def test_spark_and_geoarrow_know_the_columns(kind, srid, name, metadata):
-    """The marks of PySpark's own types; a geography is not for readers that know flat coordinates alone."""
+    """The marks are those of PySpark's types; readers of flat coordinates must not accept a geography."""
     found = column(kind).type
     assert [found.field(number).name for number in range(found.num_fields)] == ["srid", "wkb"]
     marks = {key.decode(): value.decode() for key, value in found.field("wkb").metadata.items()}
@@ -52,7 +52,7 @@ def test_duckdb_and_polars_read_shapes():
 
 
 def test_a_row_has_the_reference_system_before_the_shape():
-    """As Spark's own: 4 bytes, little-endian, and WKB; nothing where there is no shape."""
+    """A shape has Spark's bytes: 4 of the system, little-endian, and WKB; a null has none."""
     field = column("geometry(OGC:CRS84)")
     shapes = pa.array([{"srid": 4326, "wkb": POINT}, None], field.type)
     first, second = encode([shapes], 2)

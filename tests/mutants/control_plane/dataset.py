@@ -77,14 +77,14 @@ MUTANTS = [
         "state_store/data/dataset/state.py",
         "if count != family.keys:",
         "if False:",
-        ("tests/data/dataset/test_state.py::test_a_lost_row_is_noticed",),
+        ("tests/data/dataset/test_state.py::test_a_lost_row_is_an_error",),
     ),
     Mutant(
         "nothing keeps what is read from clean-ups",
         "state_store/data/dataset/pinned.py",
         "        self._hold(wanted)\n",
         "",
-        ("tests/data/dataset/test_state.py::test_a_lease_keeps_what_is_read_from_clean_ups",),
+        ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),
     ),
     Mutant(
         "a negative zero is hashed as it is",

@@ -17,18 +17,14 @@ LONG_KEY = (
 DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
 GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
 ANEW = (
-    "tests/bridge/test_stores.py::test_under_format_1_memory_forgets_what_another_executor_has_committed_anew",
+    "tests/bridge/test_stores.py::test_memory_forgets_versions_that_another_executor_recommitted_in_format_1",
 )
 TRIED = ("tests/bridge/test_stores.py::test_under_format_1_a_task_looks_again_after_an_attempt_that_failed",)
-FAILED = (
-    "tests/bridge/test_stores.py::test_under_format_1_memory_forgets_what_a_task_committed_that_failed",
-)
+FAILED = ("tests/bridge/test_stores.py::test_memory_forgets_the_commit_of_a_failed_task_in_format_1",)
 UPLOADED = (
     "tests/bridge/test_stores.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
-ASKED_AGAIN = (
-    "tests/bridge/test_life.py::test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then",
-)
+ASKED_AGAIN = ("tests/bridge/test_life.py::test_a_repeated_call_lists_the_stores_that_the_jvm_has_open",)
 PAGES = ("tests/core/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)

@@ -150,7 +150,7 @@ def _rewrite_manifest(path: Path, changes: dict) -> None:
             archive.writestr(name, content)
 
 
-def test_a_state_directory_that_is_something_else_is_named(spark, tmp_path):
+def test_a_wrong_state_directory_is_named(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow", **ONE_PARTITION)
     store = store_of(flow)
     store.mkdir(parents=True)
@@ -216,7 +216,7 @@ def test_a_partition_count_that_changed_is_kept_as_it_was(spark, tmp_path):
 
 
 @pytest.mark.parametrize("size", [4 << 20, pytest.param(64 << 20, marks=pytest.mark.tier("long"))])
-def test_keys_and_values_may_be_empty_or_large(spark, tmp_path, size: int):
+def test_empty_and_large_keys_and_values(spark, tmp_path, size: int):
     def query(records):
         key = F.expr(f"repeat(key, {size})").alias("key")
         value = F.expr(f"repeat(cast(value as string), if(value = 1, {size}, 0))")

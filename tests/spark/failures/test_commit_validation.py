@@ -23,7 +23,7 @@ def told(error: BaseException | None) -> str:
     return "\n".join(messages)
 
 
-def test_a_batch_that_is_read_whole_passes(spark, tmp_path):
+def test_a_batch_that_is_read_completely_passes(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow")
     flow.run(RECORDS, [], RECORDS[:3])
     assert sorted(row["n"] for row in flow.batches[2]) == [2, 2, 2]
@@ -69,7 +69,7 @@ def forget(log: Path, batch: int) -> None:
         (log / name).unlink(missing_ok=True)
 
 
-def test_a_file_sink_that_has_a_batch_which_the_query_did_not_commit(spark, tmp_path):
+def test_a_file_sink_with_a_batch_that_the_query_did_not_commit(spark, tmp_path):
     """It does not run the batch again, so that no store commits, and format 2 misses the identifiers."""
     flow, output = Flow(spark, tmp_path / "flow", **{FORMAT: 2}), tmp_path / "output"
     flow.feed(RECORDS)

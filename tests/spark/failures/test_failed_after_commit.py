@@ -63,7 +63,7 @@ def kill_the_task_that_holds(spark, directory: Path) -> None:
     assert spark.sparkContext._jsc.sc().killTaskAttempt(task, True, "the test says so")
 
 
-def test_the_next_batches_build_on_what_spark_took(spark, provider, tmp_path):
+def test_the_next_batches_build_on_the_version_that_spark_took(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("Spark's own stores do not tell attempts apart under checkpoint format 1")
     flow = Flow(spark, tmp_path / "flow", holding(tmp_path), **{PREFIX + "checkpointFormatVersion": "1"})

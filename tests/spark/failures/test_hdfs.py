@@ -20,7 +20,7 @@ OPTIONS = {
 }
 
 
-def test_a_query_goes_on_from_hdfs(spark, hdfs_cluster: HdfsCluster, tmp_path: Path) -> None:
+def test_a_query_continues_from_hdfs(spark, hdfs_cluster: HdfsCluster, tmp_path: Path) -> None:
     flow = Flow(spark, tmp_path / "flow", **OPTIONS)
     flow.checkpoint = f"{hdfs_cluster.uri}/query"
     batches = [[(f"k{(batch * 7 + i) % 20}", i) for i in range(10)] for batch in range(6)]

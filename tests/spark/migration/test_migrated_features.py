@@ -207,7 +207,7 @@ def lived(spark: Any, directory: Path, case: Case, stores: Sequence[Store]) -> F
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_query_that_is_moved_goes_on_as_one_that_stays(spark, tmp_path, case):
+def test_a_moved_query_continues_like_one_that_stays(spark, tmp_path, case):
     first = case.stores[0]
     stays = lived(spark, tmp_path / "stays", case, [first] * len(LEGS))
     moves = lived(spark, tmp_path / "moves", case, case.stores)

@@ -176,7 +176,7 @@ def _cases(journey: Journey) -> Iterator:
 
 
 @pytest.mark.parametrize(("journey", "hop"), [case for each in (*FEW, *LONG) for case in _cases(each)])
-def test_a_query_goes_on_on_another_store(played, journey, hop):
+def test_a_query_continues_on_another_store(played, journey, hop):
     journeyed = played(journey)
     source, target = journey.hops[hop]
     is_last = hop == len(journey.hops) - 1

@@ -37,7 +37,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, scala_jar: Path) -> Iterator[R
 
 
 @pytest.mark.parametrize("path", GETS)
-def test_only_users_that_may_view_see_anything(app: Running, path: str) -> None:
+def test_only_users_with_the_right_to_view_see_anything(app: Running, path: str) -> None:
     assert app.get(path, headers={"X-User": "stranger"}).status == 403
     assert app.get(path, headers={"X-User": "viewer"}).status != 403
 
@@ -45,7 +45,9 @@ def test_only_users_that_may_view_see_anything(app: Running, path: str) -> None:
 @pytest.mark.parametrize(
     ("user", "status"), [("stranger", 403), ("viewer", 403), ("operator", 403), ("admin", 202)]
 )
-def test_only_users_that_may_modify_request_full_checkpoints(app: Running, user: str, status: int) -> None:
+def test_only_users_with_the_right_to_modify_request_full_checkpoints(
+    app: Running, user: str, status: int
+) -> None:
     answer = app.get("queries/totals/checkpoints", method="POST", body={}, headers={"X-User": user})
     # Spark lets a user that may modify but not view see nothing at all.
     assert answer.status == status

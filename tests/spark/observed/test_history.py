@@ -91,7 +91,7 @@ def application(server: str) -> str:
     return awaited(found, "the application is listed")
 
 
-def test_the_tab_is_there_after_the_application_has_ended(tmp_path: Path, events: Path) -> None:
+def test_the_tab_exists_after_the_application_has_ended(tmp_path: Path, events: Path) -> None:
     with history_server(tmp_path / "server", events, str(jar_path())) as (server, _):
         app = application(server)
         assert "Checkpoints" in ask(f"{app}/jobs/").text
@@ -121,14 +121,14 @@ def test_the_tab_is_there_after_the_application_has_ended(tmp_path: Path, events
         assert "state-store full" in refused.text or refused.status == 403
 
 
-def test_a_server_without_the_jar_goes_on_without_the_tab(tmp_path: Path, events: Path) -> None:
+def test_a_server_without_the_jar_runs_without_the_tab(tmp_path: Path, events: Path) -> None:
     with history_server(tmp_path / "server", events, "") as (server, _):
         app = application(server)
         assert "Checkpoints" not in ask(f"{app}/jobs/").text
         assert ask(f"{app}/StreamingQuery/").status == 200
 
 
-def test_an_event_is_a_small_part_of_what_spark_logs(events: Path) -> None:
+def test_an_event_is_a_small_part_of_spark_s_log(events: Path) -> None:
     (log,) = [path for path in events.rglob("*") if path.is_file() and path.stat().st_size > 1000]
     lines = log.read_text("utf-8").splitlines()
     ours = [line for line in lines if json.loads(line)["Event"].endswith("StoresReported")]

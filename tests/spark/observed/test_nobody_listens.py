@@ -10,7 +10,7 @@ from observed.running import Running
 pytestmark = pytest.mark.spark
 
 
-def test_queries_of_an_application_without_a_ui_run_without_a_word(tmp_path: Path) -> None:
+def test_queries_of_an_application_without_a_ui_run_silently(tmp_path: Path) -> None:
     with Running(tmp_path / "app", **{"spark.ui.enabled": "false"}) as app:
         assert app.ui is None
         app.start("totals")

@@ -185,7 +185,7 @@ def test_requests_that_are_refused(app: Running, case: str) -> None:
         ("stop", 404),
     ],
 )
-def test_what_is_not_there_is_a_problem_that_says_what_to_do(app: Running, path: str, status: int) -> None:
+def test_a_missing_resource_is_a_problem_with_advice(app: Running, path: str, status: int) -> None:
     answer = app.get(path)
     assert answer.status == status
     check(answer.json, "Problem", "driver")
@@ -217,7 +217,7 @@ def test_assets_are_only_those_of_the_page(app: Running, name: str) -> None:
     assert answer.status in (400, 404) or is_page
 
 
-def test_metrics_are_what_prometheus_reads(app: Running) -> None:
+def test_prometheus_can_read_the_metrics(app: Running) -> None:
     answer = app.get("/checkpoints/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.splitlines()
@@ -250,7 +250,7 @@ def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
     assert all(store["failures_in_row"] >= 1 for store in stores)
 
 
-def test_a_query_that_ended_stays_and_says_where_to_go(app: Running) -> None:
+def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> None:
     app.start("short")
     app.feed("short", 1)
     awaited(lambda: version(app, "short") == 1, "the batch is shown")
@@ -261,7 +261,7 @@ def test_a_query_that_ended_stays_and_says_where_to_go(app: Running) -> None:
     assert "state-store full" in answer.json["detail"]
 
 
-def test_a_query_that_is_started_again_goes_on_in_the_same_history(app: Running) -> None:
+def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.start("again")
     app.feed("again", 2)
     app.do("stop", name="again")

@@ -13,7 +13,7 @@ CASES = json.loads((Path(__file__).resolve().parents[2] / "observe/cases/verdict
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
-def test_the_driver_says_what_the_command_line_says(spark, case) -> None:
+def test_the_driver_s_verdict_equals_the_command_line_s(spark, case) -> None:
     package = spark._jvm.org.apache.spark.sql.execution.streaming.state.incremental
     verdict = package.observed.Verdict.of(package.checkpoint.Json.parse(json.dumps(case)))
     found = json.loads(package.observed.Documents.verdict(verdict).toString())

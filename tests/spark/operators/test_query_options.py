@@ -65,7 +65,7 @@ def test_the_first_provider_of_a_query_is_kept(pinned, provider):
     assert ("loadedMapCacheHitCount" in metrics) == (provider != "hdfs")
 
 
-def test_a_checkpoint_of_another_provider_is_told(pinned, provider):
+def test_a_checkpoint_of_another_provider_is_reported(pinned, provider):
     if provider == "hdfs":
         pytest.skip("needs a checkpoint of a provider that is not the session's")
     with pytest.raises(OptionError, match="HDFSBackedStateStoreProvider") as refusal:
@@ -73,7 +73,7 @@ def test_a_checkpoint_of_another_provider_is_told(pinned, provider):
     assert str(pinned.checkpoint) in str(refusal.value)
 
 
-def test_the_log_says_that_a_query_keeps_its_first_provider(spark, pinned, provider):
+def test_the_log_warns_if_a_query_keeps_its_first_provider(spark, pinned, provider):
     if provider != "incremental":
         pytest.skip("said by the incremental store")
     with logged(spark) as log:

@@ -48,7 +48,7 @@ def classes() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("row", EVIDENCE)
-def test_a_row_says_what_this_spark_has(table, classes, row):
+def test_a_row_lists_the_features_of_this_spark(table, classes, row):
     wanted = [evidence.partition(":") for evidence in EVIDENCE[row]]
     has = [name in classes and member.encode() in classes[name] for name, _, member in wanted]
     assert len(set(has)) == 1

@@ -19,7 +19,7 @@ CHECKPOINTS = [(path, name) for path in RELEASES for name in FORMATS]
 
 
 @pytest.mark.parametrize(("release", "name"), CHECKPOINTS)
-def test_a_query_of_an_earlier_release_goes_on(
+def test_a_query_of_an_earlier_release_continues(
     spark, provider: str, tmp_path: Path, release: Path, name: str
 ) -> None:
     if provider != "incremental":

@@ -95,7 +95,7 @@ def rows_of(checkpoint: Path, **version: int) -> set[tuple[str, int, int]]:
         return {(row["key"], row["n"], row["total"]) for row in state.to_arrow().to_pylist()}
 
 
-def test_a_stateful_function_goes_on_from_rows(spark, tmp_path):
+def test_a_stateful_function_continues_from_rows(spark, tmp_path):
     flow = Flow(spark, tmp_path, counted)
     flow.feed([("a", 1), ("a", 2), ("c", 3)])
     flow.feed([("b", 4)])
@@ -123,7 +123,7 @@ def test_a_stateful_function_goes_on_from_rows(spark, tmp_path):
         state_store.bootstrap(writer, str(flow.checkpoint), table())
 
 
-def test_a_join_goes_on_from_one_side_of_each_source(spark, tmp_path):
+def test_a_join_continues_from_one_side_of_each_source(spark, tmp_path):
     root = {side: tmp_path / side for side in ("left", "right")}
     streams = []
     for side, path in root.items():
@@ -146,7 +146,7 @@ def test_a_join_goes_on_from_one_side_of_each_source(spark, tmp_path):
         assert state.count() == 6
 
 
-def test_a_processor_goes_on_from_variables_and_timers(spark, tmp_path):
+def test_a_processor_continues_from_variables_and_timers(spark, tmp_path):
     """Of which some have had their time before the first batch, some after it, and others not."""
     flow = Flow(spark, tmp_path, in_rows)
     long_ago, far = 1000, FAR_MS
@@ -237,7 +237,7 @@ def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
     assert after == {"a": 101, "b": 7, "c": 2, "z": 1}
 
 
-def test_what_cannot_be_the_state_leaves_nothing(spark, tmp_path):
+def test_rows_that_cannot_be_the_state_leave_nothing(spark, tmp_path):
     flow = Flow(spark, tmp_path, counted)
     flow.feed([("a", 1)])
     with pytest.raises(MissingError, match="no column 'total'"):

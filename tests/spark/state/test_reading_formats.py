@@ -109,7 +109,7 @@ def test_of_several_attempts_the_one_that_was_committed_is_read(ran_with_2, sess
     assert totals(copy.state_of_keys()) == expected(len(BATCHES) - 1)
 
 
-def test_where_the_commit_log_says_nothing_the_error_names_the_option(ran_with_2, session_of_1, tmp_path):
+def test_the_error_names_the_option_if_the_commit_log_has_no_ids(ran_with_2, session_of_1, tmp_path):
     copy = ran_with_2.copied(tmp_path / "copy")
     for log in (copy.checkpoint / "commits" / "5", copy.checkpoint / "commits" / ".5.crc"):
         log.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def is_pinned(spark) -> bool:
 
 
 @pytest.mark.older(more=("4.2",), long=("4.1",))
-def test_a_query_of_format_1_goes_on_in_a_session_of_format_2(spark, provider, tmp_path):
+def test_a_query_of_format_1_continues_in_a_session_of_format_2(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("what the incremental store does beyond Spark's own")
     flow = Flow(spark, tmp_path, remembered, **{FORMAT: 1}, **RETAINED)

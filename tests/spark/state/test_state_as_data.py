@@ -81,7 +81,7 @@ def test_rows_of_every_type_are_spark_s(rows):
     assert [again[place] for place in whole] == [found[place] for place in whole]
 
 
-def test_every_key_goes_to_spark_s_partition(rows):
+def test_every_key_is_in_spark_s_partition(rows):
     frame, found, schema = rows
     batch = decode(found, schema)
     keys = {name: [name] for name in schema.names if name not in NO_KEYS} | {"all": list(KEY_TYPES)}
@@ -127,7 +127,7 @@ def _start(spark, scenario: Scenario, root: Path):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.tier("long")) for name in SCENARIOS]
 )
-def test_the_state_of_an_operator_is_what_spark_reads(spark, checkpoints, name):
+def test_the_state_of_an_operator_equals_spark_s_reading(spark, checkpoints, name):
     directory = checkpoints[name]
     query = Query.open(str(directory))
     compared = 0

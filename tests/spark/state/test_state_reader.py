@@ -87,7 +87,7 @@ def test_the_newest_batch_is_the_default(history):
 
 
 @pytest.mark.older(more=("4.2",), long=("4.1",))
-def test_the_change_feed_tells_each_batch(history):
+def test_the_change_feed_has_each_batch(history):
     first = BATCHES - RETAINED + 1
     rows = history.flow.state(readChangeFeed=True, changeStartBatchId=first, changeEndBatchId=BATCHES - 1)
     told = {

@@ -121,7 +121,7 @@ def counting(variables: Sequence[str], gone: Sequence[str] = ()) -> StatefulProc
 
 
 @pytest.mark.tier("long")
-def test_variables_that_come_and_go(stream):
+def test_variables_that_are_added_and_dropped(stream):
     """Each version has the variables that the query had then; one that is not there says where it is."""
 
     def query(*variables: str, gone: Sequence[str] = ()) -> DataFrame:

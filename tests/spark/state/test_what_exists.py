@@ -137,7 +137,7 @@ def test_the_row_of_a_state_without_keys_is_found_by_the_empty_key(checkpoints: 
 @pytest.mark.parametrize(
     ("source", "target"), [(OURS_IDS, ROCKSDB_IDS), (HDFS, OURS), (ROCKSDB_IDS, OURS_IDS)], ids=str
 )
-def test_a_state_without_keys_is_migrated_and_goes_on(
+def test_a_state_without_keys_is_migrated_and_continues(
     checkpoints: Checkpoints, source: Store, target: Store, tmp_path: Path
 ) -> None:
     moved = tmp_path / "moved"
@@ -160,9 +160,7 @@ def test_a_state_without_keys_is_migrated_and_goes_on(
         assert [list(row.values()) for row in rows(moved)] == [[15, 5]]
 
 
-def test_a_query_goes_on_from_new_partitions_and_with_other_options(
-    checkpoints: Checkpoints, tmp_path: Path
-) -> None:
+def test_a_query_continues_with_new_partitions_and_options(checkpoints: Checkpoints, tmp_path: Path) -> None:
     before = checkpoints.path("chained", OURS_IDS)
     repartition(str(before), str(tmp_path / "five"), 5)
     checkpoints.feed(91, [(1, 40), (6, 50)])
@@ -175,9 +173,7 @@ def test_a_query_goes_on_from_new_partitions_and_with_other_options(
 
 
 @pytest.mark.parametrize("store", [OURS_IDS, OURS], ids=str)
-def test_a_partition_that_is_gone_is_damage_all_the_same(
-    checkpoints: Checkpoints, store: Store, tmp_path: Path
-) -> None:
+def test_a_missing_partition_is_damage_too(checkpoints: Checkpoints, store: Store, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(checkpoints.path("one key", store), checkpoint)
     shutil.rmtree(checkpoint / "state/0/2")
@@ -187,7 +183,7 @@ def test_a_partition_that_is_gone_is_damage_all_the_same(
         state_store.open(str(checkpoint))
 
 
-def test_a_partition_that_nobody_knows_is_named(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_an_unknown_partition_is_named(checkpoints: Checkpoints, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(checkpoints.path("global", OURS_IDS), checkpoint)
     shutil.copytree(checkpoint / "state/0/0", checkpoint / "state/0/1")
@@ -195,7 +191,7 @@ def test_a_partition_that_nobody_knows_is_named(checkpoints: Checkpoints, tmp_pa
     assert (finding.key.partition, finding.file) == (1, "state/0/1")
 
 
-def test_the_directory_above_or_below_a_checkpoint_says_where_it_is(checkpoints: Checkpoints) -> None:
+def test_the_error_beside_a_checkpoint_names_its_directory(checkpoints: Checkpoints) -> None:
     with pytest.raises(MissingError, match=r"it has the checkpoint directories .*/chained'"):
         state_store.open(str(checkpoints.path("global", OURS_IDS).parent))
     with pytest.raises(MissingError, match=r"below the directory 'state' of .*global"):
