@@ -29,7 +29,7 @@ def shared_jvm(driver_class_path: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def jvm(shared_jvm: Jvm) -> Iterator[Jvm]:
-    """A JVM that the tests of a module share; providers are closed, and file calls let alone, after each."""
+    """Yield a JVM that a module's tests share; after each, providers are closed and file calls reset."""
     yield shared_jvm
     shared_jvm("on_fs", operation="never", action="fail")
     shared_jvm("close_all")
@@ -37,7 +37,7 @@ def jvm(shared_jvm: Jvm) -> Iterator[Jvm]:
 
 @pytest.fixture
 def own_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
-    """A JVM for the test alone, which may end it."""
+    """Yield a JVM for a single test, which may end it."""
     jvm = Jvm(driver_class_path, tmp_path)
     yield jvm
     _end(jvm)

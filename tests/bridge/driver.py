@@ -1,4 +1,4 @@
-"""A JVM with state store providers in it, driven from a test: see scala/Driver.scala for the commands."""
+"""JVM with state store providers, driven from a test: see scala/Driver.scala for the commands."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _OPENS += (
 
 
 class DriverError(Exception):
-    """A command failed in the JVM; the text has the messages of the exception and its causes."""
+    """Failure of a command in the JVM, with the messages of the exception and its causes."""
 
 
 class Jvm:
-    """One JVM; a command at a time. `log` is everything that it wrote to its log so far."""
+    """JVM that runs a command at a time; `log` is its log so far."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Jvm:
         self._lock = threading.Lock()
 
     def __call__(self, cmd: str, **arguments: Any) -> Any:
-        """Runs the command and answers its result; raises DriverError with the JVM's words."""
+        """Run the command and return its result. Raises DriverError with the JVM's message."""
         with self._lock:
             assert self.process.stdin is not None and self.process.stdout is not None
             self.process.stdin.write(json.dumps({"cmd": cmd, **arguments}).encode() + b"\n")
@@ -95,13 +95,13 @@ class Jvm:
         return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
 
     def provider(self, name: str, location: Path | str, **options: str) -> None:
-        """A provider of format 2 at that location, with options below the state store's prefix."""
+        """Make a provider of format 2 at that location, with options below the state store's prefix."""
         conf = {PREFIX + key: value for key, value in options.items()}
         conf.setdefault("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
         self("provider", provider=name, location=str(location), conf=conf)
 
     def batch(self, provider: str, version: int, id: str | None = None, **rows: str) -> tuple[int, str]:
-        """Puts the rows on top of that version and commits; the version and id that came of it."""
+        """Put the rows on top of that version and commit; return the new version and its id."""
         store = f"{provider}-{version}-{time.monotonic_ns()}"
         self("begin", provider=provider, store=store, version=version, id=id)
         self("put", store=store, rows=rows)
@@ -109,7 +109,7 @@ class Jvm:
         return committed["version"], committed["id"]
 
     def rows(self, provider: str, version: int, id: str | None = None) -> dict[str, str]:
-        """All rows of that version."""
+        """Return all rows of that version."""
         store = f"{provider}-{version}-{time.monotonic_ns()}"
         self("begin", provider=provider, store=store, version=version, id=id, read=True)
         rows = self("scan", store=store)
@@ -120,7 +120,7 @@ class Jvm:
         return self("agent")
 
     def end(self) -> None:
-        """Ends it in order, as a driver or executor does."""
+        """End the JVM in order, as a driver or executor does."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         self.process.wait(timeout=120)
@@ -131,7 +131,7 @@ class Jvm:
 
 
 def gone(condition: Any, *, within_s: float = 120.0) -> bool:
-    """Whether the condition becomes false in time."""
+    """Return True if the condition becomes false in time."""
     until = time.monotonic() + within_s
     while condition():
         if time.monotonic() > until:
@@ -141,7 +141,7 @@ def gone(condition: Any, *, within_s: float = 120.0) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether that process runs; a zombie does not."""
+    """Return True if the process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A base whose files are compressed is read by RocksDB, and so is one of which only some are."""
+"""A base with compressed files, or some compressed files, is read by RocksDB."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("deltas", [0, 2])
 def test_a_restored_base_of_compressed_files_is_read(jvm: Jvm, tmp_path: Path, deltas: int) -> None:
-    """The deltas after the snapshot are ingested, and as files of the database they are not compressed."""
+    """The deltas after the snapshot are ingested; as files of the database they are not compressed."""
     rows = {f"key{number}": f"value{number}" * 10 for number in range(500)}
     state = tmp_path / "state"
     eager = {"fullAfterDeltas": "2", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0ms"}
     jvm.provider("writer", state, snapshotCompression="lz4", **eager)
     version, id = 0, None
-    for number in range(3):  # with the third, the first two are merged
+    for number in range(3):  # the third batch merges the first two
         version, id = jvm.batch("writer", version, id, **rows, batch=str(number))
     rows["batch"] = "2"
     assert gone(lambda: not list(state.glob("**/snapshot/*.zip")))

@@ -1,4 +1,4 @@
-"""Damaged files under a store that is in use: on the local disk, and in storage as the JVM sees it."""
+"""Damaged files below a store in use: on the local disk, and in storage as the JVM sees it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.spark
 
 
 def mapped_tables(jvm: Jvm) -> set[Path]:
-    """The SST files that the JVM has mapped."""
+    """Return the SST files that the JVM has mapped."""
     maps = Path(f"/proc/{jvm.process.pid}/maps").read_text().splitlines()
     return {Path(line.split()[-1]) for line in maps if line.endswith(".sst")}
 
 
 def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tmp_path: Path) -> None:
-    location = f"probe://{tmp_path}/state"  # not local to the agent, which would link local files
+    location = f"probe://{tmp_path}/state"  # remote for the agent, which would link local files
     jvm.provider("p", location)
     rows = {f"key{n}": f"value{n}" * 10 for n in range(500)}
     version, id = jvm.batch("p", 0, None, **rows)
@@ -48,7 +48,7 @@ def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tm
 
 
 def test_damage_in_storage_gives_the_jvm_no_wrong_rows(jvm: Jvm, tmp_path: Path) -> None:
-    """A sample of tests/damage through both planes: exactly the rows, or an exception that names the file."""
+    """A sample of tests/damage runs through both planes: exact rows, or an exception that names the file."""
     location, chance = tmp_path / "state", random.Random(10)
     jvm.provider("writer", location)
     version, id, rows = 0, None, {}
@@ -106,7 +106,7 @@ def test_a_damaged_block_in_storage_fails_one_reader_and_is_done_without(jvm: Jv
 
 
 def test_a_delta_that_cannot_be_opened_is_fetched_again_within_the_task(jvm: Jvm, tmp_path: Path) -> None:
-    """The local copy, which a provider has kept, has lost its end."""
+    """The kept local copy of a provider lacks its end."""
     location = f"probe://{tmp_path}/state"
     jvm.provider("writer", location, localDir=str(tmp_path / "local"))
     rows = {f"key{n}": f"value{n}" for n in range(50)}
@@ -121,7 +121,7 @@ def test_a_delta_that_cannot_be_opened_is_fetched_again_within_the_task(jvm: Jvm
 
 
 class _NewerRecord:
-    """What the delta at `path` says of itself, in a format to come."""
+    """Return the metadata of the delta at `path`, in a format of the future."""
 
     def __init__(self, path: Path) -> None:
         text = path.read_bytes().decode("latin-1")
@@ -132,7 +132,7 @@ class _NewerRecord:
 
 
 def test_a_delta_of_a_newer_format_is_refused_by_name(jvm: Jvm, tmp_path: Path) -> None:
-    """Nothing else of it is new, so that nothing else is in the way; and it is not taken for damaged."""
+    """Only the format is new, so nothing else refuses the file; it is not reported as damaged."""
     location = tmp_path / "state"
     jvm.provider("writer", location)
     first = jvm.batch("writer", 0, None, one="1")
@@ -157,7 +157,7 @@ def test_a_delta_of_a_newer_format_is_refused_by_name(jvm: Jvm, tmp_path: Path) 
 
 
 def _with_snapshot(jvm: Jvm, rows: dict[str, str]) -> tuple[int, str]:
-    """A first version with those rows, and its snapshot, by the provider `writer`."""
+    """Make a first version with those rows, and its snapshot, by the provider `writer`."""
     jvm("begin", provider="writer", store="forced", version=0, force=True)
     jvm("put", store="forced", rows=rows)
     committed = jvm("commit", store="forced")
@@ -170,13 +170,13 @@ LAZY = {
     "hydrationRateLimit": "4",
     "localRecovery": "false",
 }
-"""Nothing to speak of comes in the background."""
+"""Options with practically no background transfers."""
 
 
 class TestLazyRestores:
     @pytest.fixture
     def written(self, jvm: Jvm, tmp_path: Path) -> tuple[str, dict[str, str], int, str]:
-        """Location, rows, version and id of a store whose files are far."""
+        """Return location, rows, version and id of a store with remote files."""
         location = f"probe://{tmp_path}/state"
         rows = {f"key{n}": f"value{n}" * 20 for n in range(2500)}
         jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
@@ -192,7 +192,7 @@ class TestLazyRestores:
         assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
 
     def test_rows_of_a_large_delta_are_read_as_they_are_needed(self, jvm: Jvm, tmp_path: Path) -> None:
-        """A state without a snapshot: it has no files but deltas."""
+        """A state without a snapshot has only deltas."""
         location = f"probe://{tmp_path}/state"
         rows = {f"key{n}": f"{n:04d}" * 250 for n in range(2500)}
         jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
@@ -209,7 +209,7 @@ class TestLazyRestores:
         assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
 
     def test_a_large_delta_is_recognised_without_another_request(self, jvm: Jvm, tmp_path: Path) -> None:
-        """Though changes that the batch made again lie between its last record and its end."""
+        """The batch repeats changes, which lie between its last record and the file's end."""
         location = f"probe://{tmp_path}/state"
         jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
         jvm("begin", provider="writer", store="s", version=0, id=None)
@@ -246,12 +246,12 @@ class TestLazyRestores:
 
 
 class TestBackgroundVerification:
-    """Of what a restore has linked, in another directory than that of the provider that wrote it."""
+    """Verification of files that a restore links from another directory than that of their writer."""
 
     @pytest.fixture
     def written(self, jvm: Jvm, tmp_path: Path) -> Callable[..., tuple[str, dict[str, str], int, str]]:
         def write(rate: str) -> tuple[str, dict[str, str], int, str]:
-            """Location, rows, version and id of a store whose files are kept on the local disk, too."""
+            """Return location, rows, version and id of a store whose files are kept locally, too."""
             location = f"probe://{tmp_path}/state"
             rows = {f"key{n}": f"value{n}" * 20 for n in range(2500)}
             jvm.provider("writer", location, localDir=str(tmp_path / "local"), verificationRateLimit=rate)
@@ -260,7 +260,7 @@ class TestBackgroundVerification:
         return write
 
     def read(self, jvm: Jvm, location: str, local: Path, at: list, **options: str) -> tuple[int, str, dict]:
-        """A batch of a provider that has to restore, which reads one block; its version, id and metrics."""
+        """Run a batch of a provider that has to restore; return version, id and metrics."""
         jvm.provider("reader", location, localDir=str(local), **options)
         return self.batch(jvm, at)
 

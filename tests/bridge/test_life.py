@@ -1,4 +1,4 @@
-"""The agent's life: started when needed, replaced when it dies or hangs, gone with its JVM."""
+"""The agent's life: started on demand, replaced if it dies or hangs, ended with its JVM."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def test_an_agent_killed_in_a_call_is_replaced_and_asked_again(
     for batch in range(3):
         version, id = jvm.batch("p", version, id, **{f"k{batch}": str(batch), "same": str(batch)})
         rows |= {f"k{batch}": str(batch), "same": str(batch)}
-    if call == "cleanup":  # once nothing is merged any more, there is something to delete
+    if call == "cleanup":  # after the merges there is something to delete
         assert gone(lambda: not list((tmp_path / "state/0/0/snapshot").glob("*.zip")))
         version, id, rows = _forced(jvm, version, id, rows)
-    if call in ("restore", "deltas"):  # an open store's own files need no reading
+    if call in ("restore", "deltas"):  # files of an open store are not read
         jvm("close", provider="p")
     actions, first = jvm("actions"), jvm.agent()
 
@@ -131,28 +131,28 @@ def test_an_agent_killed_in_a_call_is_replaced_and_asked_again(
 def _forced(
     jvm: Jvm, version: int, id: str | None, rows: dict[str, str], kill_on: str | None = None
 ) -> tuple[int, str, dict[str, str]]:
-    """One more batch with the snapshot that Spark may force; the agent may be killed in its merge."""
+    """Run a batch with the snapshot that Spark may force; the agent may be killed in its merge."""
     jvm("begin", provider="p", store="forced", version=version, id=id, force=True)
     jvm("put", store="forced", rows={"forced": str(version)})
-    if kill_on is not None:  # the first is that of the commit
+    if kill_on is not None:  # the first call is that of the commit
         jvm("on_fs", operation=kill_on, nth=2, action="kill")
     committed = jvm("commit", store="forced")
     return committed["version"], committed["id"], {**rows, "forced": str(version)}
 
 
 def test_a_repeated_call_lists_the_stores_that_the_jvm_has_open(jvm: Jvm, tmp_path: Path) -> None:
-    """The base of a merge that ended during the call: the next agent would remove what nobody has open."""
+    """Return the base of a merge that ended during the call: the next agent would remove unopened ones."""
     disk = tmp_path / "disk"
     jvm.provider("p", f"probe://{tmp_path}/state", localDir=str(disk))
     version, id = jvm.batch("p", 0, a="1")
-    first, done, told = jvm.agent() or 0, jvm("actions"), jvm.log.count("Merge (")
+    first, done, reports = jvm.agent() or 0, jvm("actions"), jvm.log.count("Merge (")
     jvm("begin", provider="p", store="slow", version=version, id=id)
     jvm("put", store="slow", rows={"b": "slow"})
     jvm("on_fs", operation="create", action="sleep", ms=30000)
     jvm("commit", store="slow", thread="commit")
     assert gone(lambda: jvm("actions") == done), "its delta is on its way"
     _forced(jvm, version, id, {})
-    assert gone(lambda: jvm.log.count("Merge (") == told)
+    assert gone(lambda: jvm.log.count("Merge (") == reports)
     bases = set(disk.glob("agent-*/*/base-*"))
     assert bases
     jvm("on_fs", operation="create", action="sleep", ms=3000)
@@ -224,14 +224,14 @@ def test_storage_that_is_too_slow_is_an_error_that_names_the_option_and_the_agen
 
 
 def test_a_slow_merge_is_cancelled_and_the_agent_lives(jvm: Jvm, tmp_path: Path) -> None:
-    """Files that the merge uploads take longer than mergeTimeout; batches go on, nothing is left of it."""
+    """The upload of a merge exceeds mergeTimeout; batches continue, and nothing of the merge is left."""
     location = f"probe://{tmp_path}/state"
     jvm.provider("p", location, mergeTimeout="3s", maxDeltas="2", callTimeout="20s")
     at = jvm.batch("p", 0, a="1")
     at = jvm.batch("p", *at, b="2")
     first = jvm.agent()
     jvm("on_fs", operation="create", nth=2, times=1, action="sleep", ms=4000)
-    at = jvm.batch("p", *at, c="3")  # version 2 is merged now
+    at = jvm.batch("p", *at, c="3")  # starts the merge of version 2
     assert gone(lambda: "the full merge of version 2" not in jvm.log and "merge of version 2" not in jvm.log)
     assert gone(lambda: "took longer than 3000 ms" not in jvm.log), jvm.log[-2000:]
     at = jvm.batch("p", *at, d="4")
@@ -240,7 +240,7 @@ def test_a_slow_merge_is_cancelled_and_the_agent_lives(jvm: Jvm, tmp_path: Path)
 
 
 def test_merges_are_made_while_no_call_is_under_way(jvm: Jvm, tmp_path: Path) -> None:
-    """By the agent's schedule, through connections that the JVM lends; the JVM takes the base."""
+    """The agent's schedule triggers it, through connections of the JVM, which takes the new base."""
     jvm.provider("p", f"probe://{tmp_path}/state", maxDeltas="2", minPauseBetweenMerges="0ms")
     at: tuple[int, str | None] = (0, None)
     heard_before = jvm.log.count("Merge (")

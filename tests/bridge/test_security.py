@@ -1,4 +1,4 @@
-"""What others on the machine can see of a running store, and places with names that a shell would misread."""
+"""The visibility of a running store to other users, and paths with names that a shell would misread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def jvm_at_odd_places(driver_class_path: str, odd: Path) -> Iterator[Jvm]:
-    """Its agent's interpreter is a script that notes the line that starts the agent."""
+    """The agent's interpreter is a script that notes the line that starts the agent."""
     python = odd / "python"
     python.write_text(
         "#!/bin/sh\n"
@@ -66,9 +66,9 @@ def test_the_token_is_not_visible(jvm_at_odd_places: Jvm, odd: Path) -> None:
     assert token not in str(failure.value)
     assert token not in jvm.log
     for process in Path("/proc").glob("[0-9]*"):
-        for what in ("cmdline", "environ"):
+        for file in ("cmdline", "environ"):
             try:
-                assert token.encode() not in (process / what).read_bytes(), f"{process}/{what}"
+                assert token.encode() not in (process / file).read_bytes(), f"{process}/{file}"
             except OSError:
                 continue
     for path in (*odd.rglob("*"), *jvm.tmp.rglob("*")):

@@ -1,4 +1,4 @@
-"""Thousands of batches on many stores: what JVM, agent, storage and local disk hold does not grow."""
+"""Thousands of batches on many stores: the resources of JVM, agent, storage and local disk do not grow."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ GROWTH = {
     "files on local disk": 30,
     "bytes on local disk": MIB,
 }
-"""What each may have grown by from the first counted sample to the last, by a line through all of them that
-one sample does not turn. Merges and clean-ups have caught up before each."""
+"""Bounds of the growth from the first sample to the last, by a line through all samples.
+
+One sample cannot tilt the line. Merges and clean-ups have caught up before each sample.
+"""
 
 
 class Soak:
-    """Batches, in turns, on stores that merge, make full checkpoints, expire, are read and reopened."""
+    """Run batches, in turns, on stores that merge, make full checkpoints, expire, are read and reopened."""
 
     def __init__(self, jvm: Jvm, room: Path) -> None:
         self._jvm, self._room = jvm, room
@@ -63,8 +65,8 @@ class Soak:
                 self._read(number)
 
     def settle(self) -> None:
-        """Waits until merges and clean-ups have caught up, on a slow machine too: until storage stays so."""
-        for _ in range(2):  # what a merge replaced goes with the next clean-up
+        """Wait until merges and clean-ups have caught up and storage does not change any more."""
+        for _ in range(2):  # the next clean-up deletes files that a merge replaced
             for number in range(STORES):
                 self._jvm("maintain", provider=f"p{number}")
             quiet, found = 0, -1
@@ -77,7 +79,7 @@ class Soak:
         return sum(1 for _ in _sizes(self._room))
 
     def check_rows(self) -> None:
-        """Every store holds the rows of its newest batches and nothing else."""
+        """Check that every store has exactly the rows of its newest batches."""
         for number, (version, checkpoint_id) in enumerate(self._versions):
             end = version * KEYS_A_BATCH
             live = range(max(0, end - LIVE_KEYS), end)
@@ -116,11 +118,11 @@ class Soak:
         self._versions[number] = committed["version"], committed["id"]
 
     def _read(self, number: int) -> None:
-        """Restores the store from storage beside the one that is open."""
+        """Restore the store from storage beside the open one."""
         self._open(number, "reader", localRecovery="false")
         version, checkpoint_id = self._versions[number]
         reader = {"provider": f"reader{number}", "version": version, "id": checkpoint_id}
-        self._jvm("begin", store="read", read=True, **reader)  # one name: the JVM keeps what has a name
+        self._jvm("begin", store="read", read=True, **reader)  # one name, since the JVM keeps named stores
         rows = self._jvm("scan", store="read")
         self._jvm("release", store="read")
         assert len(rows) == min(LIVE_KEYS, version * KEYS_A_BATCH)
@@ -144,7 +146,7 @@ def _sample(jvm: Jvm, storage: Path) -> dict[str, int]:
 
 
 def _growth(samples: list[int]) -> float:
-    """By the median of the slopes between any two."""
+    """Return the growth by the median of the slopes between any two samples."""
     pairs = itertools.combinations(enumerate(samples), 2)
     slope = statistics.median((b - a) / (later - earlier) for (earlier, a), (later, b) in pairs)
     return slope * (len(samples) - 1)
@@ -155,13 +157,13 @@ def _sizes(directory: Path) -> Iterator[int]:
         for name in names:
             try:
                 yield (Path(parent) / name).lstat().st_size
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # another process removed it
                 continue
 
 
 @pytest.fixture
 def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
-    """A JVM whose heap is in memory from the beginning, so that all that grows is outside of it."""
+    """Yield a JVM whose heap is resident from the start, so that all growth is outside of it."""
     heap = ("-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch")
     jvm = Jvm(driver_class_path, tmp_path, heap=heap)
     yield jvm
@@ -189,7 +191,8 @@ def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:
     soak.check_rows()
     assert small_jvm.agent() == agent, "an agent that was replaced began anew"
     counted = samples[SAMPLES // 4 :]
-    growth = {what: _growth([one[what] for one in counted]) for what in GROWTH}
-    for what in GROWTH:
-        print(f"{what}: {growth[what]:+.1f} by the line through {[one[what] for one in counted]}")
-    assert {what: by for what, by in growth.items() if by > GROWTH[what]} == {}
+    growth = {resource: _growth([sample[resource] for sample in counted]) for resource in GROWTH}
+    for resource in GROWTH:
+        counts = [sample[resource] for sample in counted]
+        print(f"{resource}: {growth[resource]:+.1f} by the line through {counts}")
+    assert {resource: by for resource, by in growth.items() if by > GROWTH[resource]} == {}

@@ -1,4 +1,4 @@
-"""Stores of one JVM: versions, concurrent views, merges, figures, and how errors reach the caller."""
+"""Stores of one JVM: versions, concurrent views, merges, metrics, and errors as the caller sees them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_memory_forgets_versions_that_another_executor_recommitted_in_format_1(
 
 
 def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm, tmp_path: Path) -> None:
-    """An attempt whose delta was stored and whose commit failed: the next job's task knows of it."""
+    """The delta of an attempt is stored and its commit fails: the task of the next job knows that."""
     conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
     jvm.batch("p", 0, a="1")
@@ -86,7 +86,7 @@ def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm
 def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count(
     jvm: Jvm, tmp_path: Path
 ) -> None:
-    """The batch runs again; its delta comes to storage, and the commit fails in the listing after that."""
+    """The batch runs again: its delta is stored, and the commit fails in the listing after it."""
     conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
     jvm.batch("p", 0, a="1")
@@ -103,7 +103,7 @@ def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not
 
 
 def test_a_batch_that_runs_a_second_time_restores_nothing(jvm: Jvm, tmp_path: Path) -> None:
-    """As `foreachBatch` with two actions makes it: each begins with a store that reads."""
+    """Two actions of `foreachBatch` do this: each begins with a store that reads."""
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="0")
     restores = jvm.log.count("Restored version")
@@ -115,13 +115,13 @@ def test_a_batch_that_runs_a_second_time_restores_nothing(jvm: Jvm, tmp_path: Pa
             jvm("put", store="w", rows={f"b{batch}": run})
             made = jvm("commit", store="w")
             jvm("release", store="r")
-            time.sleep(0.1)  # so that the version is indexed beside it, as between two jobs
+            time.sleep(0.1)  # so that the version is indexed meanwhile, as between two jobs
         version, id = made["version"], made["id"]
     assert jvm.log.count("Restored version") == restores
 
 
 def test_memory_forgets_the_commit_of_a_failed_task_in_format_1(jvm: Jvm, tmp_path: Path) -> None:
-    """Where another executor has made the version since, the next task does not build on it."""
+    """If another executor has made the version since, the next task does not build on it."""
     conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     for name in ("p", "q"):
         jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
@@ -152,7 +152,7 @@ def test_a_read_store_becomes_a_write_store(jvm: Jvm, tmp_path: Path) -> None:
     jvm("begin", provider="p", store="s", version=version, id=id, read=True)
     with pytest.raises(DriverError, match="opened to read"):
         jvm("put", store="s", rows={"b": "2"})
-    # Spark may have put another provider in the place of the one that opened it.
+    # Spark may have replaced the provider that opened it.
     jvm.provider("successor", tmp_path / "state")
     jvm("close", provider="p")
     jvm("upgrade", provider="successor", store="s", id=id)
@@ -170,7 +170,7 @@ def test_a_provider_that_is_closed_lets_its_stores_finish(jvm: Jvm, tmp_path: Pa
     first = jvm("commit", store="first")
     assert gone(lambda: jvm.log.count("Merge (") == heard_before)
     version, id = first["version"], first["id"]
-    jvm("begin", provider="p", store="s", version=version, id=id)  # takes what the merge has made
+    jvm("begin", provider="p", store="s", version=version, id=id)  # takes the base of the merge
     for thread in ("one", "two"):
         jvm("close", provider="p", thread=thread)
     for thread in ("one", "two"):
@@ -256,8 +256,7 @@ def test_a_snapshot_that_spark_forces_exists_after_the_commit(jvm: Jvm, tmp_path
 
 
 def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path: Path) -> None:
-    """Without a batch after it, which would do so itself. Figures are of the time when they are first asked
-    for."""
+    """Without a later batch, which would release the version. Metrics are of the first request's time."""
     for tries in range(8):
         jvm.provider(f"p{tries}", tmp_path / f"state{tries}")
         jvm("begin", provider=f"p{tries}", store="s", version=0)
@@ -406,7 +405,7 @@ def test_storage_that_refuses_a_commit_is_an_error_with_the_file_and_loses_nothi
 
 
 def test_a_restore_fetches_several_files_at_once(jvm: Jvm, tmp_path: Path) -> None:
-    """As many as the option says: each waits until the others are there."""
+    """Fail as many merges as the option says; each waits for the others."""
     location, options = f"probe://{tmp_path}/state", {"transferThreads": "4", "maxDeltas": "100"}
     jvm.provider("p", location, **options)
     version, id = 0, None
@@ -425,14 +424,14 @@ def test_merges_are_repeated_up_to_the_option(jvm: Jvm, tmp_path: Path) -> None:
     for number in (1, 2):
         jvm("begin", provider="p", store="s", version=version, id=id, force=True)
         jvm("put", store="s", rows={"a": str(version)})
-        # The delta is the first file that a commit creates; what the merge creates after it fails.
+        # The delta is the first file that a commit creates; files that the merge creates later fail.
         jvm("on_fs", operation="create", nth=2, times=100, action="fail")
         committed = jvm("commit", store="s")
         jvm("on_fs", operation="never", action="fail")
         version, id = committed["version"], committed["id"]
-        # That it failed is an event, which may come after the commit's answer and the agent's own line.
-        told = re.compile(rf"Merge \(\w+\) of .* at version {version} failed, {number} in a row")
-        assert gone(lambda told=told: not told.search(jvm.log))
+        # The failure is an event, which may come after the commit's answer and the agent's own line.
+        failure = re.compile(rf"Merge \(\w+\) of .* at version {version} failed, {number} in a row")
+        assert gone(lambda failure=failure: not failure.search(jvm.log))
     with pytest.raises(
         DriverError, match=r"(?s)2 merges of .* failed in a row.*tolerableFailedMerges = 1.*the probe refuses"
     ):

@@ -1,4 +1,4 @@
-"""What a mutant is: one line of the code made wrong, and the tests of which one must then fail."""
+"""Mutant: a one-line break of the code, and the tests of which one must then fail."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """In `file`, `old` (which is there once) becomes `new`; one of `tests` (pytest's arguments) must fail.
+    """In `file`, `old`, which occurs once, becomes `new`; one of `tests` (arguments of pytest) must fail.
 
-    `name` says what no longer holds.
+    `name` is the property that no longer holds.
     """
 
     name: str
@@ -24,12 +24,12 @@ class Mutant:
 
 
 class StaleMutantError(Exception):
-    """The text that a mutant changes is not there, or is there more than once."""
+    """The text that a mutant changes does not occur exactly once."""
 
 
 def mutated(text: str, mutant: Mutant) -> str:
-    """The file's text with the break in it. Raises StaleMutantError."""
+    """Return the file's text with the break. Raises StaleMutantError."""
     count = text.count(mutant.old)
     if count != 1:
-        raise StaleMutantError(f"its text is there {count} times in {mutant.file}")
+        raise StaleMutantError(f"its text occurs {count} times in {mutant.file}")
     return text.replace(mutant.old, mutant.new)

@@ -1,4 +1,4 @@
-"""Breaks the code in one line after the other and says which breaks no test sees.
+"""Break the code in one line after the other, and list the breaks that no test sees.
 
     python tests/mutants/run.py [--only WORD]... [--sample N [--seed S]] [--jobs N] [--list]
 
@@ -52,11 +52,17 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Break the code in one line after the other; tests must see it."
     )
-    parser.add_argument("--only", action="append", help="those with this word in name or file (repeatable)")
-    parser.add_argument("--sample", type=int, help="this many, drawn by the seed")
-    parser.add_argument("--seed", type=int, default=int(time.time()) // 86400, help="default: the day")
-    parser.add_argument("--jobs", type=int, default=2, help="this many at a time (default: 2)")
-    parser.add_argument("--list", action="store_true", help="name them and say whose text is not found")
+    parser.add_argument(
+        "--only", action="append", help="run mutants with this word in name or file (repeatable)"
+    )
+    parser.add_argument("--sample", type=int, help="run this many, drawn by the seed")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()) // 86400, help="seed of the sample (default: the day)"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument(
+        "--list", action="store_true", help="list the mutants, and those whose text is not found"
+    )
     return parser.parse_args(arguments)
 
 
@@ -87,7 +93,7 @@ def _try_out(mutants: list[Mutant], shops: list[Workshop]) -> Iterable[Verdict]:
         free.put(shop)
     lock = threading.Lock()
 
-    def one(mutant: Mutant) -> Verdict:
+    def try_mutant(mutant: Mutant) -> Verdict:
         shop = free.get()
         try:
             verdict = shop.try_out(mutant)
@@ -95,12 +101,12 @@ def _try_out(mutants: list[Mutant], shops: list[Workshop]) -> Iterable[Verdict]:
             free.put(shop)
         with lock:
             print(f"{verdict.outcome:8} {mutant.file}: {mutant.name}", flush=True)
-            if verdict.told:
-                print(f"         {verdict.told}", flush=True)
+            if verdict.details:
+                print(f"         {verdict.details}", flush=True)
         return verdict
 
     with ThreadPoolExecutor(len(shops)) as pool:
-        yield from pool.map(one, mutants)
+        yield from pool.map(try_mutant, mutants)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compiles a changed Scala file alone and puts its classes into the jar of a copy of the checkout."""
+"""Compile only a changed Scala file, and put its classes into the jar of a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ScalaMutants:
         self._probes = Path()
 
     def environment(self) -> dict[str, str]:
-        """For the tests: the jar of their own Scala, compiled against the classes as they were."""
+        """Return the jar of the tests' own Scala, compiled against the unchanged classes."""
         return {scala_jars.PROBES_VARIABLE: str(self._probes)} if self._jar else {}
 
     def compile(self, file: str) -> str | None:
-        """Puts the classes of the changed file into the jar; the compiler's complaint if there is one."""
+        """Put the classes of the changed file into the jar; return the compiler's output if it fails."""
         if self._jar is None:
             original = scala_jars.state_store_jar()
             self._jar = self._root / original.relative_to(self._checkout)
@@ -44,7 +44,7 @@ class ScalaMutants:
         return None
 
     def restore(self) -> None:
-        """Makes the jar what it was."""
+        """Restore the jar."""
         if self._jar is not None:
             self._jar.parent.mkdir(parents=True, exist_ok=True)
             self._jar.write_bytes(self._original)

@@ -1,4 +1,4 @@
-"""The runner of the mutants on a small project: it tells a mutant that is caught from one that is not."""
+"""The runner of the mutants on a small project: it separates caught mutants from survivors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TESTS = "from code_of_toy import double\n\n\ndef test_double():\n    assert doub
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with a function that is tested and one that is not."""
+    """Make a repository with a function that is tested and one that is not."""
     root = tmp_path / "toy"
     (root / "tests").mkdir(parents=True)
     (root / "conftest.py").write_text(CONFTEST)

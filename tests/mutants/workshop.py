@@ -1,4 +1,4 @@
-"""A copy of the checkout in which one mutant at a time lives, while its tests run."""
+"""Copy of the checkout in which one mutant at a time is tested."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ _TESTS_FAILED, _ALL_PASSED = 1, 0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: one of CAUGHT, SURVIVED, STALE (its text is not found), BROKEN (the tests
-    could not be run at all) and UNDECIDED (they did not end, as on a busy machine); `told` explains.
+    """Outcome of a mutant: CAUGHT, SURVIVED, STALE, BROKEN or UNDECIDED; `details` explains.
+
+    STALE: its text is not found. BROKEN: the tests could not run. UNDECIDED: they did not end, as on a busy
+    machine.
     """
 
     mutant: Mutant
     outcome: str
-    told: str = ""
+    details: str = ""
 
 
 class Workshop:
-    """A copy of `checkout` in `directory`. Used by one thread at a time."""
+    """Copy of `checkout` in `directory`, for one thread at a time."""
 
     def __init__(self, checkout: Path, directory: Path) -> None:
         self.root = directory
@@ -51,7 +53,7 @@ class Workshop:
         self._scala = ScalaMutants(checkout, directory)
 
     def try_out(self, mutant: Mutant) -> Verdict:
-        """Puts the mutant in, runs its tests, and takes it out again."""
+        """Apply the mutant, run its tests, and restore the file."""
         path = self.root / mutant.file
         try:
             original = path.read_text(encoding="utf-8")
@@ -70,7 +72,7 @@ class Workshop:
             self._scala.restore()
 
     def complaint(self, tests: list[str]) -> str | None:
-        """Runs tests on the unchanged code; None when they pass, else what pytest said."""
+        """Run tests on the unchanged code; return None if they pass, else pytest's output."""
         done = self._run(tests, limit_s=4 * TEST_LIMIT_S)
         return None if done is not None and done.returncode == _ALL_PASSED else _last_words(done)
 
@@ -86,7 +88,7 @@ class Workshop:
         return Verdict(mutant, BROKEN, _last_words(done))
 
     def _run(self, tests: list[str], limit_s: int) -> subprocess.CompletedProcess[str] | None:
-        """None when it took too long."""
+        """Run pytest; return None if it took too long."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= self._scala.environment()
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]

@@ -28,7 +28,7 @@ def scala_jar() -> Path:
 
 @pytest.fixture(scope="session")
 def spark(provider: str, scala_jar: Path) -> Iterator:
-    """One local session for all tests that need no process of their own."""
+    """Yield the local session of all tests that need no separate process."""
     from pyspark.sql import SparkSession
 
     os.environ["PYTHONPATH"] = settings.python_path()

@@ -1,4 +1,4 @@
-"""Where the data plane lies, and the tests that see its breaks."""
+"""Directories of the data plane's packages, and the tests that see their breaks."""
 
 from __future__ import annotations
 

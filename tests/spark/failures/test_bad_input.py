@@ -1,4 +1,4 @@
-"""Bad input, as a running query meets it: a clear error that names the file, and nothing lost."""
+"""Bad input in a running query: a clear error that names the file, and nothing lost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_damaged_delta_is_named_and_nothing_is_lost(spark, tmp_path):
 
 @pytest.fixture(scope="module")
 def cut(spark, tmp_path_factory) -> Flow:
-    """A query whose newest checkpoint is a full one, with older ones."""
+    """Make a query whose newest checkpoint is a full one, with older checkpoints."""
     directory = tmp_path_factory.mktemp("cut")
     flow = Flow(spark, directory / "flow", **FROM_STORAGE, **{PREFIX + "retainedCheckpoints": 0})
     flow.options["spark.sql.streaming.minBatchesToRetain"] = 100
@@ -112,7 +112,7 @@ def test_a_file_that_no_checkpoint_can_do_without_is_named(spark, tmp_path):
     assert contents
     for path in store_of(flow).glob("delta/*.sst"):
         if int(path.name[:20]) <= merged:
-            path.unlink()  # a clean-up does so sooner or later
+            path.unlink()  # as a clean-up does eventually
     for path in contents:
         flipped(path)
     with pytest.raises(StreamingQueryException) as failure:
@@ -232,7 +232,7 @@ def test_empty_and_large_keys_and_values(spark, tmp_path, size: int):
 
 @pytest.fixture
 def small_disk(tmp_path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
+    """Yield a file system of 2 MiB."""
     path = tmp_path / "small"
     path.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], capture_output=True)
@@ -275,7 +275,7 @@ def test_a_killed_agent_is_replaced(spark, tmp_path):
 
 
 def _agents(jvm: int) -> list[int]:
-    """The agents that the JVM has started, by their process ids."""
+    """Return the process ids of the agents that the JVM has started."""
     listing = subprocess.run(
         ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(jvm)], capture_output=True, text=True
     )

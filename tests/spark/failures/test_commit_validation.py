@@ -1,4 +1,4 @@
-"""Spark's check that every store of a batch has committed, and sinks that do not let them."""
+"""Spark's check that every store of a batch has committed, and sinks that prevent it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 RECORDS = [(f"k{number}", number) for number in range(20)]
 
 
-def told(error: BaseException | None) -> str:
-    """The messages of an error of Spark and of its causes."""
+def messages_of(error: BaseException | None) -> str:
+    """Return the messages of a Spark error and its causes."""
     messages = []
     while error:
         messages.append(str(error))
@@ -30,10 +30,10 @@ def test_a_batch_that_is_read_completely_passes(spark, tmp_path):
 
 
 def read_in_part(flow: Flow) -> str:
-    """Runs a batch whose function looks at one partition of two; what the query fails with."""
+    """Run a batch whose function reads one partition of two; return the error of the query."""
     with pytest.raises(StreamingQueryException) as failure:
         flow.run(RECORDS, sink=lambda frame, _: frame.limit(1).collect())
-    return told(failure.value)
+    return messages_of(failure.value)
 
 
 def test_a_batch_that_is_read_in_part_fails_and_loses_nothing(spark, tmp_path):
@@ -52,11 +52,11 @@ def test_with_format_1_such_a_batch_fails_after_spark_has_committed_it(spark, tm
     assert (flow.checkpoint / "commits" / "1").exists()
     with pytest.raises(StreamingQueryException) as failure:
         flow.run(RECORDS)
-    assert "CANNOT_LOAD_STATE_STORE" in told(failure.value)
+    assert "CANNOT_LOAD_STATE_STORE" in messages_of(failure.value)
 
 
 def into_files(flow: Flow, output: Path) -> None:
-    """Runs the first of each key into Spark's file sink, to the end of the input."""
+    """Run the first of each key into Spark's file sink, to the end of the input."""
     stream = flow.spark.readStream.schema("key string, value long").option("maxFilesPerTrigger", "1")
     with session_options(flow.spark, flow.options):
         writer = stream.json(str(flow.input)).dropDuplicates(["key"]).writeStream.format("json")
@@ -70,15 +70,15 @@ def forget(log: Path, batch: int) -> None:
 
 
 def test_a_file_sink_with_a_batch_that_the_query_did_not_commit(spark, tmp_path):
-    """It does not run the batch again, so that no store commits, and format 2 misses the identifiers."""
+    """The sink does not run the batch again, so no store commits, and format 2 misses the identifiers."""
     flow, output = Flow(spark, tmp_path / "flow", **{FORMAT: 2}), tmp_path / "output"
     flow.feed(RECORDS)
     flow.feed([("another", 1)])
     into_files(flow, output)
-    forget(flow.checkpoint / "commits", 1)  # where the driver was killed
+    forget(flow.checkpoint / "commits", 1)  # as if the driver was killed there
     with pytest.raises(StreamingQueryException) as failure:
         into_files(flow, output)
-    assert "CheckpointInfo length: 0, numPartitions: 2" in told(failure.value)
+    assert "CheckpointInfo length: 0, numPartitions: 2" in messages_of(failure.value)
     forget(output / "_spark_metadata", 1)
     into_files(flow, output)
     keys = [row["key"] for row in spark.read.json(str(output)).collect()]

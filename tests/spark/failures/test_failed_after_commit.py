@@ -1,4 +1,4 @@
-"""Checkpoint format 1: a task that ends after its store's commit and is not taken leaves nothing behind."""
+"""Checkpoint format 1: a task that fails after its store's commit leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 300.0
 
 
 def add(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Adds one for each row, and a thousand where Spark runs the task again: its result is another then."""
+    """Add one for each row, and a thousand if Spark runs the task again, so that the result differs."""
     rows = sum(len(frame) for frame in frames)
     total = (state.get[0] if state.exists else 0) + rows + 1000 * TaskContext.get().attemptNumber()
     state.update((total,))
@@ -32,8 +32,10 @@ def add(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterat
 
 
 def holding(directory: Path) -> Callable[[DataFrame], DataFrame]:
-    """The query, whose first task that finds the file `hold` there waits to be killed when its store has
-    committed."""
+    """Make a query with a task to kill.
+
+    Its first task that finds the file `hold` waits after its store's commit until it is killed.
+    """
 
     def hold(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield from frames
@@ -75,7 +77,7 @@ def test_the_next_batches_build_on_the_version_that_spark_took(spark, provider, 
     query = flow.start()
     kill_the_task_that_holds(spark, tmp_path)
     query.awaitTermination()
-    flow.run(batch)  # another run, which restores
+    flow.run(batch)  # a new run, which restores
     first, second, third, fourth = ({row["key"]: row["total"] for row in rows} for rows in flow.batches)
     assert first == dict.fromkeys(KEYS, 1)
     again = {key for key in KEYS if second[key] == 1002}

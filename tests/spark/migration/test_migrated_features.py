@@ -1,4 +1,4 @@
-"""What only some queries have in their state goes along, to another store and back."""
+"""State that only some queries have is migrated to another store and back."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ pytestmark = [
 CHECKSUMS = f"{settings.PREFIX}rowChecksum.enabled"
 AGGREGATION = "spark.sql.streaming.aggregation.stateFormatVersion"
 AVRO = {f"{settings.PREFIX}encodingFormat": "avro"}
-# In processing time another batch is always due: the query would not end.
+# In processing time a batch is always due, so the query would not end.
 BY_THE_CLOCK = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 FORMAT_4 = {FORMAT: "4"}
 OF_TESTS = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}
-"""Spark 4.2 has state format 4 of joins for tests alone."""
+"""State format 4 of joins, which Spark 4.2 has for tests only."""
 
 BRIEF_MS = 300
-"""A time to live that is over when a query has been moved."""
+"""A time to live that ends during the move of a query."""
 
 BRIEF = ("brief", "briefTimes", "briefDigits")
 # (key, seconds): a key has several rows at a time, some of them on both sides of a join.
@@ -55,7 +55,7 @@ LEGS = [
 
 
 class Forgetful(census.RowCensus):
-    """Has variables that were forgotten when the next leg begins, too."""
+    """Processor with variables, some of which are dropped before the next leg."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         super().init(handle)
@@ -73,7 +73,7 @@ class Forgetful(census.RowCensus):
 
 
 class Growing(StatefulProcessor):
-    """Has columns more in each leg: rows that no batch touches meanwhile stay as they were written."""
+    """Processor with more columns in each leg: rows that no batch writes keep their columns."""
 
     def __init__(self, columns: int):
         self.columns = columns
@@ -88,12 +88,12 @@ class Growing(StatefulProcessor):
         seconds = [row.value for row in rows]
         before = self.sums.get() if self.sums.exists() else None
         n = len(seconds) + (before[0] if before else 0)
-        told = [*map(repr, self.listed.get()), *map(repr, sorted(self.by_digit.iterator()))]
+        shown = [*map(repr, self.listed.get()), *map(repr, sorted(self.by_digit.iterator()))]
         row = (n, sum(seconds), f"{key[0]}-{n}")[: self.columns]
         self.sums.update(row)
         self.listed.appendValue(row)
         self.by_digit.updateValue((n % 10,), row)
-        yield Row(key=key[0], before=repr(before), told=" ".join(told))
+        yield Row(key=key[0], before=repr(before), told=" ".join(shown))
 
 
 def forgetful(records: DataFrame) -> DataFrame:
@@ -192,7 +192,7 @@ CASES = [
 
 
 def lived(spark: Any, directory: Path, case: Case, stores: Sequence[Store]) -> Flow:
-    """A query that was stopped after each leg, and moved where the next one has another store."""
+    """Run a query that is stopped after each leg, and moved if the next leg has another store."""
     flow = Flow(spark, directory, case.query(0), case.mode, **case.options)
     flow.options["spark.sql.shuffle.partitions"] = 1
     for leg, (before, store) in enumerate(zip((stores[0], *stores), stores, strict=False)):
@@ -228,6 +228,6 @@ def test_a_moved_query_continues_like_one_that_stays(spark, tmp_path, case):
 
 
 def read(flow: Flow, asked: Iterable[Mapping[str, Any]]) -> list[Counter[str]]:
-    """The state as Spark's reader shows it, asked for in several ways."""
+    """Return the state as Spark's reader shows it, requested in several ways."""
     with session_options(flow.spark, flow.options):
         return [flow.timeless_state(**options) for options in asked]

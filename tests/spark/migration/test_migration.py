@@ -1,4 +1,4 @@
-"""A query that is moved from state store to state store, broken off each time, goes on as one that stays."""
+"""A query that is moved between state stores, interrupted each time, continues like one that stays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from state_store.data.migration.migrate import Migrated, migrate
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 FIRST = 2
-"""The batch in which a query breaks off for the first time; then it breaks off in each."""
+"""The batch in which a query is interrupted for the first time; then each batch is interrupted."""
 
 LEAST_BATCHES = 5
 AT_ONCE = 2
@@ -44,7 +44,7 @@ class Journey:
 
     @property
     def batches(self) -> int:
-        """How many batches of records it has."""
+        """The number of batches of records."""
         return max(FIRST + len(self.hops), LEAST_BATCHES)
 
 
@@ -56,16 +56,16 @@ FEW = [
 ROUND = (HDFS, OURS_IDS, ROCKSDB_IDS, OURS_IDS, HDFS)
 EVERY_FORMAT = (ROCKSDB_SNAPSHOTS, OURS, ROCKSDB, OURS_IDS, HDFS, OURS, OURS_IDS, HDFS, ROCKSDB_IDS)
 IN_EVERY_FORMAT = [*(journey.name for journey in FEW), "pandas-event-time"]
-# By the clock: their output is never the same.
+# They go by the clock: their output is never the same.
 LEFT_OUT = [name for name in SCENARIOS if "processing-time" in name]
 NOT_THERE = []
 if pyspark.__version__.startswith("4.0."):
     LEFT_OUT.append("limit")  # it fails under checkpoint format 2, on every store
-    NOT_THERE.append(ROCKSDB)  # there is one format of RocksDB's archives in a JVM, whatever its queries have
+    NOT_THERE.append(ROCKSDB)  # a JVM has one format of RocksDB's archives for all queries
 
 
 def journey(name: str, stores: tuple[Store, ...]) -> Journey:
-    """Through those of the stores that can have the query."""
+    """Move through the stores that can have the query."""
     has_families = name.startswith("processor") or "column-families" in name
     without = [*NOT_THERE, *([HDFS] if has_families else [])]
     return Journey(name, tuple(store for store in stores if store not in without))
@@ -78,23 +78,23 @@ LONG = [
 
 
 class Played:
-    """What became of a journey: a query that moved, and another one that stayed in the first store."""
+    """Outcome of a journey: a query that moved, and another one that stayed in the first store."""
 
     def __init__(self, spark, root: Path, journey: Journey):
         self.spark, self.root, self.journey = spark, root, journey
         self.moved: list[Migrated] = []
         self.staying: dict[int, list[str]] = {}
-        """The rows of each batch."""
+        """Return the rows of each batch."""
         self.moving: dict[int, list[str]] = {}
         self.error: Exception | None = None
 
     def play(self) -> None:
-        """Remembers an error, and what went well until then."""
+        """Keep an error, and the results before it."""
         for seed, stream in enumerate(("events", "answers"), start=5):
             records.write(self.root / stream, records.batches(seed, self.journey.batches))
         stays = partial(self._start, self.spark.newSession(), 0, self.root / "stays", self.staying, None)
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            staying = beside.submit(late_workers.run, stays)
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            staying = executor.submit(late_workers.run, stays)
             try:
                 self._move()
                 staying.result()
@@ -106,19 +106,19 @@ class Played:
 
     @property
     def last(self) -> str:
-        """The checkpoint of the query that moved, in the end."""
+        """Return the last checkpoint of the query that moved."""
         return f"leg-{len(self.journey.hops)}"
 
     def _move(self) -> None:
         session = self.spark.newSession()
         for leg, (_, target) in enumerate(self.journey.hops):
-            here, there, breaks_off = self.root / f"leg-{leg}", self.root / f"leg-{leg + 1}", FIRST + leg
+            source, target, breaks_off = self.root / f"leg-{leg}", self.root / f"leg-{leg + 1}", FIRST + leg
             with pytest.raises(StreamingQueryException, match="broken off"):
-                late_workers.run(partial(self._start, session, leg, here, self.moving, breaks_off))
-            done = migrate(str(here), str(there), target.name, checkpoint_format=target.format, conf=CONF)
-            assert not (there / f"commits/{breaks_off}").exists()
-            assert (there / f"offsets/{breaks_off}").exists()
-            shutil.rmtree(here)  # so that it cannot be read any more
+                late_workers.run(partial(self._start, session, leg, source, self.moving, breaks_off))
+            done = migrate(str(source), str(target), target.name, checkpoint_format=target.format, conf=CONF)
+            assert not (target / f"commits/{breaks_off}").exists()
+            assert (target / f"offsets/{breaks_off}").exists()
+            shutil.rmtree(source)  # so that nothing can read it any more
             self.moved.append(done)
         last = len(self.journey.hops)
         late_workers.run(partial(self._start, session, last, self.root / self.last, self.moving, None))
@@ -149,12 +149,12 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(spark, tmp_path_factory, request) -> Iterator[Callable[[Journey], Played]]:
-    """The journeys of the tests that run, in their order, some at a time."""
+    """Yield the journeys of the running tests, in their order, some at a time."""
 
     def play(journey: Journey) -> Played:
-        one = Played(spark, tmp_path_factory.mktemp("journey"), journey)
-        one.play()
-        return one
+        outcome = Played(spark, tmp_path_factory.mktemp("journey"), journey)
+        outcome.play()
+        return outcome
 
     items = [item for item in request.session.items if item.module is request.module]
     journeys = dict.fromkeys(item.callspec.params["journey"] for item in items)

@@ -23,7 +23,7 @@ import state_store
 
 
 class Sums(StatefulProcessor):
-    """Sums the values of each key, in a variable of that name."""
+    """Processor that sums the values of each key, in a variable of that name."""
 
     def init(self, handle: Any) -> None:
         self._sums = handle.getValueState("sums", "total long")

@@ -1,4 +1,4 @@
-"""Runs an application in a process of its own, and asks its UI by HTTP."""
+"""Application in its own process, whose UI is asked by HTTP."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Answer:
 
 
 def ask(url: str, method: str = "GET", body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
-    """Return the answer to a request; `body` is sent as JSON, or as it is if it is bytes."""
+    """Return the answer to a request; `body` is sent as JSON, or unchanged if it is bytes."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     sent = dict(headers or {})
     if data is not None:
@@ -64,19 +64,19 @@ def ask(url: str, method: str = "GET", body: Any = None, headers: Mapping[str, s
         return Answer(error.code, error.read().decode(), dict(error.headers))
 
 
-def awaited(look: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S) -> T:
+def awaited(look: Callable[[], T | None], description: str, patience_s: float = PATIENCE_S) -> T:
     """Return the first answer of `look` that is neither None nor False."""
     end_s = time.monotonic() + patience_s
     while True:
         found = look()
         if found is not None and found is not False:
             return found
-        assert time.monotonic() < end_s, f"not within {patience_s} s: {what}"
+        assert time.monotonic() < end_s, f"not within {patience_s} s: {description}"
         time.sleep(0.1)
 
 
 class Running:
-    """A context manager: the application, whose log is `room`/log."""
+    """A context manager that runs the application, whose log is `room`/log."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Running:
         self.end()
 
     def do(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Have the application do something; see `application.py`."""
+        """Let the application execute a command; see `application.py`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": command, **arguments}) + "\n")
         self._process.stdin.flush()

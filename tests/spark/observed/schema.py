@@ -1,4 +1,4 @@
-"""Checks answers against the schema of the API, as far as the schema goes."""
+"""Check of answers against the schema of the API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFINITIONS = schema()["$defs"]
 
 
 def check(answer: Any, definition: str, source: str) -> None:
-    """Assert that an answer is as a definition says, with only those fields that the source can know."""
+    """Assert that an answer fits a definition, with only the fields that the source can know."""
     _check(answer, {"$ref": f"#/$defs/{definition}"}, definition, source)
 
 

@@ -49,6 +49,6 @@ def test_only_users_with_the_right_to_modify_request_full_checkpoints(
     app: Running, user: str, status: int
 ) -> None:
     answer = app.get("queries/totals/checkpoints", method="POST", body={}, headers={"X-User": user})
-    # Spark lets a user that may modify but not view see nothing at all.
+    # A user with the right to modify but not to view sees nothing in Spark.
     assert answer.status == status
     assert ("spark.modify.acls" in answer.text) == (user == "viewer")

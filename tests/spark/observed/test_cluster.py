@@ -41,7 +41,7 @@ def test_reports_and_full_checkpoints_on_two_executors(tmp_path: Path) -> None:
         assert {store["version"] for store in operation["stores"]} == {3}
         assert app.get("queries/totals/merges").json == {"waiting": [], "running": [], "failed": []}
 
-        next(one for one in cluster.processes() if one.role == "executor").kill()
+        next(process for process in cluster.processes() if process.role == "executor").kill()
         operation = outcome(app, "totals", request_full(app, "totals"))
         assert {store["outcome"] for store in operation["stores"]} == {"already", "failed"}
         assert "ask again" in operation["failure"]["message"]

@@ -24,7 +24,7 @@ BATCHES = 5
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The event log of an application that had a query of five batches."""
+    """Return the event log of an application that had a query of five batches."""
     room = tmp_path_factory.mktemp("history")
     (room / "events").mkdir()
     options = {
@@ -42,7 +42,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def history_server(room: Path, events: Path, class_path: str) -> Iterator[tuple[str, Path]]:
-    """Run a History Server; gives its address and its log."""
+    """Run a History Server; yield its address and its log."""
     room.mkdir(exist_ok=True)
     log = room / "log"
     settings = {
@@ -115,7 +115,7 @@ def test_the_tab_exists_after_the_application_has_ended(tmp_path: Path, events: 
             assert answer.status == 200, answer.text
             check(answer.json, definition, "history")
         history = ask(f"{api}/queries/totals/checkpoints").json["history"]
-        assert [one["version"] for one in history] == list(range(BATCHES, 0, -1))
+        assert [version["version"] for version in history] == list(range(BATCHES, 0, -1))
         refused = ask(f"{api}/queries/totals/checkpoints", method="POST", body={})
         assert refused.status in (403, 405)
         assert "state-store full" in refused.text or refused.status == 403

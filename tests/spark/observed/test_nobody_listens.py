@@ -1,4 +1,4 @@
-"""Without a UI and an event log nobody could see reports: none are sent, and queries run as ever."""
+"""Without a UI and an event log no reports are sent, and queries run as usual."""
 
 from __future__ import annotations
 

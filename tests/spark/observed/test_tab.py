@@ -1,4 +1,4 @@
-"""The tab in Spark's UI of a running application: its API, metrics, page, and full checkpoints on demand."""
+"""The tab in Spark's UI of a running application: its API, metrics, page, and requested full checkpoints."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_figures_are_those_of_the_files(app: Running) -> None:
 
 def test_history_has_every_batch_with_its_merges(app: Running) -> None:
     answer = app.get("queries/totals/checkpoints").json
-    assert [one["version"] for one in answer["history"]] == [6, 5, 4, 3, 2, 1]
-    assert all(one["wrote"]["delta"] == 2 for one in answer["history"])
-    merged = [one for one in answer["history"] if one["wrote"].keys() & {"merge", "full"}]
+    assert [version["version"] for version in answer["history"]] == [6, 5, 4, 3, 2, 1]
+    assert all(version["wrote"]["delta"] == 2 for version in answer["history"])
+    merged = [version for version in answer["history"] if version["wrote"].keys() & {"merge", "full"}]
     assert merged
-    assert all(one["reasons"] for one in merged)
+    assert all(version["reasons"] for version in merged)
     page = app.get("queries/totals/checkpoints?limit=2&before=5").json
-    assert [one["version"] for one in page["history"]] == [4, 3]
+    assert [version["version"] for version in page["history"]] == [4, 3]
     assert page["more"]
 
 
@@ -269,6 +269,6 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.feed("again", 1)
     awaited(lambda: version(app, "again") == 3, "the batch after the start is shown")
     history = app.get("queries/again/checkpoints").json["history"]
-    assert [one["version"] for one in history] == [3, 2, 1]
+    assert [version["version"] for version in history] == [3, 2, 1]
     time.sleep(0.1)
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1

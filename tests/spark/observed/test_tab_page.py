@@ -1,4 +1,4 @@
-"""The tab's page in a real browser: what it shows, and what its button does."""
+"""The tab's page in a real browser: its content, and the effect of its button."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tab judges a query as `state-store doctor` does: by the same cases."""
+"""The tab's verdict on a query is that of `state-store doctor`, by the same cases."""
 
 from __future__ import annotations
 

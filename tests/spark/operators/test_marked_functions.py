@@ -50,8 +50,7 @@ STORES = [
 
 @pytest.mark.parametrize("store", STORES)
 def test_every_form_does_the_same(spark, tmp_path, store):
-    """The marked forms are on the operator that the extension brings, and go on from a state that another
-    form left."""
+    """The marked forms run on the extension's operator, and continue from a state that another form left."""
     found = {}
     for first, then in (("frames", "frames"), ("vectorized", "per_group"), ("per_group", "accelerate")):
         flow = Flow(spark, tmp_path / first, totals(FORMS[first]), **store.conf())

@@ -1,4 +1,4 @@
-"""Every stateful operator: a real query, stopped, killed in mid-batch, restarted, and right in the end."""
+"""Every stateful operator: a real query, stopped, killed in mid-batch, restarted, with the right result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 @dataclass(frozen=True)
 class Plan:
-    """Scenarios that share the fate of one process."""
+    """Scenarios that run in one process."""
 
     names: list[str]
     checkpoint_format: int
@@ -43,7 +43,7 @@ SOME = [
     *(name for name in EVERY if name == "join-inner-column-families"),
     "processor-pandas-event-time",
 ]
-# To a store, each of the others does what one of these does.
+# The others use a store like one of these.
 DIFFERENT = [
     *FEW,
     "aggregation-update",
@@ -59,7 +59,7 @@ DIFFERENT = [
     "processor-pandas-event-time",
     "processor-scala-event-time",
 ]
-# And queries whose stores have column families.
+# These are queries whose stores have column families.
 FEW_OF_OLDER = [
     *FEW,
     *(name for name in EVERY if name == "join-inner-column-families"),
@@ -111,7 +111,7 @@ elif pyspark.__version__.startswith("4.2."):
 
 
 class Histories:
-    """The histories of the plans, each played once, when the first test asks for it."""
+    """Return the histories of the plans, each played once, for the first test that asks for it."""
 
     def __init__(self, directory, provider, scala_jar):
         self._directory, self._provider, self._scala_jar = directory, provider, scala_jar

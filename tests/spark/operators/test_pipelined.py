@@ -1,4 +1,4 @@
-"""Spark 4.3 can send groups to Python in one thread while another puts the states of those that came back."""
+"""Spark 4.3 can send groups to Python in one thread while another stores the states that came back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counted(records: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def pipelined(spark) -> Iterator[None]:
-    """Has the tasks that start meanwhile write to Python from a thread of their own."""
+    """Let the tasks that start meanwhile write to Python from a separate thread."""
     java = spark.sparkContext._jvm.java.lang.System
     assert java.getProperty("incrementalStateStore.checkMemory") == "true"
     conf = spark.sparkContext._jsc.sc().conf()

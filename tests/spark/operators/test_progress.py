@@ -1,4 +1,4 @@
-"""What `StreamingQueryProgress` says of the state: Spark's figures against a model."""
+"""The state in `StreamingQueryProgress`: Spark's figures against a model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rows_are_still_counted_after_a_restart(spark, tmp_path):
 
 @pytest.fixture(scope="module")
 def metrics(spark, provider, tmp_path_factory) -> list[dict[str, int]]:
-    """The custom metrics of every batch of a query that merges after two deltas, in full after two merges."""
+    """Return the custom metrics of all batches of a query with frequent merges and full checkpoints."""
     if provider != "incremental":
         pytest.skip("metrics of the incremental store")
     directory = tmp_path_factory.mktemp("metrics")

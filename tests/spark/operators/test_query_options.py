@@ -1,4 +1,4 @@
-"""Queries of one session under different options do not mix; a query's first provider is kept for good."""
+"""Options of queries in one session stay separate; a query keeps its first provider."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_queries_with_different_options_run_at_once(spark, tmp_path):
 
 @pytest.fixture
 def pinned(spark, provider, tmp_path) -> Flow:
-    """A query that ran its first batch with another provider than the session's."""
+    """Make a query that ran its first batch with another provider than the session's."""
     other = settings.PROVIDERS["hdfs" if provider != "hdfs" else "rocksdb"]
     options = {PROVIDER_CLASS: other, settings.PREFIX + "checkpointFormatVersion": 1}
     flow = Flow(spark, tmp_path / "flow", **options)
@@ -85,7 +85,7 @@ def test_the_log_warns_if_a_query_keeps_its_first_provider(spark, pinned, provid
 
 @contextmanager
 def logged(spark) -> Iterator:
-    """A Java StringWriter that gets what the JVM logs meanwhile."""
+    """Yield a Java StringWriter that gets the JVM's log meanwhile."""
     log4j = spark._jvm.org.apache.logging.log4j
     root = log4j.LogManager.getContext(False).getConfiguration().getRootLogger()
     writer = spark._jvm.java.io.StringWriter()

@@ -27,7 +27,7 @@ from state_store.data.query import Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
-# Before 4.2 Spark does not look at the store: then the store itself says what it lacks.
+# Before 4.2 Spark does not check the store: then the store itself reports its limits.
 REFUSAL = (
     "COLUMN_FAMILIES" if pyspark.__version__.startswith("4.1.") else "STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"
 )
@@ -49,12 +49,12 @@ def lived(
     encoding: str,
     between: Callable[[Flow], None] = lambda flow: None,
 ) -> Flow:
-    """A query that ran all batches, and was stopped and started again in between."""
+    """Run a query over all batches, with a restart in between."""
     options = {
         settings.PREFIX + "providerClass": settings.PROVIDERS[provider],
         settings.PREFIX + "encodingFormat": encoding,
         "spark.sql.shuffle.partitions": 1,
-        # In processing time another batch is always due: the query would not end.
+        # In processing time a batch is always due, so the query would not end.
         "spark.sql.streaming.noDataMicroBatches.enabled": str(query is in_pandas).lower(),
     }
     flow = Flow(spark, directory, query, **options)
@@ -65,7 +65,7 @@ def lived(
 
 
 def read_back(flow: Flow, variables: Iterable[str]) -> dict[str, Counter]:
-    """What Spark's state reader says of each variable and of the timers."""
+    """Return the rows of Spark's state reader for each variable and the timers."""
     asked: dict[str, dict] = {name: {"stateVarName": name} for name in variables}
     asked["timers"] = {"readRegisteredTimers": True}
     return {name: flow.placeless_state(**options) for name, options in asked.items()}
@@ -82,8 +82,7 @@ def read_back(flow: Flow, variables: Iterable[str]) -> dict[str, Counter]:
 def test_output_state_and_timers_equal_those_of_rocksdb(
     spark, tmp_path, query, variables, encoding, is_written_anew
 ):
-    """Also of a query whose state got other partitions, and its variables and timers as rows of tables, in
-    between."""
+    """Compare also a query with changed partitions and rewritten variables and timers."""
     between = write_anew if is_written_anew else lambda flow: None
     ours = lived(spark, tmp_path / "ours", query, "incremental", encoding, between)
     theirs = lived(spark, tmp_path / "theirs", query, "rocksdb", encoding)
@@ -95,7 +94,7 @@ def test_output_state_and_timers_equal_those_of_rocksdb(
 
 
 def write_anew(flow: Flow) -> None:
-    """Writes the checkpoint with other partitions, and puts the rows of variables in as they came out."""
+    """Write the checkpoint with other partitions, and import the exported rows of variables."""
     before, moved, filled = (str(flow.checkpoint) + end for end in ("", "-moved", "-filled"))
     repartition(before, moved, 4)
     taken = {}
@@ -115,7 +114,7 @@ def write_anew(flow: Flow) -> None:
 
 
 def raw(checkpoint: str) -> list[tuple[dict[str, ColumnFamily], list[tuple[bytes, bytes]]]]:
-    """The column families of each partition, and all of its rows as they are stored."""
+    """Return the column families of each partition, and all of its stored rows."""
     query, found = Query.open(checkpoint), []
     version = (query.committed_batch() or 0) + 1
     with closing(Partitions(query, view(query, 0, "n"), version)) as partitions:
@@ -148,19 +147,21 @@ def contents(checkpoint: str, store: str) -> list[dict]:
         return in_order(state.to_arrow().to_pylist())
 
 
-def check_equal(one: Flow, other: Flow, variables: Iterable[str]) -> None:
-    assert [sorted(map(repr, rows)) for rows in one.batches] == [
-        sorted(map(repr, rows)) for rows in other.batches
+def check_equal(first: Flow, second: Flow, variables: Iterable[str]) -> None:
+    assert [sorted(map(repr, rows)) for rows in first.batches] == [
+        sorted(map(repr, rows)) for rows in second.batches
     ]
-    assert any(row["timer"] > 0 for rows in one.batches for row in rows), "no timer has expired"
-    state = read_back(one, variables)
-    assert state == read_back(other, variables)
+    assert any(row["timer"] > 0 for rows in first.batches for row in rows), "no timer has expired"
+    state = read_back(first, variables)
+    assert state == read_back(second, variables)
     assert all(state.values()), f"nothing to read: {[name for name, rows in state.items() if not rows]}"
 
 
 def _leaves(value: Any) -> list[Any]:
-    """The single values of a row, whatever it nests them in; moments in milliseconds."""
-    return [leaf for one in value.values() for leaf in _leaves(one)] if isinstance(value, dict) else [value]
+    """Return the leaves of a nested row; moments in milliseconds."""
+    return (
+        [leaf for inner in value.values() for leaf in _leaves(inner)] if isinstance(value, dict) else [value]
+    )
 
 
 def test_another_store_is_refused_as_spark_refuses_it(spark, tmp_path):

@@ -1,1 +1,1 @@
-"""Stateful streaming queries of every kind, with what each must have answered in the end."""
+"""Stateful streaming queries of every kind, with their required results."""

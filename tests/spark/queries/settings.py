@@ -8,7 +8,7 @@ from pathlib import Path
 import quick_java
 
 CHECK_MEMORY = "-DincrementalStateStore.checkMemory=true"
-"""Has the data plane refuse accesses past the memory that it has."""
+"""Option that lets the data plane refuse accesses beyond its memory."""
 
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
@@ -27,7 +27,7 @@ _ROOTS = [
 
 
 def provider_name() -> str:
-    """The provider under test: `incremental`, or one of Spark's, to test the tests."""
+    """Return the provider under test: `incremental`, or one of Spark's, to test the tests."""
     name = os.environ.get(PROVIDER_VARIABLE, "incremental")
     if name not in PROVIDERS:
         raise ValueError(f"{PROVIDER_VARIABLE} is {name!r}; it can be one of {', '.join(PROVIDERS)}")
@@ -35,7 +35,7 @@ def provider_name() -> str:
 
 
 def spark_options(provider: str, checkpoint_format: int, jars: list[Path]) -> dict[str, str]:
-    """All options of a session with `provider`, which is one of `PROVIDERS`."""
+    """Return all options of a session with `provider`, one of `PROVIDERS`."""
     ours = _incremental() if provider == "incremental" else {}
     all_jars = [*(jar for jar in ours.get("spark.jars", "").split(",") if jar), *map(str, jars)]
     return {
@@ -50,7 +50,7 @@ def spark_options(provider: str, checkpoint_format: int, jars: list[Path]) -> di
 
 
 def python_path() -> str:
-    """PYTHONPATH for Python workers, which import the functions of the queries."""
+    """Return the PYTHONPATH of Python workers, which import the functions of the queries."""
     return os.pathsep.join(filter(None, [*_ROOTS, os.environ.get("PYTHONPATH")]))
 
 
@@ -64,7 +64,7 @@ def _session() -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{quick_java.spark_options()} {CHECK_MEMORY}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
+        "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch have a known order
         "spark.sql.codegen.wholeStage": "false",
         **quick_java.CHECKPOINT_FILES,
         **quick_java.WORKERS,

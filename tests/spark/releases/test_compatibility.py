@@ -1,4 +1,4 @@
-"""The page of the Sparks says of this one what it has: looked up in the classes of its jars."""
+"""The compatibility page has the features of this Spark, as its jars show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state_store.session import releases
 pytestmark = [pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.older(more=("4.1", "4.0"))]
 
 STATE = "org/apache/spark/sql/execution/streaming/state/"
-# What a row of the table speaks of: classes that Spark has then, or their members after a colon.
+# The classes of a row's feature in Spark's jars, or their members after a colon.
 EVIDENCE = {
     "Spark checks that every store committed": ["StateStoreCommitValidationFailed"],
     "last uploaded snapshot of each store in the progress": ["StateStoreSnapshotLastUploadInstanceMetric"],
@@ -31,7 +31,7 @@ EVIDENCE = {
 
 @pytest.fixture(scope="module")
 def table(checkout) -> dict[str, str]:
-    """The cell of each row for the running Spark."""
+    """Return the cell of each row for the running Spark."""
     lines = (checkout / "docs/compatibility.md").read_text().splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     column = cells[0].index(f"Spark {releases.minor_of(pyspark.__version__)}")
@@ -40,7 +40,7 @@ def table(checkout) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def classes() -> dict[str, bytes]:
-    """The classes of Spark's state stores by name, as they are in its jar."""
+    """Return the classes of Spark's state stores by name, as its jar has them."""
     (jar,) = scala_jars.SPARK_JARS.glob("spark-sql_2.13-*.jar")
     with zipfile.ZipFile(jar) as archive:
         names = [name for name in archive.namelist() if name.startswith(STATE)]

@@ -1,4 +1,4 @@
-"""What Spark refuses to any store but its own: docs/operators.md quotes the messages and says what to use."""
+"""Features that Spark refuses to other stores: docs/operators.md quotes the messages, with advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _only_for_custom_providers(provider):
         pytest.skip("Spark refuses these to every provider but this one")
 
 
-# Spark 4.2 refuses through its list of allowed operators alone; 4.3 looks at the provider as well.
+# Spark 4.2 refuses by its list of allowed operators; 4.3 checks the provider, too.
 @pytest.mark.parametrize("check", [True] if pyspark.__version__.startswith("4.2") else [True, False])
 def test_real_time_mode_is_refused(spark, tmp_path, check):
     refused = spark._jvm.statestore.queries.Refused

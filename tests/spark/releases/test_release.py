@@ -1,4 +1,4 @@
-"""A query that an earlier release began is run on by this one: as if it had never been another."""
+"""A query that an earlier release began continues in this one."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ INITIAL = [("a", 100, 1000), ("b", 7, 70), ("z", 1, 5)]
 
 
 def counted(records: DataFrame) -> DataFrame:
-    """Counts and sums of each key in a state of the user's own."""
+    """Count and sum by key in a user-defined state."""
     import pandas as pd
 
     def count(key, frames, state):
@@ -147,15 +147,15 @@ def test_a_join_continues_from_one_side_of_each_source(spark, tmp_path):
 
 
 def test_a_processor_continues_from_variables_and_timers(spark, tmp_path):
-    """Of which some have had their time before the first batch, some after it, and others not."""
+    """Some rows expire before the first batch, some after it, and others not."""
     flow = Flow(spark, tmp_path, in_rows)
-    long_ago, far = 1000, FAR_MS
-    flow.feed([("b", 5)])  # whose timer is set anew, as far away as it was
+    long_ago, far_ahead = 1000, FAR_MS
+    flow.feed([("b", 5)])  # sets its timer again, equally far in the future
     checkpoint = str(flow.checkpoint)
     with session_options(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
         writer = writer_of(flow)
-        done = bootstrapped_in_time(writer, checkpoint, variables(long_ago, far))
-        assert done.rows == 21  # a list is one, but has its size, and indexes come in addition
+        done = bootstrapped_in_time(writer, checkpoint, variables(long_ago, far_ahead))
+        assert done.rows == 21  # a list is one row and its size; indexes are additional
         kept = {name: [row["value"] for row in in_store(checkpoint, name)] for name in WITH_TTL}
         assert {name: in_order(rows) for name, rows in kept.items()} == {
             "kept": [{"at": 1}, {"at": 2}],
@@ -175,29 +175,29 @@ def test_a_processor_continues_from_variables_and_timers(spark, tmp_path):
     assert [row["expiryTimestampMs"] > long_ago for row in in_store(checkpoint, "timers")] == [True]
 
 
-def variables(long_ago: int, far: int) -> dict[str, Any]:
-    """Rows of keys a, b and c; those that expire soon do so when they are read."""
+def variables(long_ago: int, far_ahead: int) -> dict[str, Any]:
+    """Return rows of keys a, b and c; those that expire soon do so when they are read."""
     rows = {
         "n": [{"key": key, "n": n} for key, n in (("a", 5), ("b", 7))],
         "times": [{"key": "a", "at": at} for at in (40, 3)],
         "digits": [{"key": {"key": "a"}, "userKey": {"digit": 4}, "n": 9}],
         "kept": [
             {"key": key, "value": {"at": at}, "ttlExpirationMs": ms}
-            for key, at, ms in (("a", 1, None), ("b", 2, far), ("c", 3, long_ago))
+            for key, at, ms in (("a", 1, None), ("b", 2, far_ahead), ("c", 3, long_ago))
         ],
         "keptTimes": [
             {"key": "a", "value": {"at": at}, "ttlExpirationMs": ms}
-            for at, ms in ((1, far), (2, None), (9, long_ago), (3, far + 1))
+            for at, ms in ((1, far_ahead), (2, None), (9, long_ago), (3, far_ahead + 1))
         ],
         "keptDigits": [
             {"key": {"key": "a"}, "userKey": {"digit": n}, "value": {"n": n}, "ttlExpirationMs": ms}
-            for n, ms in ((1, None), (2, far), (3, long_ago))
+            for n, ms in ((1, None), (2, far_ahead), (3, long_ago))
         ],
         "timers": [
-            {"key": {"key": key}, "expiryTimestampMs": ms} for key, ms in (("a", long_ago), ("b", far))
+            {"key": {"key": key}, "expiryTimestampMs": ms} for key, ms in (("a", long_ago), ("b", far_ahead))
         ],
     }
-    return {name: expiring(pa.Table.from_pylist(one)) for name, one in rows.items()}
+    return {name: expiring(pa.Table.from_pylist(table_rows)) for name, table_rows in rows.items()}
 
 
 def expiring(table: pa.Table) -> pa.RecordBatchReader:
@@ -214,7 +214,7 @@ def expiring(table: pa.Table) -> pa.RecordBatchReader:
 
 @pytest.mark.tier("long")
 def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
-    """By a URI that Spark and this Python both know."""
+    """The checkpoint is a URI that Spark and this Python both know."""
     options = settings.spark_options("incremental", 2, [scala_jar])
     options |= {f"spark.hadoop.{name}": value for name, value in s3_server.hadoop_properties.items()}
     options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, maven_jars.s3a_jars()))

@@ -1,4 +1,4 @@
-"""State of either checkpoint format, read and gone on with in sessions of either format."""
+"""State of either checkpoint format, read and continued in sessions of either format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def totals(rows: dict[str, dict]) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def ran_with_2(spark, provider, tmp_path_factory) -> Flow:
-    """A query that ran in checkpoint format 2."""
+    """Make a query that ran in checkpoint format 2."""
     if provider != "incremental":
         pytest.skip("what the incremental store does beyond Spark's own")
     flow = Flow(spark, tmp_path_factory.mktemp("formats"), remembered, **{FORMAT: 2}, **RETAINED)
@@ -124,7 +124,7 @@ def test_the_error_names_the_option_if_the_commit_log_has_no_ids(ran_with_2, ses
 
 
 def is_pinned(spark) -> bool:
-    """Whether a query keeps its first checkpoint format, whatever its session says: from Spark 4.3 on."""
+    """Return True if a query keeps its first checkpoint format in any session: from Spark 4.3 on."""
     return tuple(map(int, spark.version.split(".")[:2])) >= (4, 3)
 
 
@@ -147,7 +147,7 @@ def test_a_query_of_format_1_continues_in_a_session_of_format_2(spark, provider,
 @pytest.mark.older(more=("4.2",), long=("4.1",))
 @pytest.mark.parametrize("query", [remembered, flow_totals])
 def test_a_query_of_format_2_in_a_session_of_format_1(spark, provider, tmp_path, query):
-    """Spark 4.3 keeps its format. Before, what the session asks for cannot be, and nothing is written."""
+    """Spark 4.3 keeps the query's format. Before, the session's is impossible, and nothing is written."""
     if provider != "incremental":
         pytest.skip("what the incremental store does beyond Spark's own")
     flow = Flow(spark, tmp_path, query, **{FORMAT: 2}, **RETAINED)

@@ -1,4 +1,4 @@
-"""A query goes on after its state was taken out and in again, in other partitions, as it goes on without."""
+"""A query continues after its state was exported and imported, in other partitions, as without that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = [
 
 
 class Goings:
-    """Queries that ran a few batches, and went on twice: as they were, and with their state written anew."""
+    """Queries that ran a few batches, and continued twice: unchanged, and with rewritten state."""
 
     def __init__(self, spark, root: Path, names: list[str]):
         self.spark, self.root, self.names = spark, root, names
@@ -63,7 +63,7 @@ class Goings:
         return self.root / way / name
 
     def _change(self, before: str, after: str) -> None:
-        """Another number of partitions, and the rows of each operator go out and in."""
+        """Change the number of partitions, and export and import the rows of each operator."""
         repartition(before, at := f"{after}-between", 5)
         operators = Query.open(at).operators
         for operator in operators:
@@ -96,7 +96,7 @@ class Goings:
 
 
 def _side_by_side(names: list[str]) -> list[list[str]]:
-    """A few at a time, and processors alone: Spark gives each of their workers ten seconds to start."""
+    """Run a few at a time, processors alone: Spark gives each of their workers ten seconds to start."""
     alone = [[name] for name in names if name.startswith("processor")]
     others = [name for name in names if not name.startswith("processor")]
     return [*alone, *(others[first : first + AT_ONCE] for first in range(0, len(others), AT_ONCE))]
@@ -118,7 +118,7 @@ def test_output_and_state_are_the_same_with_other_partitions(goings, name):
     assert sorted(other) == sorted(same)
     assert same or goings.outputs[name, "before"]
     query = Query.open(str(goings.checkpoint(name, "other")))
-    assert {count for one in query.operators for count in one.stores.values()} <= {1, 5}
+    assert {count for operator in query.operators for count in operator.stores.values()} <= {1, 5}
     compared = 0
     for operator in query.operators:
         for store in _all_rows(query, operator):
@@ -129,15 +129,15 @@ def test_output_and_state_are_the_same_with_other_partitions(goings, name):
 
 
 def _given(checkpoint: str, operator: Operator) -> list[str]:
-    """What of the operator's state is given by its rows."""
+    """Return the stores whose rows are imported."""
     if operator.name == "symmetricHashJoin":
         return ["left", "right"]
-    return [one for one in views(Query.open(checkpoint), operator) if not one.startswith("$")]
+    return [name for name in views(Query.open(checkpoint), operator) if not name.startswith("$")]
 
 
 def _all_rows(query: Query, operator: Operator) -> list[str]:
-    """All that Spark keeps for the operator, as it is."""
-    return [name for name, one in views(query, operator).items() if not one.hidden]
+    """Return all rows that Spark keeps for the operator."""
+    return [name for name, view in views(query, operator).items() if not view.hidden]
 
 
 def _table(checkpoint: str, operator: int, store: str) -> pyarrow.Table:

@@ -1,4 +1,4 @@
-"""State as tables is what Spark's `statestore` source reads, for every operator; rows are Spark's bytes."""
+"""State as tables equals Spark's `statestore` source, for every operator; rows have Spark's bytes."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ EXPIRES = {
     "drop-duplicates-within-watermark": "expiresAtMicros",
     "pandas-event-time": "timeoutTimestamp",
 }
-"""Columns that say when rows may go."""
+"""Columns that say when rows expire."""
 
 
 @pytest.fixture(scope="module")
 def rows(spark):
-    """Rows of every type in Spark, as they are in its memory, and their schema."""
-    kinds = {**{name: one.format(keys=KEYS) for name, one in KEY_TYPES.items()}, **TYPES}
+    """Return rows of every Spark type in Spark's memory format, and their schema."""
+    kinds = {**{name: kind.format(keys=KEYS) for name, kind in KEY_TYPES.items()}, **TYPES}
     kinds["calendar"] = "make_interval(1, 2, 3, cast(value as int), 5, 6, 7.5)"
     names = [
-        f"if(value % 13 = {number % 13}, null, {one}) as {name}"
-        for number, (name, one) in enumerate(kinds.items())
+        f"if(value % 13 = {number % 13}, null, {kind}) as {name}"
+        for number, (name, kind) in enumerate(kinds.items())
     ]
     frame = spark.range(60).selectExpr("id as value").selectExpr("value", *names)
     plan = frame._jdf.queryExecution().executedPlan()
@@ -66,7 +66,7 @@ def test_rows_of_every_type_are_spark_s(rows):
         "place",
         "by_day",
         "k_place",
-    )  # not all of these can Spark hand out
+    )  # Spark cannot return all of these
     shown = frame.drop(*left_out)
     others = [name for name in schema.names if name not in left_out]
     assert batch.select(others).to_pylist() == shown.toArrow().to_pylist()
@@ -74,11 +74,11 @@ def test_rows_of_every_type_are_spark_s(rows):
     assert batch["term"].to_pylist() == terms
     calendar = [row and tuple(row) for row in batch["calendar"].to_pylist()]
     assert calendar[20] == (14, 21 + 20, (5 * 3600 + 6 * 60 + 7.5) * 1e9)
-    # Where an interval is null, Spark leaves what was in its buffer in the 16 bytes that it keeps for it.
-    whole = [place for place, row in enumerate(calendar) if row is not None]
-    assert len(whole) < len(found)
+    # If an interval is null, Spark leaves old bytes of its buffer in the 16 bytes of its room.
+    with_value = [place for place, row in enumerate(calendar) if row is not None]
+    assert len(with_value) < len(found)
     again = encode(batch.columns, len(found))
-    assert [again[place] for place in whole] == [found[place] for place in whole]
+    assert [again[place] for place in with_value] == [found[place] for place in with_value]
 
 
 def test_every_key_is_in_spark_s_partition(rows):
@@ -96,7 +96,7 @@ def test_every_key_is_in_spark_s_partition(rows):
 
 @pytest.fixture(scope="module")
 def checkpoints(spark, tmp_path_factory, request) -> Iterator[dict[str, Path]]:
-    """A checkpoint of each scenario that the chosen tests are about, made side by side."""
+    """Make a checkpoint of each scenario of the chosen tests, side by side."""
     root = tmp_path_factory.mktemp("operators")
     names = {
         item.callspec.params["name"]
@@ -155,7 +155,7 @@ def test_the_state_of_an_operator_equals_spark_s_reading(spark, checkpoints, nam
 
 
 def _check_expired(directory: str, column: str) -> None:
-    """What `stats` says at each version of rows that the next batch may remove, counted once more."""
+    """Compare the expired rows of `stats` at each version with another count."""
 
     def is_over(value, at_ms: int) -> bool:
         if isinstance(value, dict):
@@ -165,16 +165,16 @@ def _check_expired(directory: str, column: str) -> None:
     expired = 0
     for batch in range(Query.open(directory).committed_batch() + 1):
         with state_store.open(directory, batch=batch) as state:
-            told, rows = state.stats(sample=None).expired, state.to_arrow([column])[column].to_pylist()
-        assert (told.column, told.clock) == (column, "watermark")
-        over = sum(is_over(value, told.at_ms) for value in rows)
-        assert (told.rows, told.looked_at) == (over, len(rows))
+            reported, rows = state.stats(sample=None).expired, state.to_arrow([column])[column].to_pylist()
+        assert (reported.column, reported.clock) == (column, "watermark")
+        over = sum(is_over(value, reported.at_ms) for value in rows)
+        assert (reported.rows, reported.looked_at) == (over, len(rows))
         expired += over
-    assert expired or column == "timeoutTimestamp"  # no key of that query is silent for long enough
+    assert expired or column == "timeoutTimestamp"  # every key of that query is active
 
 
 def _with_own_names(frame):
-    """The buffers of several functions may have the same name, which Spark does not hand to pyarrow."""
+    """Rename fields: buffers of several functions may have one name, which Spark does not pass to pyarrow."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
@@ -189,7 +189,7 @@ def _with_own_names(frame):
 
 
 def _compared_variables(spark, directory: str, operator: int) -> int:
-    """Compares state variables of each kind, lists and maps a row for each element."""
+    """Compare state variables of each kind, lists and maps with a row for each element."""
     compared = 0
     known = views(Query.open(directory), Query.open(directory).operators[operator])
     for variable in sorted(VARIABLES & known.keys()):
@@ -204,28 +204,30 @@ def _compared_variables(spark, directory: str, operator: int) -> int:
 
 
 def _check_over_time(directory: str, state: state_store.State) -> None:
-    """The version before, with what the last one changed, is the state; a key alone has the same rows."""
+    """The last version but one with the last changes is the state; a single key has the same rows."""
     names, view = list(state.columns.key_names), state.view
     rows = _by_key(state.to_arrow().to_pylist(), names)
     with state_store.open(directory, view.operator.id, view.name, state.version - 1) as older:
         known = _by_key(older.to_arrow().to_pylist(), names)
     for row in state.diff(state.version - 1).read_all().to_pylist():
         key = {name: row[name] for name in names}
-        before, after = (one if isinstance(one, list) else [one] for one in (row["before"], row["after"]))
+        before, after = (
+            value if isinstance(value, list) else [value] for value in (row["before"], row["after"])
+        )
         had = known.pop(repr(list(key.values())), [])
         fields = state.columns.value_fields
-        assert [{field.name: one[field.name] for field in fields} for one in had] == [
-            one for one in before if one
+        assert [{field.name: value[field.name] for field in fields} for value in had] == [
+            value for value in before if value
         ]
         if row["change"] != "removed":
             known[repr(list(key.values()))] = [
-                {**key, **one, "partition_id": row["partition_id"]} for one in after
+                {**key, **value, "partition_id": row["partition_id"]} for value in after
             ]
     assert known == rows
     for found in list(rows.values())[:3]:
         key = {name: found[0][name] for name in names}
         assert state.rows_of(key).to_pylist() == found
-        assert all(one.rows == found for one in state.history(key)[-1:])  # none where its delta is gone
+        assert all(value.rows == found for value in state.history(key)[-1:])  # empty if its delta is gone
 
 
 def _by_key(rows: list[dict], names: list[str]) -> dict[str, list[dict]]:
@@ -236,4 +238,6 @@ def _by_key(rows: list[dict], names: list[str]) -> dict[str, list[dict]]:
 
 
 def _leaves(value: object) -> list[object]:
-    return [leaf for one in value.values() for leaf in _leaves(one)] if isinstance(value, dict) else [value]
+    return (
+        [leaf for inner in value.values() for leaf in _leaves(inner)] if isinstance(value, dict) else [value]
+    )

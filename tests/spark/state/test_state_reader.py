@@ -19,7 +19,7 @@ RETAINED = 4
 
 
 class History:
-    """A query that ran `BATCHES` batches, and the state that it must have had after each."""
+    """A query that ran `BATCHES` batches, and its required state after each."""
 
     def __init__(self, flow: Flow, seed: int):
         rng = random.Random(seed)
@@ -39,14 +39,14 @@ class History:
         flow.run()
 
     def _run_to_a_snapshot(self) -> None:
-        """Run the batches fed so far, and make the snapshots that a loaded machine has not come to."""
+        """Run the batches fed so far, and make the snapshots that a busy machine has not made yet."""
         self.flow.run()
         stores = self.flow.checkpoint / "state" / "0"
         if not all(start_batches(stores / partition) for partition in "01"):
             state_store.full_checkpoint(self.flow.checkpoint)
 
     def expected_changes(self, number: int) -> set[tuple]:
-        """What the change feed must say of a batch: the written totals, and the keys that were removed."""
+        """Return the required change feed of a batch: the written totals, and the removed keys."""
         before, after = self.states[number - 1], self.states[number]
         written = {(number, "update", key, after[key]) for key in self.changed[number] & set(after)}
         return written | {(number, "delete", key, None) for key in set(before) - set(after)}
@@ -90,7 +90,7 @@ def test_the_newest_batch_is_the_default(history):
 def test_the_change_feed_has_each_batch(history):
     first = BATCHES - RETAINED + 1
     rows = history.flow.state(readChangeFeed=True, changeStartBatchId=first, changeEndBatchId=BATCHES - 1)
-    told = {
+    feed = {
         (
             row["batch_id"],
             row["change_type"],
@@ -99,15 +99,15 @@ def test_the_change_feed_has_each_batch(history):
         )
         for row in rows
     }
-    assert told == set().union(*(history.expected_changes(number) for number in range(first, BATCHES)))
-    assert {kind for _, kind, _, _ in told} == {"update", "delete"}
+    assert feed == set().union(*(history.expected_changes(number) for number in range(first, BATCHES)))
+    assert {kind for _, kind, _, _ in feed} == {"update", "delete"}
 
 
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_batch_is_rebuilt_from_a_snapshot_before_it(history, partition):
     starts = start_batches(history.flow.checkpoint / "state" / "0" / str(partition))
-    whole = history.flow.state(batchId=BATCHES - 1)
-    wanted = {row["key"]["key"] for row in whole if row["partition_id"] == partition}
+    full = history.flow.state(batchId=BATCHES - 1)
+    wanted = {row["key"]["key"] for row in full if row["partition_id"] == partition}
     rebuilt = history.flow.state_of_keys(
         batchId=BATCHES - 1, snapshotStartBatchId=starts[0], snapshotPartitionId=partition
     )

@@ -1,4 +1,4 @@
-"""State whose columns were others once: which of that Spark lets through, and what a reading says then."""
+"""State whose columns were different once: the cases that Spark accepts, and their reading."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNCHECKED = {
 
 
 class Stream:
-    """Files of records; each run of a query reads those that it has not read, as one batch."""
+    """Files of records; each run of a query reads the unread ones as one batch."""
 
     def __init__(self, spark, directory: Path) -> None:
         self._spark = spark
@@ -41,7 +41,7 @@ class Stream:
         return self._spark.readStream.schema("key long, value long").json(str(self._source))
 
     def batch(self, query: DataFrame, keys: Sequence[int] = range(6)) -> None:
-        """Runs a query over one more file, which has two records of each key."""
+        """Run a query over a new file, which has two records of each key."""
         rows = [{"key": key, "value": 10 * self._batches + key} for key in keys for _ in range(2)]
         text = "\n".join(map(json.dumps, rows))
         (self._source / f"{self._batches}.json").write_text(text, encoding="utf-8")
@@ -62,7 +62,7 @@ def stream(spark, tmp_path) -> Stream:
 
 
 def test_columns_keep_the_names_of_the_first_batch(stream):
-    """Spark compares types, not names, and keeps its file: state has the names that it had first."""
+    """Spark compares types, not names, and keeps its file: the state has the first names."""
     for key, name in (("carrier", "total"), ("other", "sum_of_all")):
         events = stream.events().withColumnRenamed("key", key)
         stream.batch(events.groupBy(key).agg(F.sum("value").alias(name)))
@@ -74,18 +74,20 @@ def test_columns_keep_the_names_of_the_first_batch(stream):
 
 @pytest.mark.tier("long")
 def test_rows_of_columns_that_spark_did_not_check(spark, tmp_path):
-    """Spark refuses other columns, unless it is told not to look; its file stays that of the first batch.
+    """Spark refuses other columns, unless its check is off; its file stays that of the first batch.
 
-    Then columns that came are not shown, by Spark's source either, and rows that lack one say so."""
-    one, two = F.sum("value").alias("total"), F.max("value").alias("most")
+    Then additional columns are not shown, by Spark's source either, and rows that lack a column raise an
+    error.
+    """
+    total, largest = F.sum("value").alias("total"), F.max("value").alias("most")
     grown, shrunk = (Stream(spark, tmp_path / name) for name in ("grown", "shrunk"))
-    grown.batch(grown.events().groupBy("key").agg(one))
+    grown.batch(grown.events().groupBy("key").agg(total))
     with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
-        grown.batch(grown.events().groupBy("key").agg(one, two))
+        grown.batch(grown.events().groupBy("key").agg(total, largest))
     with session_options(spark, UNCHECKED):
-        grown.batch(grown.events().where("key < 2").groupBy("key").agg(one, two))
-        shrunk.batch(shrunk.events().groupBy("key").agg(one, two))
-        shrunk.batch(shrunk.events().groupBy("key").agg(one), keys=[0, 1])
+        grown.batch(grown.events().where("key < 2").groupBy("key").agg(total, largest))
+        shrunk.batch(shrunk.events().groupBy("key").agg(total, largest))
+        shrunk.batch(shrunk.events().groupBy("key").agg(total), keys=[0, 1])
     with state_store.open(grown.checkpoint) as state:
         assert in_order(state.to_arrow().to_pylist()) == grown.read_by_spark()
         changed = {row["key"]: row["after"]["sum"] for row in state.diff(1).read_all().to_pylist()}
@@ -100,7 +102,7 @@ def test_rows_of_columns_that_spark_did_not_check(spark, tmp_path):
 
 
 def counting(variables: Sequence[str], gone: Sequence[str] = ()) -> StatefulProcessor:
-    """Counts records in some variables, and lets others go; workers get the class with the query."""
+    """Count records in some variables, and drop others; workers get the class with the query."""
 
     class Counting(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -122,7 +124,7 @@ def counting(variables: Sequence[str], gone: Sequence[str] = ()) -> StatefulProc
 
 @pytest.mark.tier("long")
 def test_variables_that_are_added_and_dropped(stream):
-    """Each version has the variables that the query had then; one that is not there says where it is."""
+    """Each version has the variables of its time; the error for a missing one names its versions."""
 
     def query(*variables: str, gone: Sequence[str] = ()) -> DataFrame:
         processor = counting(variables, gone)
@@ -154,7 +156,7 @@ SHAPES = {
 
 
 def test_shapes_are_spark_s(spark, stream):
-    """Geometries and geographies as values, and in arrays of structs; null where they are null; times."""
+    """Geometries and geographies are read as values and in arrays of structs, with nulls and times."""
     shapes = [F.expr(f"if(key = 3, null, {shape})").alias(name) for name, shape in SHAPES.items()]
     nested = F.expr(f"array(named_struct('at', {SHAPES['point']}, 'n', value), null)").alias("nested")
     clock = F.expr("cast('12:34:56.789' as time(6))").alias("clock")
@@ -170,17 +172,17 @@ def test_shapes_are_spark_s(spark, stream):
 
 
 def _plain(value: Any) -> Any:
-    """Rows of Spark, which does not hand shapes that may be null to Arrow, as those of Arrow."""
+    """Return Spark's rows as Arrow's: Spark does not pass nullable shapes to Arrow."""
     if isinstance(value, Row):
-        return {name: _plain(one) for name, one in value.asDict().items()}
+        return {name: _plain(item) for name, item in value.asDict().items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return {"srid": value.srid, "wkb": bytes(value.wkb)} if hasattr(value, "wkb") else value
 
 
 @pytest.mark.tier("long")
 def test_shapes_are_no_keys(stream):
-    """Spark has no hash of them, by which it would find the partition."""
+    """Spark cannot hash them, so it cannot find the partition."""
     events = stream.events().selectExpr("key", f"if(key < 9, {SHAPES['point']}, null) as shape")
     with pytest.raises(StreamingQueryException, match="MatchError"):
         stream.batch(events.dropDuplicates(["shape"]))

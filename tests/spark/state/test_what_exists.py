@@ -1,4 +1,4 @@
-"""Readers and tools count the partitions that exist, not those that Spark's metadata name."""
+"""Readers and tools count the existing partitions, not those in Spark's metadata."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROWS_OF = {
 
 
 class Checkpoints:
-    """Queries that have run three batches, each on several stores."""
+    """Make queries that have run three batches, each on several stores."""
 
     def __init__(self, spark: Any, root: Path) -> None:
         self._spark = spark
@@ -130,7 +130,9 @@ def test_the_row_of_a_state_without_keys_is_found_by_the_empty_key(checkpoints: 
         found = state.get(())
         assert found is not None
         assert list(found.values())[:2] == [10, 4]
-        assert [one.version for one in state.history(())] == sorted(one.version for one in state.history(()))
+        assert [version.version for version in state.history(())] == sorted(
+            version.version for version in state.history(())
+        )
         assert state.diff(0).read_all().num_rows == 1
 
 

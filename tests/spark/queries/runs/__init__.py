@@ -1,1 +1,1 @@
-"""How scenarios are run, stopped, killed and judged."""
+"""Runs of scenarios: they are stopped, killed, restarted and judged."""

@@ -42,7 +42,7 @@ def main(plan_path: str) -> None:
 
 
 def _live(run: running.Run, room: running.Room) -> bool:
-    """Whether the queries came to their end, rather than being stopped."""
+    """Return True if the queries came to their end before they were stopped."""
     stop, restart = room.path / "stop", room.path / "restart"
     while not run.is_over():
         if stop.exists() or restart.exists():

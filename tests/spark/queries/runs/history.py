@@ -28,7 +28,7 @@ _STREAM_SEEDS = {"events": 11, "answers": 12}
 
 @dataclass
 class History:
-    """What happens to the `scenarios`; the moments of the acts are drawn from `seed`.
+    """The life of the `scenarios`; the times of the acts are drawn from `seed`.
 
     `acts`: `restart` (the queries are stopped and started in the same session), `stop` (they are stopped and
     the process ends by itself), `kill` (SIGKILL for all processes at once) or `kill-jvm` (SIGKILL for the
@@ -49,7 +49,7 @@ class History:
     _lives: int = 0
 
     def play(self) -> None:
-        """Runs the whole history. Raises AssertionError with the child's last words when the child fails."""
+        """Run the complete history. Raises AssertionError with the child's last output if the child fails."""
         rng = random.Random(self.seed)
         for stream in _STREAM_SEEDS:
             records.write(self.room.input(stream), self.records(stream))
@@ -66,11 +66,11 @@ class History:
                 _kill_group(self._child)
 
     def records(self, stream: str) -> list[list[Record]]:
-        """The records of each file of `events` or `answers`."""
+        """Return the records of each file of `events` or `answers`."""
         return records.batches(self.seed * 100 + _STREAM_SEEDS[stream], self.batches)
 
     def _live(self) -> None:
-        """Makes sure that there is a child, and that its queries run."""
+        """Start a child, unless there is one, and check that its queries run."""
         if (self._child and self._child.poll() is None) or (self.room.path / "done").exists():
             return
         for leftover in ("ready", "stop", "restart"):
@@ -98,7 +98,7 @@ class History:
             )
 
     def _await_moment(self, rng: random.Random) -> bool:
-        """Waits until a query, drawn, is a few batches on, and a little longer; False when all are over."""
+        """Wait until a random query has run a few batches, and a little longer; return False if all ended."""
         watched = rng.choice(
             [scenario for scenario in self.scenarios if not scenario.until_state_is_empty]
         ).name
@@ -162,7 +162,7 @@ class History:
 
 
 def _kill_group(child: subprocess.Popen) -> None:
-    """Ends the child and everything it started (the session is its own)."""
+    """Kill the child and all its descendants, which have their own session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

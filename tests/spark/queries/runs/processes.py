@@ -15,7 +15,7 @@ class Process(NamedTuple):
 
 
 def of_session(session: int) -> list[Process]:
-    """The living processes of a session."""
+    """Return the living processes of a session."""
     listing = subprocess.run(
         ["ps", "-ww", "-eo", "pid=,sid=,stat=,args="], capture_output=True, text=True, check=True
     )
@@ -27,8 +27,8 @@ def of_session(session: int) -> list[Process]:
 
 
 def outliving(session: int, patience_s: float) -> list[str]:
-    """What is left of the session after `patience_s` seconds at most; empty when all has ended before."""
+    """Return the processes of the session that live after `patience_s` seconds; empty if all ended before."""
     deadline = time.monotonic() + patience_s
-    while (left := of_session(session)) and time.monotonic() < deadline:
+    while (living := of_session(session)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return [process.arguments for process in left]
+    return [process.arguments for process in living]

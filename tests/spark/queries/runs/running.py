@@ -1,4 +1,4 @@
-"""Runs scenarios in a session: starts them all at once, stops and starts them again, waits for their end."""
+"""Scenarios in a session: started together, stopped, restarted, awaited."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Room:
         return self.path / "expected" / f"{name}.json"
 
     def error(self, name: str) -> Path:
-        """What a query failed with."""
+        """The error of a query."""
         return self.path / "errors" / name
 
     def in_mid_batch(self, name: str) -> int | None:
-        """The number of the batch that has begun and is not committed, if any."""
-        begun, done = (_newest(self.checkpoint(name) / log) for log in ("offsets", "commits"))
-        return begun if begun > done else None
+        """Return the number of the batch that has begun and is not committed, if any."""
+        started, done = (_newest(self.checkpoint(name) / log) for log in ("offsets", "commits"))
+        return started if started > done else None
 
 
 def _newest(log: Path) -> int:
@@ -55,7 +55,7 @@ def _newest(log: Path) -> int:
 
 
 def start(spark: SparkSession, room: Room, scenario: Scenario) -> StreamingQuery:
-    """Starts or restarts the scenario's query under the options that it asks for."""
+    """Start or restart the scenario's query under its options."""
     if scenario.file_sink and spark.conf.get(CHECKPOINT_FORMAT) == "2":
         _mend_sink(room, scenario.name)
     for option, value in scenario.conf.items():
@@ -69,7 +69,7 @@ def start(spark: SparkSession, room: Room, scenario: Scenario) -> StreamingQuery
 
 
 def _mend_sink(room: Room, name: str) -> None:
-    """What an operator does where the file sink has a batch that the query lacks (docs/operations.md)."""
+    """Do as docs/operations.md advises if the file sink has a batch that the query lacks."""
     batch = room.in_mid_batch(name)
     for entry in (f"{batch}", f".{batch}.crc"):
         (room.output(name) / "_spark_metadata" / entry).unlink(missing_ok=True)
@@ -104,20 +104,20 @@ class Run:
         self._waiting = [scenario for scenario in scenarios if not room.error(scenario.name).exists()]
 
     def start(self) -> None:
-        """Starts what has not come to its end."""
+        """Start the queries that have not come to their end."""
         for scenario in self._waiting:
             self._running[scenario] = start(self._spark, self._room, scenario)
         self._waiting = []
 
     def stop(self) -> None:
-        """Stops what runs, to be started again."""
+        """Stop the running queries, to be restarted."""
         self._waiting = list(self._running)
         for query in self._running.values():
             query.stop()
         self._running = {}
 
     def is_over(self) -> bool:
-        """Whether all queries have come to their end, or failed: then the room has the error."""
+        """Return True if all queries have come to their end, or failed: then the room has the error."""
         for scenario, query in list(self._running.items()):
             error = query.exception()
             if error and late_workers.was_late(error) and self._late[scenario] < late_workers.MOST:
@@ -149,7 +149,7 @@ def _state_is_empty(query: StreamingQuery, room: Room) -> bool:
 
 
 def write_expected(spark: SparkSession, room: Room, scenario: Scenario) -> None:
-    """Writes what the scenario's query says in batch mode about the files of its streams."""
+    """Write the batch-mode result of the scenario's query over the files of its streams."""
     frame = scenario.query(*(_table(spark, room, scenario, stream) for stream in ("events", "answers")))
     path = room.expected(scenario.name)
     path.parent.mkdir(exist_ok=True)

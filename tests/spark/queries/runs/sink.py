@@ -1,4 +1,4 @@
-"""A sink that keeps the rows of every micro-batch, and takes a repeated batch only when it says the same."""
+"""Sink that keeps the rows of every micro-batch, and accepts a repeated batch only with equal rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def rows_of(frame: DataFrame) -> list[str]:
-    """The rows as JSON text, sorted: equal lists mean equal content."""
+    """Return the rows as JSON texts, sorted: equal lists mean equal content."""
     text = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
     return sorted(row[0] for row in text.collect())
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch as the sink got it: its rows, and the number of the last input file read by then."""
+    """A micro-batch in the sink: its rows, and the number of the last input file read by then."""
 
     last_file: int
     rows: list[dict]
@@ -54,6 +54,6 @@ def _last_file(offset: Path) -> int:
 
 
 def read_batches(directory: Path) -> list[Batch]:
-    """All batches, in order of batch number."""
+    """Return all batches, in order of batch number."""
     contents = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
     return [Batch(batch["last_file"], [json.loads(row) for row in batch["rows"]]) for batch in contents]

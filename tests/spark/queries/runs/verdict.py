@@ -1,4 +1,4 @@
-"""Compares what the sink of a scenario holds with what it should hold."""
+"""Comparison of a scenario's sink with the required content."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
 
 
 def _check_options(room: Room, scenario: Scenario) -> None:
-    """Spark has to have taken the options that the scenario is there for."""
+    """Check that Spark used the options of the scenario."""
     if scenario.conf:
-        log = [one for one in (room.checkpoint(scenario.name) / "offsets").iterdir() if one.name.isdigit()]
+        log = [
+            entry for entry in (room.checkpoint(scenario.name) / "offsets").iterdir() if entry.name.isdigit()
+        ]
         pinned = json.loads(log[0].read_text().splitlines()[1])["conf"]
         assert scenario.conf.items() <= pinned.items(), f"{scenario.name} ran with {pinned}"
 
@@ -79,7 +81,7 @@ def _size(room: Room, file: int) -> int:
 
 
 def _committed_files(room: Room, scenario: Scenario) -> list[dict]:
-    """The rows of the files that the file sink's log names; what killed batches left does not count."""
+    """Return the rows of files in the file sink's log; remains of killed batches do not count."""
     names = set()
     for log in (room.output(scenario.name) / "_spark_metadata").glob("[0-9]*"):
         names |= {
@@ -95,7 +97,7 @@ def _check_batches(actual: list[Batch], expected: list[list[dict]]) -> None:
 
 
 def _check_balance(actual: list[Batch], events: list[list[Record]]) -> None:
-    """Processing-time time-outs come when they come, but each record is in one group that was ended."""
+    """Processing-time time-outs come at any time, but each record is in one ended group."""
     ended: Counter[tuple[str, str]] = Counter()
     for row in (row for batch in actual for row in batch.rows if row["kind"] != "seen"):
         ended.update({(row["key"], "n"): row["n"], (row["key"], "total"): row["total"]})

@@ -1,1 +1,1 @@
-"""What is run: each scenario is a query, its input, and what it must have answered in the end."""
+"""Scenarios: each is a query, its input, and its required results."""

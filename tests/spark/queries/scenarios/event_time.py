@@ -16,7 +16,7 @@ class Watermarks(NamedTuple):
 
 
 def watermarks(history: list[list[Record]]) -> list[Watermarks]:
-    """The watermarks of every batch: that for eviction follows the batches before, that for late is older."""
+    """Return the watermarks of every batch: for eviction those of the last batches, for late rows older."""
     marks, late, eviction = [], 0, 0
     for records in history:
         marks.append(Watermarks(late, eviction))

@@ -96,8 +96,8 @@ def _replay_event_time(history: list[list[Record]]) -> list[list[dict]]:
 
 
 def _replay_map(history: list[list[Record]]) -> list[list[dict]]:
-    """The same without forgetting: mapGroupsWithState gives one row for each key of a batch."""
-    counts = {"k01": (1000, 0)}  # the initial state that the Scala query starts with
+    """Return the results without forgetting: mapGroupsWithState returns a row for each key of a batch."""
+    counts = {"k01": (1000, 0)}  # the initial state of the Scala query
     output = []
     for records in history:
         touched = _by_key(records)
@@ -105,7 +105,7 @@ def _replay_map(history: list[list[Record]]) -> list[list[dict]]:
             n, total = counts.get(key, (0, 0))
             counts[key] = (n + len(group), total + sum(record.value for record in group))
         output.append([_expected(key, "seen", *counts[key]) for key in touched])
-        if not output[:-1]:  # the first batch gives the keys of the initial state too
+        if not output[:-1]:  # the first batch returns the keys of the initial state, too
             output[-1] += [_expected(key, "seen", *counts[key]) for key in {"k01"} - set(touched)]
     return output
 
@@ -113,7 +113,7 @@ def _replay_map(history: list[list[Record]]) -> list[list[dict]]:
 def replay(
     history: list[list[Record]], timeouts: bool, initial: Mapping[str, tuple[int, int]] = NOTHING
 ) -> list[list[dict]]:
-    """What must come out of each batch; `initial` has counts and sums, which are never silent."""
+    """Return the required output of each batch; `initial` has counts and sums, which are never silent."""
     state = {key: (n, total, NEVER_S) for key, (n, total) in initial.items()}
     output = []
     for records, marks in zip(history, watermarks(history), strict=True):

@@ -42,8 +42,7 @@ SCENARIOS = [
     Scenario("join-right", _join("right_outer")),
     Scenario("join-full", _join("full_outer")),
     Scenario("join-semi", _join("left_semi")),
-    # Spark 4.0 has no such format; 4.3 begins with format 2 whatever is asked, unless the store is its own
-    # RocksDB.
+    # Spark 4.0 lacks the format; 4.3 uses format 2 in any case, unless the store is its own RocksDB.
     *(
         []
         if pyspark.__version__.startswith(("4.0.", "4.3."))

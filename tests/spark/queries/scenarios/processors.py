@@ -33,7 +33,7 @@ TTL_MS = 300
 
 
 class Follower(StatefulProcessor):
-    """Counts and adds up the values of a key, forgets it at a value of 0, closes it when it is silent."""
+    """Count and add the values of a key, forget it at a value of 0, close it when it is silent."""
 
     def __init__(self, event_time: bool):
         self.event_time = event_time
@@ -46,7 +46,7 @@ class Follower(StatefulProcessor):
         self.variables = [self.sums, self.ids, self.counts]
 
     def follow(self, records: list[tuple[int, int, int]], times: TimerValues) -> tuple[str, int, int]:
-        """Takes records of one key: epoch seconds, value, id. Returns the kind of answer, and the sums."""
+        """Take records of one key: epoch seconds, value, id. Return the kind of answer, and the sums."""
         n, total = self._sums()
         n, total = n + len(records), total + sum(value for _, value, _ in records)
         for timer in list(self.handle.listTimers()):
@@ -59,7 +59,7 @@ class Follower(StatefulProcessor):
         for value, count in Counter(value for _, value, _ in records).items():
             before = self.counts.getValue((value,))[0] if self.counts.containsKey((value,)) else 0
             self.counts.updateValue((value,), (before + count,))
-        # Half a second more: then it makes no difference whether a timer at the watermark has expired.
+        # Half a second more, so that expiry exactly at the watermark makes no difference.
         newest_s = max(ts for ts, _, _ in records)
         silent_ms = (newest_s + SILENCE_S) * 1000 + 500
         self.handle.registerTimer(
@@ -96,7 +96,7 @@ class Follower(StatefulProcessor):
 
 
 class PandasFollower(Follower):
-    """In frames, for `transformWithStateInPandas`."""
+    """Processor in frames, for `transformWithStateInPandas`."""
 
     def handleInputRows(
         self, key: tuple, rows: Iterable[pd.DataFrame], timerValues: TimerValues
@@ -116,7 +116,7 @@ class PandasFollower(Follower):
 
 
 class RowFollower(Follower):
-    """In rows, for `transformWithState`; and with a variable of each kind that is forgotten after a while."""
+    """Processor in rows, for `transformWithState`, with a variable of each kind that is forgotten later."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         super().init(handle)

@@ -27,7 +27,7 @@ _KEYS = 12
 
 @dataclass(frozen=True)
 class Record:
-    """One input record; `ts` is seconds since the epoch, `late` marks what every watermark must drop."""
+    """An input record; `ts` is seconds since the epoch; every watermark must drop `late` records."""
 
     key: str
     ts: int
@@ -37,7 +37,7 @@ class Record:
 
 
 def batches(seed: int, count: int) -> list[list[Record]]:
-    """`count` batches of records, then two that push the watermark past everything before."""
+    """Return `count` batches of records, then two that push the watermark beyond all earlier ones."""
     rng = random.Random(seed)
     history = [_batch(rng, number) for number in range(count)]
     end_s = _BASE_S + count * STEP_S + _DAY_S
@@ -45,8 +45,10 @@ def batches(seed: int, count: int) -> list[list[Record]]:
 
 
 def write(directory: Path, history: list[list[Record]], part: slice = slice(None)) -> None:
-    """Writes one JSON file per batch, of a part of them, with modification times a second apart, by which
-    Spark orders them."""
+    """Write one JSON file per batch, of a part of them.
+
+    Modification times are a second apart, because Spark orders files by them.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(len(history))[part]:
         path = directory / file_name(number)

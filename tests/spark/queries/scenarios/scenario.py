@@ -1,4 +1,4 @@
-"""What a scenario is: one stateful query over the input streams, and how its answer is known."""
+"""Scenario: a stateful query over the input streams, and its required result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Replay = Callable[[list[list[Record]]], list[list[dict]]]
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One streaming query.
+    """A streaming query.
 
     `query` maps the two input streams (events, answers) to the result. The expected rows are those of the
-    same function over the same files in batch mode, unless `replay` gives, in plain Python, the rows of
-    every micro-batch. With `upsert` the last row of each key counts (update mode), and with mode
-    `complete` the last batch alone.
-    `late_counts` says that the query has no watermark, so that late records are part of the answer;
-    `flush_counts` that it answers at once, so that the records which push the watermark are part of it too.
+    same function over the same files in batch mode, unless `replay` returns, in plain Python, the rows of
+    every micro-batch. With `upsert` the last row of each key counts (update mode), with mode `complete` only
+    the last batch. With `late_counts` the query has no watermark, and late records are part of the answer.
+    With `flush_counts` it answers at once, and the records that push the watermark are part of the answer,
+    too.
     """
 
     name: str

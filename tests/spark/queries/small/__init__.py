@@ -1,1 +1,1 @@
-"""Small queries in the tests' own session, and with a state of their own from the beginning."""
+"""Small queries in the tests' own session, and with an initial state."""

@@ -1,4 +1,4 @@
-"""A process that gives a query a state before its first batch, wherever its checkpoint is to be, and runs it.
+"""Process that gives a query a state before its first batch, on any storage, and runs it.
 
     python -m queries.small.bootstrapped CHECKPOINT INPUT OPTIONS
 

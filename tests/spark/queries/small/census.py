@@ -27,7 +27,7 @@ WITH_TTL = ("kept", "keptTimes", "keptDigits")
 
 
 class Census(StatefulProcessor):
-    """Variables of each kind, and a timer for each key."""
+    """Processor with variables of each kind, and a timer for each key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -36,7 +36,7 @@ class Census(StatefulProcessor):
         self.digits = handle.getMapState("digits", "digit long", "n long")
 
     def silent_ms(self, seconds: list[int]) -> int:
-        """When a key with these records expires."""
+        """Return the time at which a key with these records expires."""
         return (max(seconds) + SILENCE_S) * 1000
 
     def count(self, seconds: list[int]) -> tuple[int, str, str, int]:
@@ -48,22 +48,22 @@ class Census(StatefulProcessor):
         for timer in list(self.handle.listTimers()):
             self.handle.deleteTimer(timer)
         self.handle.registerTimer(self.silent_ms(seconds))
-        return n, *self._told(), -1
+        return n, *self._shown(), -1
 
     def add_digit(self, digits: Any, at: int) -> None:
         before = digits.getValue((at % 10,))[0] if digits.containsKey((at % 10,)) else 0
         digits.updateValue((at % 10,), (before + 1,))
 
     def expire(self, timer: ExpiredTimerInfo) -> tuple[int, str, str, int]:
-        answer = (-1, *self._told(), timer.getExpiryTimeInMs())
+        answer = (-1, *self._shown(), timer.getExpiryTimeInMs())
         self.n.clear()
         self.times.clear()
         self.digits.clear()
         return answer
 
-    def _told(self) -> tuple[str, str]:
+    def _shown(self) -> tuple[str, str]:
         listed = ",".join(str(row[0]) for row in self.times.get())
-        # In the order of the store: RocksDB's is that of the keys' bytes.
+        # The order is the store's: RocksDB's is that of the keys' bytes.
         return listed, ",".join(f"{key[0]}:{value[0]}" for key, value in self.digits.iterator())
 
 
@@ -83,7 +83,7 @@ class PandasCensus(Census):
 
 
 class RowCensus(Census):
-    """In processing time, and so that the clock makes no difference: a timer expires at once, or never."""
+    """Processor in processing time that is independent of the clock: a timer expires at once, or never."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         super().init(handle)

@@ -25,13 +25,13 @@ Query = Callable[["DataFrame"], "DataFrame"]
 
 
 def totals(records: DataFrame) -> DataFrame:
-    """Count and sum by key: a row of state for every key ever seen."""
+    """Count and sum by key, with a row of state for every key."""
     return records.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("total"))
 
 
 @contextmanager
 def session_options(spark: SparkSession, options: Mapping[str, Any]) -> Iterator[None]:
-    """Sets options of the session for the queries that start meanwhile."""
+    """Set options of the session for queries that start in the context."""
     before = {key: spark.conf.get(key, None) for key in options}
     for key, value in options.items():
         spark.conf.set(key, str(value))
@@ -46,7 +46,7 @@ def session_options(spark: SparkSession, options: Mapping[str, Any]) -> Iterator
 
 
 class Flow:
-    """One query over files in `directory`; `checkpoint` is its checkpoint location."""
+    """Query over files in `directory`; `checkpoint` is its checkpoint location."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Flow:
         self._files = 0
 
     def feed(self, records: Records) -> None:
-        """Adds one file, which will be one micro-batch."""
+        """Add a file, which becomes a micro-batch."""
         path = self.input / f"{self._files:05}.json"
         path.write_text("".join(json.dumps({"key": k, "value": v}) + "\n" for k, v in records))
         os.utime(path, (1_700_000_000 + self._files,) * 2)
         self._files += 1
 
     def start(self, sink: Callable[[DataFrame, int], None] | None = None) -> StreamingQuery:
-        """Starts the query on what was fed and not yet read; it ends by itself."""
+        """Start the query on the unread batches; it ends by itself."""
         stream = self.spark.readStream.schema("key string, value long").option("maxFilesPerTrigger", "1")
         with session_options(self.spark, self.options):
             writer = self.query(stream.json(str(self.input))).writeStream.outputMode(self.mode)
@@ -78,36 +78,36 @@ class Flow:
             return writer.foreachBatch(sink or self._collect).start()
 
     def run(self, *batches: Records, sink: Callable[[DataFrame, int], None] | None = None) -> StreamingQuery:
-        """Feeds the batches and runs the query to the end of its input. Raises what the query raises."""
+        """Feed the batches and run the query to the end of its input. Raises the query's error."""
         for records in batches:
             self.feed(records)
         return late_workers.run(lambda: self.start(sink))
 
     def state(self, **options: Any) -> list[dict]:
-        """The rows of the `statestore` source."""
+        """Return the rows of the `statestore` source."""
         reader = self.spark.read.format("statestore").options(**{k: str(v) for k, v in options.items()})
         return [row.asDict(recursive=True) for row in reader.load(str(self.checkpoint)).collect()]
 
     def timeless_state(self, **options: Any) -> Counter[str]:
-        """The rows of `state` as text, without the moments at which they expire by the clock."""
+        """Return the rows of `state` as text, without the times at which they expire by the clock."""
         return Counter(map(repr, _without(self.state(**options), "ttlExpirationMs")))
 
     def placeless_state(self, **options: Any) -> Counter[str]:
-        """The same without their partitions."""
+        """Return the same rows without their partitions."""
         return Counter(map(repr, _without(self.state(**options), "ttlExpirationMs", "partition_id")))
 
     def state_of_keys(self, **options: Any) -> dict[str, dict]:
-        """The value row of each key, from the `statestore` source."""
+        """Return the value row of each key, from the `statestore` source."""
         return {row["key"]["key"]: row["value"] for row in self.state(**options)}
 
     def copied(self, directory: Path) -> Flow:
-        """The same query in another directory, as far as it has come; it does not run meanwhile."""
+        """Return a copy of the query in another directory; the query must not run meanwhile."""
         copy = Flow(self.spark, directory, self.query, self.mode, **self.options)
-        leases = shutil.ignore_patterns("lease")  # of this process, which renews them
+        leases = shutil.ignore_patterns("lease")  # this process renews its leases
         shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=leases)
         for log in (copy.checkpoint / "sources").glob("*/*"):
             if log.suffix == ".crc":
-                log.unlink()  # of what the log said before
+                log.unlink()  # of the log's earlier text
             else:
                 log.write_text(log.read_text().replace(str(self.directory), str(directory)))
         copy._files = self._files
@@ -119,7 +119,7 @@ class Flow:
 
 def _without(value: Any, *names: str) -> Any:
     if isinstance(value, list):
-        return [_without(one, *names) for one in value]
+        return [_without(item, *names) for item in value]
     if isinstance(value, dict):
         return {key: _without(inner, *names) for key, inner in value.items() if key not in names}
     return value
