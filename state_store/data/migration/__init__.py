@@ -1,1 +1,1 @@
-"""Moving a stopped query from one state store to another."""
+"""The move of a stopped query from one state store to another."""

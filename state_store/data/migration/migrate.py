@@ -228,7 +228,7 @@ class _Migration:
             return
         if installed_spark().startswith("4.0."):
             raise OptionError(
-                "Spark 4.0 has one format of RocksDB's archives in a process, so it cannot be changed: "
+                "Spark 4.0 has one checkpoint format of RocksDB's archives in a process: "
                 "migrate to another state store first, or use a later pyspark",
                 option="format",
             )

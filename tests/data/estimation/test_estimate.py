@@ -106,7 +106,7 @@ def large(tmp_path_factory) -> History:
 def test_of_a_job_that_is_large_for_its_files(large: History) -> None:
     workload = Workload(LARGE_KEYS, KEY_BYTES, VALUE_BYTES, large.changes.per_batch, INTERVAL_MS, 1)
     settings = DatabaseSettings(threads=1, file_bytes=16 << 10)
-    found, whole = (
+    found, uncut = (
         estimate(
             workload,
             {**LARGE, **more},
@@ -117,11 +117,11 @@ def test_of_a_job_that_is_large_for_its_files(large: History) -> None:
         for more in ({}, {"retainedOlderBytes": "0"})
     )
     assert found.is_steady and found.full_per_hour > 2
-    assert found.stored_bytes.average < 0.9 * whole.stored_bytes.average
+    assert found.stored_bytes.average < 0.9 * uncut.stored_bytes.average
     cuts = [batch for batch, asked in enumerate(large.requests) if asked["delete"] > LARGE_RETAIN // 2]
     cycles = slice(cuts[1], cuts[-1])
     stored = large.stored[cycles]
-    size_bytes, files = (sum(one[place] for one in stored) / len(stored) for place in (0, 1))
+    size_bytes, files = (sum(entry[place] for entry in stored) / len(stored) for place in (0, 1))
     uploaded = sum(large.uploaded[cycles]) / len(stored) / INTERVAL_MS * 1000
     asked = sum(large.requests[cycles], Counter())
     a_minute = {name: count / len(stored) * 60_000 / INTERVAL_MS for name, count in asked.items()}
