@@ -8,10 +8,10 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.conf.Configuration
 
 /**
- * One case: some providers side by side on the same sequence of steps. Within a step the providers take
- * turns, segment by segment, in an order that rotates; nothing of one provider runs in the background while
- * another is measured. A provider that fails or returns anything but what the model says leaves the case
- * with an error event; the others go on.
+ * A case: some providers side by side on the same sequence of steps. Within a step the providers take turns,
+ * segment by segment, in an order that rotates; no provider works in the background while another is
+ * measured. A provider that fails or returns other rows than the model leaves the case with an error event;
+ * the others continue.
  */
 final class Case(node: JsonNode, work: Path, events: Events) {
   private val name = node.get("name").asText

@@ -6,7 +6,7 @@ import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.Platform
 
 /**
- * How the driver's key numbers 0, 1, 2, ... become key rows, and back.
+ * The encoding of the driver's key numbers 0, 1, 2, ... as key rows, and back.
  *
  * A number is scattered over the key space by a reversible multiplication, so that neighbours in number are
  * no neighbours in any store's order. Values are immutable and may be used from several threads.
@@ -47,7 +47,7 @@ object KeyLayout {
   private def longs(names: String*): StructType =
     StructType(names.map(StructField(_, LongType, nullable = false)))
 
-  /** One long: grouping keys of aggregations and of functions over groups. */
+  /** A long: grouping keys of aggregations and of functions over groups. */
   case object Plain extends KeyLayout(longs("key")) {
     def encoderSpec: KeyStateEncoderSpec = NoPrefixKeyStateEncoderSpec(schema)
     def write(buffer: Array[Byte], offset: Int, index: Long): Unit = {

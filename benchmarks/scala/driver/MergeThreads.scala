@@ -11,7 +11,7 @@ object MergeThreads {
   private val timer = "state-store-merge-timer"
   private val pollMs = 2L
 
-  /** Whether a merge is under way: a pool's thread is at work unless it waits for a task. */
+  /** Returns true while a merge runs: a pool's thread works unless it waits for a task. */
   def areBusy: Boolean = Thread.getAllStackTraces.asScala.exists { case (thread, stack) =>
     thread.getName.startsWith(prefix) && !thread.getName.startsWith(timer) &&
       !stack.exists(_.getMethodName == "getTask")

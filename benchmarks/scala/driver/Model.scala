@@ -3,7 +3,7 @@ package statestore.benchmark
 import java.util.Arrays
 
 /**
- * What every store must hold: for each key number the version of its last write, 0 for an absent key. Live
+ * The required content of every store: for each key number the version of its last write, 0 for an absent key. Live
  * keys are those in [low, high) with a version. Not thread-safe; the driver changes it while it plans,
  * before any store runs the plan.
  */
@@ -15,7 +15,7 @@ final class Model {
 
   def size: Long = live
 
-  /** What it takes of the heap, which is not the store's. */
+  /** Bytes of the model on the heap, which are not the store's. */
   def heapBytes: Long = 4L * versions.length
   def versionOf(index: Long): Int = if (index < versions.length) versions(index.toInt) else 0
 

@@ -6,7 +6,7 @@ import org.apache.commons.math3.distribution.ZipfDistribution
 import org.apache.commons.math3.random.Well19937c
 
 /**
- * One batch of one store: get then put of each of `touched` in order (get alone when `readOnly`), then
+ * A batch of a store: get then put of each of `touched` in order (only get if `readOnly`), then
  * remove each of `removed`.
  *
  * @param expected what the versions returned by the gets add up to, each weighted by its place in the batch

@@ -34,7 +34,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
     }
   }
 
-  /** One prefix scan a group: joins and session windows. */
+  /** Runs a prefix scan for each group: joins and session windows. */
   def prefix(subject: Subject, groups: Array[Long]): Seq[(String, Any)] = {
     val layout = KeyLayout.Prefix
     val buffer = new Array[Byte](layout.prefixBytes * groups.length)

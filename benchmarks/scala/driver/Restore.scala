@@ -43,7 +43,7 @@ object Restore {
     Nil
   }
 
-  /** What copying the live bytes once takes on this machine: the yardstick of a restore. */
+  /** Measures a copy of the live bytes on this machine: the yardstick of a restore. */
   def copyMillis(directory: Path, bytes: Long): Seq[(String, Any)] = {
     val source = directory.resolve("live-bytes")
     val block = new Array[Byte](1 << 20)

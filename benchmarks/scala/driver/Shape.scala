@@ -2,7 +2,7 @@ package statestore.benchmark
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/** What the stores of a case hold and how many there are; `threads` is how many tasks run at once. */
+/** The content and the number of the stores of a case; `threads` is the number of tasks at a time. */
 final case class Shape(keys: KeyLayout, values: ValueLayout, stores: Int, threads: Int)
 
 object Shape {

@@ -7,8 +7,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * One store of one provider: its provider instance and the version (and checkpoint id, where the provider
- * has them) it stands at. For one thread at a time.
+ * A store of a provider: its provider instance and its present version, with checkpoint id if the provider
+ * has them. For one thread at a time.
  */
 final class StoreHandle(
     id: StateStoreId,

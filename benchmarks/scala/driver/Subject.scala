@@ -13,14 +13,14 @@ import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreCon
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * What one batch took: sums over the stores, and `wallNanos` for open, get and put of every key, and commit
- * of all of them. Collecting metrics, which a task does afterwards, is apart.
+ * The times of a batch: sums over the stores, and `wallNanos` for open, get and put of every key, and commit
+ * of all of them. They exclude the collection of metrics, which a task does afterwards.
  */
 final case class BatchTimes(
     wallNanos: Long, openNanos: Long, rowsNanos: Long, commitNanos: Long, metricsNanos: Long, right: Boolean)
 
 /**
- * One measured provider: its configuration, its stores, its directory of checkpoint storage and its local
+ * A measured provider: its configuration, its stores, its directory of checkpoint storage and its local
  * directory.
  *
  * @param node `name`, `provider` (class), `conf` (SQL options; `{dir}` stands for the local directory)

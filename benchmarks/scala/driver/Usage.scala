@@ -18,7 +18,7 @@ object Usage {
   def jvmCpuSeconds: Double = system.getProcessCpuTime / 1e9
   def threadCpuSeconds: Double = threads.getCurrentThreadCpuTime / 1e9
 
-  /** Of the processes below this one that run, and of those that have ended. */
+  /** CPU seconds of the running and the ended child processes. */
   def childrenCpuSeconds: Double =
     children.map(cpuSecondsOf(_, 11)).sum + cpuSecondsOf(ProcessHandle.current().pid, 13)
 
@@ -44,7 +44,7 @@ object Usage {
         children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
   }
 
-  /** What the operating system bounds: threads and descriptors, of the JVM and of its children, and the JVM's mappings. */
+  /** Bounded resources: threads and descriptors of the JVM and of its children, and the JVM's mappings. */
   def handles(): Map[String, Long] = Map(
     "jvm_threads" -> entriesOf(Paths.get("/proc/self/task")),
     "jvm_descriptors" -> entriesOf(Paths.get("/proc/self/fd")),

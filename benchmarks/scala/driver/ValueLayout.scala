@@ -30,7 +30,7 @@ final class ValueLayout(wantedBytes: Int) {
     }
   }
 
-  /** Whether `row` is, byte for byte, what `write` makes for this key number and version. */
+  /** Returns true if `row` has the bytes that `write` makes for this key number and version. */
   def matches(row: UnsafeRow, index: Long, version: Long): Boolean = {
     if (row.getSizeInBytes != rowBytes || row.getLong(0) != version) return false
     val base = row.getBaseOffset + head

@@ -72,7 +72,7 @@ object ProcessorComparison {
     file.delete()
   }
 
-  /** One store of one provider, with the column families of one kind of state variable. */
+  /** A store of a provider, with the column families of one kind of state variable. */
   private final class Subject(name: String, kind: String, directory: File, options: Map[String, String]) {
     private val threads = ManagementFactory.getThreadMXBean
     private val times = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[Double]]

@@ -28,7 +28,7 @@ private object Rows {
   def value(of: UnsafeProjection, n: Long): UnsafeRow = of(InternalRow(n, text))
 }
 
-/** What a batch of one kind of state variable asks of a store, as Spark's classes for it ask. */
+/** The calls of a batch of one kind of state variable to a store, as Spark's classes make them. */
 private trait Workload {
   /** Touches each of these keys; a number made of all that it read. */
   def batch(number: Int, touched: Array[Int]): Long

@@ -60,7 +60,7 @@ object ProbeFileSystem {
     if (!others.await(20, TimeUnit.SECONDS)) throw new IOException(s"${others.getCount} calls did not come")
   }
 
-  /** How often an action was done so far. */
+  /** The number of actions so far. */
   def actions: Int = done.get
 
   def called(operation: String): Unit = order.foreach { current =>

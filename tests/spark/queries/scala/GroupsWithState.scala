@@ -31,7 +31,7 @@ object GroupsWithState {
       (state, _) => state.setTimeoutDuration(silenceMs.toLong)
     }
 
-  /** One row for each key of a batch, with an initial state for one key. */
+  /** Returns a row for each key of a batch, with an initial state for one key. */
   def map(events: DataFrame): DataFrame = {
     val session = events.sparkSession
     import session.implicits._
