@@ -1,3 +1,1 @@
-"""The agent: one Python process beside each executor's JVM, which serves docs/protocol.md on a
-Unix socket.
-"""
+"""The agent: a Python process beside each executor's JVM, which serves docs/protocol.md on a Unix socket."""

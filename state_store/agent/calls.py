@@ -61,7 +61,7 @@ from state_store.core.storage.open import open_storage
 from state_store.errors import BusyError, InternalError
 
 EVENT_WAIT_S = 30.0
-"""How long the standing call for events waits before it answers that there are none."""
+"""Seconds that the standing call for events waits before it answers that there are none."""
 
 
 class Calls:
@@ -110,7 +110,11 @@ class Calls:
         }
 
     def handle(self, request: dict[str, Any]) -> Answer:
-        """The answer to one call. Raises StateStoreError."""
+        """Return the answer to one call.
+
+        Raises:
+            StateStoreError: The call failed; the JVM gets the error.
+        """
         operation = self._operations.get(str(request.get("op")))
         if operation is None:
             raise InternalError(
@@ -119,8 +123,9 @@ class Calls:
         return operation(request)
 
     def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
-        """The JVM did not wait for the answer: directories that it was to have are released. The base of a
-        merge is not: the JVM takes it from the event.
+        """Release the directories of an answer that the JVM did not wait for.
+
+        The base of a merge is not released: the JVM takes it from the event.
         """
         if isinstance(answer, (RestoredStore, DeltaFiles)):
             self._released(request, answer.directory)
@@ -243,8 +248,10 @@ def _store_fields(request: dict[str, Any]) -> StoreFields:
 
 
 def _file_connections(store: OpenStore) -> int:
-    """As many as small requests use, so that look-ups need not wait for background transfers, and one more
-    for each task that may commit meanwhile.
+    """Return the number of connections for files that the JVM has to lend for a store.
+
+    Small requests need so many that look-ups wait for no background transfer. Each task that may commit
+    meanwhile needs another.
     """
     if not isinstance(store.context.storage, HadoopStorage):
         return 0
@@ -252,6 +259,6 @@ def _file_connections(store: OpenStore) -> int:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
+    """Return the bytes of this process that are in RAM."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Clean-up: what no retained version needs goes from checkpoint storage and from this machine."""
+"""Clean-up: delete files that no retained version needs, in checkpoint storage and on this machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from state_store.core.settings.option import PREFIX
 
 
 def clean_up_after_merge(store: OpenStore) -> Cleaned:
-    """Clean up, seen from the newest version that Spark has committed for certain.
+    """Clean up after a merge, seen from the newest version that Spark has committed for certain.
 
-    That retains more than a clean-up that Spark asks for. The next one of those reads the files again: what
-    this one left would not be looked for otherwise.
+    This retains more files than a clean-up that Spark asks for, whose version is newer. So Spark's next
+    clean-up has to read the files again.
 
     Raises:
         StateStoreError: As `clean_up`.
@@ -33,10 +33,12 @@ def clean_up_after_merge(store: OpenStore) -> Cleaned:
 
 
 def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
-    """Delete what is not retained, seen from the newest version; ask no storage if that is nothing.
+    """Delete the files that no retained version needs, seen from the newest version.
+
+    If nothing is due, no request is made of checkpoint storage.
 
     Raises:
-        BusyError: The time for clean-ups is over; the next one finds what is left.
+        BusyError: The time for clean-ups is over; the next one finds the remaining files.
         StateStoreError: As `Retention.cleanup`.
     """
     head, retention = store.head, store.retention
@@ -75,10 +77,10 @@ def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
 
 
 def _clean(store: OpenStore, newest: VersionId) -> Cleanup:
-    """Within the time that the option allows; nothing of what it left undone is lost.
+    """Clean up within the time that `cleanupTimeout` allows.
 
-    And within the time for which its tombstone counts should it turn out to be damaged: a cleaner that stood
-    still for longer deletes nothing more.
+    A lease's expiry bounds it, too: if the tombstone turns out to be damaged, it counts for that long, and a
+    cleaner that stood still for longer must delete nothing more.
     """
     limit_ms = min(store.options.cleanup_timeout_ms, store.options.lease_expiry_ms)
     store.cleanup_storage.deadline = Deadline(

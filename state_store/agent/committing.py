@@ -1,4 +1,4 @@
-"""Commit: a delta of the JVM becomes a version in checkpoint storage."""
+"""Commit: make a version in checkpoint storage of a delta that the JVM wrote."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from state_store.errors import ConflictError, DamagedError, InternalError, Missi
 
 @dataclass(frozen=True)
 class CommitResult:
-    """The answer, and the chain of the version before: that one is certain now, Spark builds on it."""
+    """An answer, and the chain of the version before, which is certain now: Spark builds on it."""
 
     answer: Committed
     before: Chain
 
 
 def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
-    """Stores the delta under its name; its appearance there is the commit. The same commit again is fine.
+    """Store the delta under its name, whose appearance is the commit. The same commit again is fine.
 
-    Without Spark's ids the attempt may be refused: see `store_attempt`. Raises DamagedError or MissingError
-    when the local file is not what was announced, MissingError when the version before does not exist,
-    ConflictError when another delta has that name or the attempt is refused, and as the storage does.
+    Raises:
+        DamagedError: The local file has other bytes than the JVM announced.
+        MissingError: The local file or the version before does not exist.
+        ConflictError: Another delta has that name; or, without Spark's ids, the attempt is refused (see
+            `store_attempt`).
+        StateStoreError: The storage failed.
     """
     clock_s = store.context.runtime.monotonic_s
     start_s = clock_s()
@@ -64,7 +67,7 @@ def predict(store: OpenStore, chain: Chain) -> Prediction:
 
 
 def _check_follows(delta: DeltaName, before: Chain) -> None:
-    """What has to be so before a version may become visible. Raises InternalError."""
+    """Raise InternalError unless the delta follows the chain: it must not become visible otherwise."""
     if before.version not in (delta.builds_on, delta.version_id):
         raise InternalError(
             f"'{delta.path}' was not stored: it builds on version {delta.builds_on}, and what the agent "
@@ -74,9 +77,7 @@ def _check_follows(delta: DeltaName, before: Chain) -> None:
 
 
 def learn_age(store: OpenStore, chain: Chain) -> None:
-    """Where full checkpoints are made by age and none is known, the chain's oldest file tells when
-    it began.
-    """
+    """Learn the age of the chain from its oldest file, if full checkpoints depend on it and it is unknown."""
     options = store.options
     if not (options.full_interval_ms or options.full_schedule) or store.head.knows_full_age:
         return
@@ -87,7 +88,7 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
         for entry in store.context.storage.list_files(directory)
         if f"{directory}/{entry.name}" in paths
     ]
-    store.head.begun(min(times, default=store.context.runtime.wall_ms()))
+    store.head.note_chain_start(min(times, default=store.context.runtime.wall_ms()))
 
 
 def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
@@ -107,7 +108,7 @@ def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
 
 
 def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> None:
-    """One durable write by name; the same delta again is success."""
+    """Write the delta durably under its name; the same delta again is a success."""
     storage, path, size_bytes, name = store.context.storage, request.path, request.size_bytes, delta.path
     try:
         received_bytes = path.stat().st_size

@@ -1,11 +1,11 @@
-"""What the agent knows of one store: its chain, who needs which file, its newest base.
+"""Knowledge of the agent about one store: its chain, the registry of files, its newest base.
 
-Everything here is behind one lock, and each method leaves it consistent:
+One lock guards all of it, and each method leaves it consistent:
 
 - The chain is that of the version committed or restored last. A base is the newest (the next merge starts
   from it) only while its version lies on that chain.
-- The registry, where it is known, has each version that this process committed since it was read. It is a
-  hint for what a clean-up may find, never what is deleted by; when in doubt it is forgotten.
+- The registry, if it is known, has each version that this process committed since it was read. It only says
+  whether a clean-up may find something; nothing is deleted because of it. In doubt it is forgotten.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from state_store.core.snapshots.publish import Published
 
 @dataclass(frozen=True)
 class MergeStart:
-    """From where a merge begins: the newest base and the deltas after it, when both are known."""
+    """Start of a merge: the newest base and the deltas after it, if both are known."""
 
     chain: Chain | None
     base: LocalDatabase | None
@@ -41,7 +41,7 @@ class MergeStart:
 
 
 class StoreHead:
-    """See the module. Safe for any thread; no method calls the storage."""
+    """Knowledge of one store, as the module says. Safe for any thread; no method calls the storage."""
 
     def __init__(
         self, workspace: Workspace, policy: Policy, runtime: Runtime, cost: CostModel | None = None
@@ -63,19 +63,19 @@ class StoreHead:
 
     @property
     def chain(self) -> Chain:
-        """The chain of the version committed or restored last; empty where there is none yet."""
+        """Chain of the version committed or restored last; empty if there is none yet."""
         with self._lock:
             return self._chain or Chain()
 
     @property
     def registry(self) -> Registry | None:
-        """Who needs which file; None until a clean-up has read it."""
+        """Registry of the files that versions need; None until a clean-up has read it."""
         with self._lock:
             return self._known.registry
 
     @property
     def restores(self) -> int:
-        """How often the store was restored."""
+        """Number of restores of the store so far."""
         with self._lock:
             return self._restores
 
@@ -87,7 +87,7 @@ class StoreHead:
 
     @property
     def is_provider_closed(self) -> bool:
-        """Whether the JVM has closed the provider: a merge that is owed to the store may go on."""
+        """True if the JVM has closed the provider; a merge that is owed to the store may go on."""
         return self._is_provider_closed
 
     def provider_closed(self) -> None:
@@ -100,30 +100,30 @@ class StoreHead:
             return self._statistics.predict_restore_ms(chain)
 
     def ages(self) -> Ages:
-        """How long ago the newest snapshot, and the newest full one, were made."""
+        """Return the ages of the newest snapshot and of the newest full one."""
         now_ms = self._now_ms()
         with self._lock:
             return Ages(*self._statistics.ages_ms(now_ms))
 
     def forecast(self) -> CostModel:
-        """What restores are predicted by before the next one, which does not move it."""
+        """Return a copy of the cost model, which the next restore does not change."""
         with self._lock:
             return self._statistics.cost.frozen()
 
     def is_lazy(self, work: RestoreWork) -> bool:
-        """Whether a restore that has to fetch these files is lazy, by what that would take now."""
+        """Return whether a restore that has to fetch these files is lazy, by its predicted time."""
         with self._lock:
             return self._statistics.cost.is_lazy(work)
 
     def due(self, chain: Chain) -> Due | None:
-        """The merge that the policy wants of the version that `chain` ends at."""
+        """Return the merge that the policy wants of the version that `chain` ends at, or None."""
         with self._lock:
             return self._policy.due(chain, self._statistics, self._now_ms())
 
     # ---- restore -----------------------------------------------------------------------------------------
 
     def restored(self, restored: Restored) -> None:
-        """The store is now at the version restored, and the JVM is about to open its base."""
+        """Note a restore: the store is at its version, and the JVM is about to open its base."""
         with self._lock:
             cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
             cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(restored.chain).archives)
@@ -148,7 +148,7 @@ class StoreHead:
     # ---- commit ------------------------------------------------------------------------------------------
 
     def chain_before(self, delta: DeltaName) -> Chain | None:
-        """The chain that `delta` continues (or that has it already); None where storage has to be read."""
+        """Return the chain that `delta` continues, or has already; None if storage has to be read."""
         before = delta.builds_on
         with self._lock:
             if before is None:
@@ -159,24 +159,28 @@ class StoreHead:
             return chain.back_to(before)
 
     def found(self, chain: Chain) -> None:
-        """Notes a chain that was read from storage."""
+        """Note a chain that was read from storage."""
         with self._lock:
             self._statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
             self._chain = chain
 
     @property
     def knows_full_age(self) -> bool:
-        """Whether it is known when the last full checkpoint was made."""
+        """True if the time of the last full checkpoint is known."""
         with self._lock:
             return self._statistics.full_ms is not None
 
-    def begun(self, at_ms: int) -> None:
-        """The oldest file of the chain was written then."""
+    def note_chain_start(self, at_ms: int) -> None:
+        """Note when the oldest file of the chain was written."""
         with self._lock:
             self._statistics.note_chain_start(at_ms)
 
     def committed(self, delta: ChainDelta, before: Chain, keys: int) -> Chain:
-        """Version `delta` is in storage, after the version that `before` ends at; the chain with it."""
+        """Note that `delta` is in storage, after the version that `before` ends at.
+
+        Returns:
+            The chain with the delta.
+        """
         with self._lock:
             chain = self._chain
             if chain is not None and chain.version != before.version and before.version is not None:
@@ -192,7 +196,7 @@ class StoreHead:
     # ---- merge -------------------------------------------------------------------------------------------
 
     def begin_merge(self, version: VersionId) -> MergeStart:
-        """From where to merge `version`; the base, where there is one, is held until it is released."""
+        """Return the start of a merge of `version`, whose base is held until it is released."""
         with self._lock:
             chain, base = self._chain, self._newest
             if base is not None and chain is not None:
@@ -203,24 +207,25 @@ class StoreHead:
             return MergeStart(chain, None, ())
 
     def hold(self, base: LocalDatabase) -> None:
-        """A base of this store is in use until it is released, once for each time that it was held."""
+        """Keep a base until it is released as often as it was held."""
         with self._lock:
             self._hold(base)
 
     def forget(self, base: LocalDatabase) -> None:
-        """Merges do not start from this base any more: it may be damaged."""
+        """Start no merge from this base any more, because it may be damaged."""
         self.forget_directory(base.directory)
 
     def forget_directory(self, directory: Path) -> None:
-        """As `forget`, of the base in that directory."""
+        """Forget the base in that directory, as `forget` does."""
         with self._lock:
             is_newest = self._newest is not None and self._newest.directory == directory
             unused = self._adopt(None) if is_newest else None
         _remove(unused)
 
     def release(self, directory: Path) -> None:
-        """Nobody is left who holds it for this reason; the last removes it, unless it is the newest base. A
-        directory that a dead agent made is known by its place alone.
+        """Give up one hold on a base. The last hold removes it, unless it is the newest base.
+
+        A directory that a dead agent made is known by its place alone.
         """
         with self._lock:
             left = self._held.pop(directory, 0) - 1
@@ -256,9 +261,16 @@ class StoreHead:
         return True
 
     def offer(self, base: LocalDatabase, published: Published | None) -> Chain:
-        """A merge made `base`, and `published` it; the JVM holds it from now on. The chain after that.
+        """Offer the base of a merge to the JVM, which holds it from now on.
 
-        Where the store has gone another way meanwhile, the base is not what the next merge starts from.
+        The next merge starts from it, unless the store has gone another way meanwhile.
+
+        Args:
+            base: The base that the merge made.
+            published: Its snapshot; None if none was published.
+
+        Returns:
+            The chain after the merge.
         """
         unused = None
         with self._lock:
@@ -278,7 +290,7 @@ class StoreHead:
         return result
 
     def published(self, published: Published, deltas: int, phases: dict[str, float]) -> None:
-        """Learns from a snapshot: what it cost, which versions' deltas nobody needs since, when it was."""
+        """Learn the cost and the time of a snapshot, and which deltas nobody needs since."""
         manifest, size_bytes = published.manifest, published.archive_bytes
         with self._lock:
             cost = self._statistics.cost
@@ -290,34 +302,45 @@ class StoreHead:
     # ---- clean-up ----------------------------------------------------------------------------------------
 
     def superseded_below(self, floor: int) -> bool:
-        """Whether a version below `floor` has deltas that nobody needs since a merge."""
+        """Return whether a version below `floor` has deltas that nobody needs since a merge."""
         with self._lock:
             return self._known.superseded_below(floor)
 
     def begin_inventory(self) -> int:
-        """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it. How
-        often the store was restored by now.
+        """Note that a clean-up begins to read the registry. Changes made meanwhile are kept for it.
+
+        Returns:
+            The number of restores so far, which `end_inventory` wants.
         """
         with self._lock:
             self._known.begin_inventory()
             return self._restores
 
     def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
-        """Versions below `floor` are retired. `registry`, where it was read since `begin_inventory`, is who
-        needs which file from now on, unless the store was restored since. What a merge superseded since then
-        is left for the next clean-up. The registry now.
+        """End a clean-up: retire the versions below `floor`, and take over the registry that it read.
+
+        Files that a merge superseded since `begin_inventory` are left for the next clean-up.
+
+        Args:
+            registry: The registry that was read; None if none was. It is dropped if the store was restored
+                meanwhile.
+            floor: The lowest version that is retained.
+            restores: The result of `begin_inventory`.
+
+        Returns:
+            The registry now, None if it is not known.
         """
         with self._lock:
             self._known.end_inventory(registry if restores == self._restores else None, floor)
             return self._known.retire_below(floor)
 
     def forget_registry(self) -> None:
-        """Let the next clean-up read the files."""
+        """Forget the registry: the next clean-up reads the files."""
         with self._lock:
             self._known.forget()
 
     def retire_below(self, floor: int) -> Registry | None:
-        """Versions below `floor` are retired, without a clean-up. The registry now."""
+        """Retire the versions below `floor` without a clean-up, and return the registry."""
         with self._lock:
             return self._known.retire_below(floor)
 
@@ -327,7 +350,7 @@ class StoreHead:
         self._held[base.directory] = self._held.get(base.directory, 0) + 1
 
     def _adopt(self, base: LocalDatabase | None) -> Path | None:
-        """Makes it the newest; the directory of the one before, when nobody holds that."""
+        """Make a base the newest one. Returns the directory of the one before if nobody holds that."""
         old, self._newest = self._newest, base
         unused = old is not None and old is not base and old.directory not in self._held
         return old.directory if old is not None and unused else None

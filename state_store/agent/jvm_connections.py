@@ -1,4 +1,4 @@
-"""Files through the JVM: connections that it lends, on each of which it answers one request after the other.
+"""Files through the JVM, by connections that it lends: on each it answers one request after the other.
 
 Requests of several threads run at the same time, as many as connections were lent. Background work (merges,
 clean-ups) takes at most a share of them, so that a commit or a restore never waits for it.
@@ -20,7 +20,7 @@ from state_store.core.storage.file_requests import FileAnswer, FileRequest
 from state_store.errors import StorageError, UnknownOutcomeError
 
 LEND_TIMEOUT_S = 60.0
-"""How long a request waits for the JVM to lend its first connection."""
+"""Seconds that a request waits for the JVM to lend its first connection."""
 
 _WRITES = ("write", "delete")
 _in_background: contextvars.ContextVar[bool] = contextvars.ContextVar("in_background", default=False)
@@ -28,7 +28,7 @@ _in_background: contextvars.ContextVar[bool] = contextvars.ContextVar("in_backgr
 
 @contextlib.contextmanager
 def background() -> Iterator[None]:
-    """File requests of the body, and of threads that copy its context, are those of background work."""
+    """Count the file requests of the body, and of threads that copy its context, as background work."""
     token = _in_background.set(True)
     try:
         yield
@@ -51,27 +51,29 @@ class FileConnections:
 
     @property
     def lent(self) -> int:
-        """How many there are, idle or not."""
+        """Number of connections, idle or not."""
         return self._lent
 
     def allow_background(self, connections: int) -> None:
-        """Background work of a store wants that many connections at once; the most wanted by any holds."""
+        """Allow background work this many connections at once; the largest number of any store counts."""
         with self._changed:
             self._background_limit = max(self._background_limit, connections)
             self._changed.notify_all()
 
     def lend(self, channel: socket.socket) -> None:
-        """Takes over a connection whose handshake is done; it is closed here when it breaks."""
+        """Take over a connection whose handshake is done. It is closed here when it breaks."""
         with self._changed:
             self._idle.append(channel)
             self._lent += 1
             self._changed.notify_all()
 
     def ask(self, request: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]:
-        """Sends a request and waits for the `ok` object and the body of the answer.
+        """Send a request, and return the `ok` object and the body of the answer.
 
-        Raises the StateStoreError that the JVM answers with. When the connection breaks meanwhile: raises
-        UnknownOutcomeError for a request that writes, StorageError for others and when none is lent.
+        Raises:
+            StateStoreError: The JVM answers with it.
+            UnknownOutcomeError: The connection broke while a file was written or deleted.
+            StorageError: The connection broke during another request, or the JVM has lent none.
         """
         in_background = _in_background.get()
         channel = self._borrow(in_background)
@@ -89,9 +91,7 @@ class FileConnections:
         return cast(FileAnswer, answer.get("ok", {})), data
 
     def _borrow(self, in_background: bool) -> socket.socket:
-        """An idle connection. Requests take turns in the order in which they came, those of background work
-        after the others.
-        """
+        """Take an idle connection. Requests take turns in their order, background work after the others."""
         end_s = self._clock_s() + self._lend_timeout_s
         ticket, queue = object(), self._waiting[in_background]
         with self._changed:
@@ -127,7 +127,7 @@ class FileConnections:
 
 
 class StoreFiles:
-    """The file requests of one store (`FileSystemCalls`): the JVM uses that store's configuration."""
+    """File requests of one store (`FileSystemCalls`), for which the JVM uses its configuration."""
 
     def __init__(self, connections: FileConnections, store: int) -> None:
         self._connections = connections

@@ -1,4 +1,4 @@
-"""Who needs which file of a store, as far as one process knows, and what clean-ups have yet to look at."""
+"""Registry of a store's files as far as a process knows it, and versions that clean-ups have yet to see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state_store.errors import MissingError
 
 
 class KnownRegistry:
-    """Not safe for threads: behind the lock of its `StoreHead`."""
+    """A registry that may be unknown. Not safe for threads: the lock of its `StoreHead` guards it."""
 
     def __init__(self) -> None:
         self._registry: Registry | None = None
@@ -20,15 +20,15 @@ class KnownRegistry:
 
     @property
     def registry(self) -> Registry | None:
-        """None until an inventory has read it, and after `forget`."""
+        """The registry; None until an inventory has read it, and after `forget`."""
         return self._registry
 
     def forget(self) -> None:
-        """What is known may not hold any more: the next clean-up reads the files."""
+        """Drop the registry, which may be wrong: the next clean-up reads the files."""
         self._registry = None
 
     def note(self, change: Callable[[Registry], object]) -> None:
-        """Changes the registry; and that which is being read, once it is there."""
+        """Change the registry, and the one that is being read, too, as soon as it is there."""
         if self._since_inventory is not None:
             self._since_inventory.append(change)
         self._apply(change)
@@ -41,21 +41,22 @@ class KnownRegistry:
                 self.forget()  # another lineage
 
     def supersede(self, freed: Iterable[StoredFile]) -> None:
-        """The chain needs these files no more: a clean-up may find some to delete."""
+        """Note that the chain needs these files no more: a clean-up may find some to delete."""
         self._superseded |= {file.origin for file in freed}
 
     def superseded_below(self, floor: int) -> bool:
-        """Whether a version below `floor` has deltas that nobody needs since a merge."""
+        """Return whether a version below `floor` has deltas that nobody needs since a merge."""
         return any(version < floor for version in self._superseded)
 
     def begin_inventory(self) -> None:
-        """Who needs which file is about to be read; what is noted meanwhile is kept for it."""
+        """Begin to keep the changes that are noted while the registry is read."""
         self._since_inventory = []
         self._superseded_before, self._superseded = self._superseded, set()
 
     def end_inventory(self, registry: Registry | None, floor: int) -> None:
-        """What was read becomes what is known, with what was noted meanwhile; None: what was known stays.
-        What was superseded since then, or is not below `floor`, is left for the next.
+        """Take over the registry that was read, with the changes noted meanwhile; None keeps the old one.
+
+        Versions superseded since `begin_inventory`, or not below `floor`, are left for the next clean-up.
         """
         noted, self._since_inventory = self._since_inventory or [], None
         if registry is not None:
@@ -66,7 +67,7 @@ class KnownRegistry:
         self._superseded |= {version for version in left if version >= floor}
 
     def retire_below(self, floor: int) -> Registry | None:
-        """Versions below `floor` are retired; the registry then."""
+        """Retire the versions below `floor`, and return the registry."""
         if self._registry is not None:
             self._registry.retire_below(floor)
         return self._registry

@@ -47,9 +47,10 @@ _OPTION = f"{PREFIX}localDir"
 
 
 class LocalRoots:
-    """The directories of this agent: `directories`, one on each of Spark's disks, and, for queries with
-    `localDir`, one below that. Their names are the same for an agent that replaces this one. Safe for any
-    thread.
+    """Directories of this agent. Safe for any thread.
+
+    `directories` are on Spark's disks, one on each. A query with `localDir` has another one below that. An
+    agent that replaces this one has the same names.
     """
 
     def __init__(self, directories: Sequence[Path], runtime: Runtime = SYSTEM) -> None:
@@ -131,9 +132,8 @@ def checked_local_dir(text: str) -> Path:
     """Return the directory that `localDir` names.
 
     Raises:
-        OptionError: It is a URI, a list, or not an absolute path: the directory would be made in another
-            place than
-            the user means.
+        OptionError: It is a URI, a list, or not an absolute path. The directory would be made in another
+            place than the user means.
     """
     if "://" in text or text.startswith("file:"):
         path = "/" + text.partition(":")[2].lstrip("/")
@@ -180,9 +180,8 @@ def _refuse_exchangeable(parent: Path) -> None:
     Users who may write by a group that this process is in are trusted.
 
     Raises:
-        OptionError: Somebody else but root owns it or the link that leads to it, or others may write there
-            and it
-            has no sticky bit.
+        OptionError: Another user than root owns it or the link that leads to it; or others may write there,
+            and it has no sticky bit.
     """
     directory = parent.resolve()
     status = directory.lstat()

@@ -17,7 +17,7 @@ _logger = logging.getLogger("state_store.agent")
 
 
 class _JsonLines(logging.Handler):
-    """Writes each record whole, in one system call, straight to the file descriptor of standard error."""
+    """Handler that writes each record in one system call to the file descriptor of standard error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,22 +38,22 @@ class _JsonLines(logging.Handler):
 
 
 def start(level: str) -> None:
-    """Writes records from `level` (DEBUG, INFO, WARNING or ERROR) on. Before that nothing is written."""
+    """Write records from `level` (DEBUG, INFO, WARNING or ERROR) on. Before this call nothing is written."""
     _logger.handlers[:] = [_JsonLines()]
     _logger.setLevel(level.upper())
 
 
 def end() -> None:
-    """Nothing more is written: what calls come to when their directories go is of no interest."""
+    """Write nothing more: the errors of calls whose directories are removed interest nobody."""
     _logger.setLevel(logging.CRITICAL + 1)
 
 
 def store_log(label: str) -> logging.LoggerAdapter[Any]:
-    """The logger of the store with that label."""
+    """Return the logger of the store with that label."""
     return logging.LoggerAdapter(_logger, {"store": label})
 
 
 AGENT = store_log("")
-"""For what concerns no single store."""
+"""Logger for messages that concern no single store."""
 
 _logger.addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""One open store of the agent: who it is, where it works, what is known of it."""
+"""An open store of the agent: its identity, its directories, and the knowledge about it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,62 @@ from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.suspicion import Suspicions
 from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
-from state_store.core.files.bounded_storage import BoundedStorage
+from state_store.core.files.deadline import BoundedStorage
 from state_store.core.planning.request_costs import RequestTimes
-from state_store.core.runtime import Lock
+from state_store.core.runtime import Lock, Runtime
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.context import StoreContext
 
 
+class Suspicions:
+    """Stores, by their location, in which a block was found damaged since they were verified last.
+
+    Their next restore verifies every file as a whole. All providers of an executor share them: the provider
+    that finds a damaged block is closed with its query, and the next one starts anew. Safe for any thread.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._lock = runtime.lock()
+        self._counts: dict[str, int] = {}
+
+    def of(self, location: str) -> int:
+        """Return the number of damaged blocks that were reported; 0 means no suspicion."""
+        with self._lock:
+            return self._counts.get(location, 0)
+
+    def raised(self, location: str) -> None:
+        """Note that a block was found damaged."""
+        with self._lock:
+            self._counts[location] = self._counts.get(location, 0) + 1
+
+    def settled(self, location: str, count: int) -> None:
+        """Note that all files were verified after `count` reports; later reports stay."""
+        with self._lock:
+            if self._counts.get(location) == count:
+                del self._counts[location]
+
+
 @dataclass(frozen=True)
 class OpenStore:
-    """What every operation on a store gets. Safe for any thread.
+    """An open store, which every operation gets. Safe for any thread.
 
-    `instance` numbers the providers of the JVM: a store that is opened again is another. `prune` bounds
-    the local files that all stores keep; `suspicions` are those of all stores, too. `cleaning` is held by
-    the one clean-up at a time that `retention` allows, which works with `cleanup_storage` and sets the
-    deadline there. `request_times` are those of all stores of a process in one storage of another machine,
-    None where storage is of this one.
+    Args:
+        instance: The number of the provider in the JVM. A store that is opened again has another.
+        store_id: The identity of the store.
+        options: The options in force.
+        context: Storage, local files and directories.
+        head: The chain, the registry and the newest base.
+        retention: The deletion of files, one clean-up at a time.
+        cleanup_storage: The storage of clean-ups, on which they set their deadline.
+        cleaning: The lock that a clean-up holds.
+        log: The log of the store.
+        prune: Bounds the local files that all stores keep.
+        suspicions: Those of all stores.
+        hydrations: The lazy restores.
+        request_times: The times of requests to the service that has the checkpoint, shared by its stores;
+            None if the storage is on this machine.
     """
 
     instance: int
@@ -45,7 +82,7 @@ class OpenStore:
     request_times: RequestTimes | None
 
     def close(self) -> None:
-        """Its local directories go, save what local recovery keeps."""
+        """Remove the local directories of the store, but not the files that local recovery keeps."""
         self.hydrations.stop()
         self.context.workspace.remove()
         if not self.options.local_recovery:

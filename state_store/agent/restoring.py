@@ -1,4 +1,4 @@
-"""Restores, and the deltas of a lineage: files of checkpoint storage for the JVM to open."""
+"""Restores, and the deltas of a lineage: files of checkpoint storage that the JVM opens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             ingest=request.ingest,
             is_lazy=store.head.is_lazy,
             on_tail=lambda directory, file: store.hydrations.add_file(
-                directory, file, _damage_teller(store, directory)
+                directory, file, _report_damage_of(store, directory)
             ),
         )
     except MissingError as error:
@@ -61,7 +61,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
         if thorough:
             store.suspicions.settled(location, suspicion)
         if restored.sparse:
-            store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
+            store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
             if store.request_times is not None:
                 store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
         predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
@@ -72,7 +72,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
 
 
 def _measured(store: OpenStore) -> StoreContext:
-    """Return the context of the store, whose requests are timed where its storage is remote."""
+    """Return the context of the store, which times requests if the storage is remote."""
     if store.request_times is None:
         return store.context
     measured = MeasuredStorage(store.context.storage, store.request_times, store.context.runtime)
@@ -103,16 +103,19 @@ def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
 
 
 def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
-    """Fetches a part of a file that is not there as a whole. Raises as the storage does, InternalError where
-    the directory is none of this store's.
+    """Fetch a part of a sparse file.
+
+    Raises:
+        InternalError: The directory is no base of this store.
+        StateStoreError: The storage failed.
     """
     if not store.context.workspace.owns(request.directory):
         raise InternalError(f"'{request.directory}' is no base of this store")
-    hydration = store.hydrations.get(request.directory, _damage_teller(store, request.directory))
+    hydration = store.hydrations.get(request.directory, _report_damage_of(store, request.directory))
     return ReadRange(hydration.read(request.name, request.offset, request.length))
 
 
-def _damage_teller(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
+def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
     def tell(error: StateStoreError) -> None:
         store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
         found_damage(store, directory)
@@ -121,23 +124,26 @@ def _damage_teller(store: OpenStore, directory: Path) -> Callable[[StateStoreErr
 
 
 def found_damage(store: OpenStore, directory: Path) -> None:
-    """The JVM found a damaged block in a database: nothing is made of it any more, and the next restore of
-    the store verifies every file.
+    """Note that a database has a damaged block.
+
+    No merge starts from it any more, and the next restore of the store verifies every file.
     """
     store.suspicions.raised(store.store_id.location)
     store.head.forget_directory(directory)
 
 
 def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
-    """What there is above a version, from one listing. Raises as the storage does."""
+    """Return the attempts above a version, from one listing."""
     return SeenAttempts(request.version, look(store.context.storage, request.version).after(request.version))
 
 
 def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
-    """Local copies of the deltas from version `first` to `version`, on the lineage of the latter.
+    """Fetch the deltas from version `first` to `version`, on the lineage of the latter.
 
-    Raises MissingError when one does not exist, DamagedError when one is damaged, OptionError as
-    `restore_store` does.
+    Raises:
+        MissingError: A delta does not exist.
+        DamagedError: A delta is damaged.
+        OptionError: The version exists under an id of Spark's, and its number alone was given.
     """
     context = store.context
     listing = read_listing(context.storage)
@@ -168,7 +174,7 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
 
 
 def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None) -> None:
-    """Raises OptionError where only Spark's ids can say which attempt `version` is, and none is given."""
+    """Raise OptionError if no id is given, and only Spark's ids can say which attempt `version` is."""
     if version.checkpoint_id is not None:
         return
     files = listing.attempts.paths_with_spark_ids(version.number)

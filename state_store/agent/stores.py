@@ -16,13 +16,11 @@ from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
-from state_store.agent.open_store import OpenStore
-from state_store.agent.suspicion import Suspicions
+from state_store.agent.open_store import OpenStore, Suspicions
 from state_store.agent.wire.requests import StoreFields
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import NEVER
+from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.parts import PART_BYTES
 from state_store.core.files.sparse import end_bytes
@@ -50,13 +48,13 @@ DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 
 
 class OpenStorage(Protocol):
-    """From a store's location to its storage (storage.open.open_storage)."""
+    """Function from a store's location to its storage (`storage.open.open_storage`)."""
 
     def __call__(self, uri: str, *, jvm: FileSystemCalls) -> Storage: ...
 
 
 def database_settings(options: Options) -> DatabaseSettings:
-    """How merges write, as the options say."""
+    """Return how merges write, as the options say."""
     share = options.max_delta_share or Options().max_delta_share
     return DatabaseSettings(
         compression=options.snapshot_compression,
@@ -95,21 +93,25 @@ class Stores:
         self._warned_of_missing_ids = False
 
     def known(self, instance: int) -> OpenStore | None:
-        """The store of that provider; None when this process has not seen it yet."""
+        """Return the store of a provider, or None if this process has not opened it yet."""
         return self._stores.get(instance)
 
     def of(self, fields: StoreFields) -> OpenStore:
-        """The store that a call is about; made when this process has not seen it yet. Raises OptionError, and
-        BusyError where it is closed: the call came late, and nobody would close the store again.
+        """Return the store that a call is about; open it if this process has not done so yet.
+
+        Raises:
+            OptionError: An option cannot be used.
+            BusyError: The store is closed. The call came late, and nobody would close the store again.
+            StateStoreError: The local disk or the storage fails.
         """
         with self._lock:
             if fields.instance in self._closed:
                 raise BusyError("the store is closed")
             store = self._stores.get(fields.instance)
             if store is None:
-                options, told = self._executor.settle(parse(fields.texts))
-                for sentence in told:
-                    AGENT.warning(sentence)
+                options, warnings = self._executor.settle(parse(fields.texts))
+                for warning in warnings:
+                    AGENT.warning(warning)
                 store = self._stores[fields.instance] = self._new(fields, options)
         return store
 
@@ -205,12 +207,12 @@ class Stores:
         return store
 
     def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
-        """One for all stores: it knows something of each."""
+        """Return the files kept on a disk, which all stores on it share."""
         made = LocalCache(kept, budget_bytes, runtime=self._runtime)
         return self._caches.setdefault((kept, budget_bytes), made)
 
     def _times_of(self, location: str) -> RequestTimes:
-        """What is known of the service that the location is in."""
+        """Return the times of requests to the service that has the location."""
         uri = urlsplit(location)
         service = uri.scheme, uri.netloc
         return self._request_times.setdefault(service, RequestTimes(self._runtime.lock()))

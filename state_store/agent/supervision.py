@@ -142,8 +142,10 @@ def end(job: Job, failure: BaseException | None) -> float:
 
 
 def lower_priority() -> None:
-    """Let the tasks of the executor go first: lower the priority of this thread, and of the threads that it
-    makes later (RocksDB's too), for good. A process needs a privilege to raise it again.
+    """Lower the priority of this thread for good, so that the tasks of the executor go first.
+
+    Threads that it makes later, RocksDB's included, get the lower priority, too. A process needs a privilege
+    to raise it again.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

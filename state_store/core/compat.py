@@ -1,4 +1,6 @@
-"""What Python has from 3.10 on, for 3.9, which Spark 4.0 runs on. Every room may use it. Safe for any thread.
+"""Functions of Python 3.10 for Python 3.9, which Spark 4.0 runs on.
+
+Every wing may use them. Safe for any thread.
 
 A module that calls `zip` with `strict` imports it from here.
 """
@@ -15,27 +17,27 @@ else:
     import itertools
 
     def pairwise(items):
-        """As `itertools.pairwise`."""
-        ones, others = itertools.tee(items)
-        next(others, None)
-        return builtins.zip(ones, others)
+        """Return the pairs of neighbours, as `itertools.pairwise` does."""
+        left, right = itertools.tee(items)
+        next(right, None)
+        return builtins.zip(left, right)
 
     def zip(*iterables, strict=False):
-        """As the function of that name."""
+        """Return the tuples of members, as the built-in function does."""
         return _equally_many(*iterables) if strict and iterables else builtins.zip(*iterables)
 
     def _equally_many(first, *others):
-        """Only what comes from the first passes through Python: the others are asked when it has ended."""
-        whole = False
+        """Yield tuples of members; only the members of the first pass through Python code."""
+        is_over = False
 
         def watched():
-            nonlocal whole
+            nonlocal is_over
             yield from first
-            whole = True
+            is_over = True
 
-        rest = [iter(one) for one in others]
+        rest = [iter(items) for items in others]
         yield from builtins.zip(watched(), *rest)
-        if not whole or any(True for one in rest for _ in one):
+        if not is_over or any(True for items in rest for _ in items):
             raise ValueError("the arguments of zip() are not of one length")
 
 

@@ -1,7 +1,7 @@
-"""What a process has from its machine besides files: clocks, random names, threads and what they wait on.
+"""Runtime of a process: the clocks, random names, threads and locks that its machine gives it.
 
-Everything of the control plane gets its runtime passed in, so that a test can run whole processes on one of
-its own, where time passes and threads take turns as a seed says. `SYSTEM` is the real one.
+Everything in the control plane gets its runtime passed in. So a test can run whole processes on a runtime of
+its own, in which a seed decides how time passes and threads take turns. `SYSTEM` is the real one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Lock = AbstractContextManager[Any]
 
 
 class Condition(Protocol):
-    """A lock on which threads wait for each other, as `threading.Condition` is one."""
+    """A lock on which threads wait for each other, such as `threading.Condition`."""
 
     def __enter__(self) -> Any: ...
 
@@ -38,7 +38,7 @@ class Running(Protocol):
     """A thread that was started."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended, at most `timeout` seconds (None: for ever)."""
+        """Wait until the thread has ended, at most `timeout` seconds (None: for ever)."""
 
 
 class Runtime(ABC):
@@ -46,52 +46,57 @@ class Runtime(ABC):
 
     @abstractmethod
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC, as this machine believes; may jump."""
+        """Return the milliseconds since 1970 UTC by the clock of this machine, which may jump."""
 
     @abstractmethod
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never jumps; it may stand still while the machine sleeps."""
+        """Return the seconds of a clock that never jumps, and may stand still while the machine sleeps."""
 
     @abstractmethod
     def uptime_ms(self) -> float:
-        """Milliseconds on a clock that neither jumps nor stops while the machine sleeps."""
+        """Return the milliseconds of a clock that neither jumps nor stops while the machine sleeps."""
 
     @abstractmethod
     def random_bytes(self, count: int) -> bytes:
-        """Bytes that nobody can guess."""
+        """Return bytes that nobody can guess."""
 
     @abstractmethod
     def process_id(self) -> int:
-        """The number of this process on its machine."""
+        """Return the number of this process on its machine."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
-        """Lets other threads run for that long."""
+        """Let other threads run for that long."""
 
     @abstractmethod
     def lock(self) -> Lock:
-        """A lock, which the thread that has it can take again."""
+        """Return a lock, which the thread that holds it can take again."""
 
     @abstractmethod
     def condition(self) -> Condition:
-        """A condition with a lock of its own, which a thread that has it can take again."""
+        """Return a condition with a lock of its own, which the thread that holds it can take again."""
 
     @abstractmethod
     def start(self, work: Callable[[], object], *, name: str) -> Running:
-        """Runs `work`, which raises nothing, in another thread; the end of the process does not wait for it.
-        Context variables are those of the caller.
+        """Run `work`, which raises nothing, in another thread, with the context variables of the caller.
+
+        The end of the process does not wait for the thread.
+
+        Raises:
+            RuntimeError: The machine has no thread left.
+            MemoryError: Memory does not suffice for a thread.
         """
 
     def unique(self, count: int = 8) -> str:
-        """`count` random bytes in hexadecimal, for names that nobody else takes."""
+        """Return `count` random bytes in hexadecimal, for names that nobody else takes."""
         return self.random_bytes(count).hex()
 
     def random_32(self) -> int:
-        """A random number of 32 bits."""
+        """Return a random number of 32 bits."""
         return int.from_bytes(self.random_bytes(4), "big")
 
     def uuid(self) -> str:
-        """A random UUID (version 4)."""
+        """Return a random UUID (version 4)."""
         return str(uuid.UUID(bytes=self.random_bytes(16), version=4))
 
 

@@ -17,8 +17,7 @@ from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.jvm_connections import FileConnections, background
 from state_store.agent.wire.frames import read_frame, write_frame
 from state_store.core.compat import pairwise
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import Deadline
+from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.core.storage import hadoop
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError

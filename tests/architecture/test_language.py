@@ -26,13 +26,7 @@ NAMES = {
 
 UNFINISHED = (
     "jvm_bridge/",
-    "state_store/agent/",
     "state_store/cli/",
-    "state_store/core/compat.py",
-    "state_store/core/files/",
-    "state_store/core/runtime.py",
-    "state_store/core/settings/",
-    "state_store/core/snapshots/",
     "state_store/data/maintenance/repair.py",
     "state_store/data/maintenance/verification.py",
     "state_store/errors.py",

@@ -1,3 +1,5 @@
-"""Lazy restores: files of one base that are fetched while they are read (`hydration`), those of a store
-(`hydrations`), and what all of an executor may take (`budget`).
+"""Lazy restores, whose files are fetched while they are read.
+
+`hydration` fetches the files of one base, `hydrations` has those of a store, and `budget` bounds all of an
+executor.
 """

@@ -1,4 +1,4 @@
-"""What the background fetching of lazy restores may take of an executor: local disk, and bytes a second."""
+"""Budget of the background fetching of lazy restores in an executor: local disk, and bytes a second."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from state_store.core.runtime import Runtime
 
 
 class HydrationBudget:
-    """Shared by all stores of an executor. Safe for any thread.
+    """The budget that all stores of an executor share. Safe for any thread.
 
-    Disk is taken for a directory, and free again when that is gone; of what local recovery keeps of it
-    afterwards another budget counts.
+    Disk is taken for a directory, and is free again when the directory is gone. Files that local recovery
+    keeps of it afterwards count for another budget.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -23,18 +23,20 @@ class HydrationBudget:
         self._free_from_s = 0.0
 
     def limit(self, *, disk_bytes: int, bytes_per_s: int) -> None:
-        """How much it is, as the options of the executor say; 0: no limit."""
+        """Set the limits, as the options of the executor say; 0 means no limit."""
         with self._lock:
             self._disk_bytes, self._bytes_per_s = disk_bytes, bytes_per_s
 
     @property
     def bytes_per_s(self) -> int:
-        """What may be fetched in a second; 0: any number."""
+        """Bytes that may be fetched in a second; 0 means any number."""
         return self._bytes_per_s
 
     def take(self, directory: Path, size_bytes: int, *, is_needed: bool = False) -> bool:
-        """Whether there is room for this many bytes more in that directory, which are taken then. What is
-        needed has room.
+        """Take room for more bytes in a directory.
+
+        Returns:
+            False if there is no room, and nothing was taken. With `is_needed` there always is.
         """
         with self._lock:
             if self._disk_bytes and not is_needed and not self._has_room(size_bytes):
@@ -48,8 +50,9 @@ class HydrationBudget:
         return sum(self._taken.values()) + size_bytes <= self._disk_bytes
 
     def turn_s(self, size_bytes: int) -> float:
-        """From when on this many bytes may be fetched, by the monotonic clock, after those that others have
-        asked for.
+        """Return the time, by the monotonic clock, from which on this many bytes may be fetched.
+
+        They come after the bytes that others have asked for.
         """
         with self._lock:
             at_s = max(self._clock_s(), self._free_from_s)

@@ -52,8 +52,9 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes that the JVM asked for, that came in the background, and that are missing; of the missing ones,
-    the bytes of files that the budget has no room for.
+    """Bytes of sparse files: asked for by the JVM, fetched in the background, and still missing.
+
+    `without_room_bytes` are those of the missing ones that the budget has no room for.
     """
 
     on_demand_bytes: int = 0
@@ -81,7 +82,7 @@ class Readiness(enum.Enum):
 
 
 class HydratedFile:
-    """One sparse file, but for its tail, which is local. Not safe for threads: the hydration locks."""
+    """A sparse file without its tail, which is local. Not safe for threads: the hydration locks."""
 
     def __init__(self, spec: SparseFile, part_bytes: int) -> None:
         self.spec = spec
@@ -167,17 +168,17 @@ class Hydration:
         self.start()
 
     def complete(self) -> None:
-        """Note that no more files are added. Verification starts now; earlier it would slow the tails
-        down.
-        """
+        """Note that no more files are added, and begin to verify. Earlier that would slow the tails down."""
         with self._changed:
             self._is_complete = True
         self.start()
         self._report()
 
     def start(self) -> None:
-        """Fetch in threads of its own until every file is whole, the directory is removed, no missing file
-        has room, or `stop` is called.
+        """Start the threads that fetch and verify.
+
+        They end when every file is whole, the directory is removed, no missing file has room, or `stop` is
+        called.
         """
         with self._changed:
             parts = sum(file.part_count for file in self._files.values())
@@ -250,7 +251,7 @@ class Hydration:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no more files are added."""
+        """True if no more files are added."""
         return self._is_complete
 
     def states(self) -> dict[str, FileState]:

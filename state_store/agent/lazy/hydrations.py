@@ -90,7 +90,7 @@ class Hydrations:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no file is coming: a merge finds every file that will be local."""
+        """True if no file is coming: a merge finds every file that will be local."""
         return all(hydration.readiness is not Readiness.COMING for hydration in self._alive())
 
     def need(self) -> None:

@@ -1,3 +1,4 @@
-"""Merges of all stores of an executor: which comes next (`merge_queue`), when and in which thread
-(`scheduler`, `priority`), and how one is made (`merging`).
+"""Merges of all stores of an executor.
+
+`merge_queue` decides which comes next, `scheduler` when and in which thread, and `merging` makes it.
 """

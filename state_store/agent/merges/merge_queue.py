@@ -113,8 +113,9 @@ class MergeQueue:
             merges.publishing = request
 
     def inherit(self, store: int, closed: int) -> None:
-        """Give a store, which has asked for a merge, the place in the queue and the failures of a closed
-        provider of its location, whose own requests are dropped.
+        """Give a store that asks for a merge the place of a closed provider of its location.
+
+        It gets the place in the queue and the failures. The requests of the closed provider are dropped.
         """
         merges, old = self._stores.get(store), self._stores.get(closed)
         if merges is None or old is None:

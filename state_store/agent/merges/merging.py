@@ -1,4 +1,4 @@
-"""One merge of one store, from the base that it starts at to its own base and snapshot."""
+"""A merge of a store, from the base that it starts at to its own base and snapshot."""
 
 from __future__ import annotations
 
@@ -199,9 +199,7 @@ def _publish(
 
 
 def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:
-    """Return whether another process has published a snapshot meanwhile (the command line a full one, say):
-    merges go on from it.
-    """
+    """Return whether another process (`state-store full`) published a snapshot: merges go on from it."""
     chain = store.head.chain
     own = {delta.name.version_id for delta in chain.deltas}
     if chain.snapshot is not None:

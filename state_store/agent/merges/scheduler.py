@@ -64,7 +64,7 @@ class EventLog:
         self._last = 0
 
     def add(self, event: Event) -> None:
-        """Number an event and wake whoever waits for it."""
+        """Add an event under the next number, and wake the calls that wait for it."""
         with self._changed:
             self._events.append((self._last + 1, event))
             self._last += 1
@@ -109,7 +109,7 @@ class _Record:
 
 
 class _Entry:
-    """A store of the scheduler: what runs, what ended last, and what is owed when its provider is closed."""
+    """A store of the scheduler: its running merge, its last ones, and the work that is owed to it."""
 
     def __init__(self, store: OpenStore) -> None:
         self.store = store
@@ -122,7 +122,7 @@ class _Entry:
 
     @property
     def is_lingering(self) -> bool:
-        """Whether the provider is closed, and the store waits for a merge that is owed."""
+        """True if the provider is closed, and the store waits for a merge that is owed."""
         return self.lingers_until_s is not None
 
 
@@ -171,8 +171,8 @@ class MergeScheduler:
     def remove(self, store: OpenStore) -> bool:
         """Note that the provider of a store was closed.
 
-        A merge that publishes and waits or runs is still made; the store is closed after it. Other merges are
-        cancelled and waited for, for a while.
+        A merge that publishes, and waits or runs, is still made within `mergeTimeout`; the store is closed
+        after it. Other merges are cancelled, and waited for during CLOSE_TIMEOUT_S.
 
         Returns:
             True if the store is closed later, False if the caller has to close it.
@@ -212,8 +212,12 @@ class MergeScheduler:
     # ---- requests ----------------------------------------------------------------------------------------
 
     def committed(self, store: OpenStore, before: Chain, *, memory_short: bool) -> None:
-        """Merge the version that `before` ends at if it is due, or if memory is short: a version after it was
-        committed.
+        """Note a commit, and ask for a merge of the version before if one is due or if memory is short.
+
+        Args:
+            store: The store.
+            before: The chain of the version before, which is committed for certain now.
+            memory_short: The data plane wants memory back.
         """
         version = before.version
         if version is None:
@@ -285,8 +289,12 @@ class MergeScheduler:
         return FullAsked(version, "queued")
 
     def merge_now(self, store: OpenStore, request: MergeRequest) -> MergedStore | Skipped:
-        """Make a merge in this thread, outside the limits, once its files are local and no other one of the
-        store runs.
+        """Make a merge in this thread, outside the limits.
+
+        It begins when its files are local and no other merge of the store runs.
+
+        Returns:
+            The merge, or the reason why none was made.
 
         Raises:
             BusyError: The store is closed, or mergeTimeout passed.

@@ -48,8 +48,10 @@ class Ack(Answer):
 
 @dataclass(frozen=True)
 class Closed(Answer):
-    """Answer to `close`: with `owed` a merge of the store still has to be made, and the JVM serves its files
-    until the event `closed`.
+    """Answer to `close`.
+
+    With `owed` a merge of the store still has to be made, and the JVM serves its files until the event
+    `closed`.
     """
 
     owed: bool
@@ -93,8 +95,9 @@ class Ages(Answer):
 
 @dataclass(frozen=True)
 class Prediction(Answer):
-    """Milliseconds that a restore of the newest version would take now on another machine, and the option
-    `restoreObjective` (0: there is no objective).
+    """Milliseconds that a restore of the newest version would take now on another machine.
+
+    `restore_objective_ms` is the option `restoreObjective`; 0 means that there is no objective.
     """
 
     predicted_restore_ms: float
@@ -110,18 +113,19 @@ class LooseDelta(Answer):
     path: Path
 
 
+@json_names(loose_deltas="beside")
 @dataclass(frozen=True)
 class RestoredStore(Answer):
-    """Answer to `restore`: a database of `version` to open read-only, its cost, and the predicted cost.
+    """Answer to `restore`: a database to open read-only, the cost of the restore, and the predicted cost.
 
-    With deltas beside it the database is one of `base`, and `keys` and `column_families` are those of `base`.
+    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`.
     """
 
     id: str | None
     attempts: SeenAttempts
     directory: Path
     base: VersionId
-    beside: Sequence[LooseDelta]
+    loose_deltas: Sequence[LooseDelta]
     sparse: Sequence[str]
     needs_rocksdb: bool
     keys: int
@@ -147,7 +151,7 @@ class RestoredStore(Answer):
             attempts=SeenAttempts(restored.version.number, restored.seen),
             directory=base.directory,
             base=base.version,
-            beside=[_loose(delta) for delta in restored.deltas],
+            loose_deltas=[_loose(delta) for delta in restored.deltas],
             sparse=[file.name for file in restored.sparse],
             needs_rocksdb=restored.needs_rocksdb,
             keys=base.keys,
@@ -184,8 +188,9 @@ class ReadRange(Answer):
 @json_names(restore=INLINE)
 @dataclass(frozen=True)
 class Committed(Answer):
-    """Answer to `commit`: the chain with the new delta, the attempts above it, the milliseconds of each
-    phase, and the progress of lazy restores.
+    """Answer to `commit`: the chain with the new delta, and the attempts above it.
+
+    `phases` has milliseconds; `hydration` is the progress of lazy restores.
     """
 
     chain: Chain
@@ -316,7 +321,7 @@ class MergeFailed(Answer):
 
 @dataclass(frozen=True)
 class StoreClosed(Answer):
-    """Event: the agent needs the files of a store no more whose provider was closed before."""
+    """Event: the agent needs the files of a store no more. Its provider was closed before."""
 
     event: ClassVar[str] = "closed"
 

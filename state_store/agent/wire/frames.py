@@ -1,7 +1,7 @@
-"""Frames of docs/protocol.md: 4 bytes length of the header, 4 bytes length of the body, JSON header, raw
-body.
+"""Frames of docs/protocol.md.
 
-One thread at a time reads or writes a socket.
+A frame is the length of the header (4 bytes), the length of the body (4 bytes), the header as JSON, and the
+body. One thread at a time reads or writes a socket.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def read_frame(
     most_header_bytes: int = MAX_HEADER_BYTES,
     most_body_bytes: int = MAX_BODY_BYTES,
 ) -> tuple[dict[str, Any], bytes] | None:
-    """The next header and body; None where the other side closed the connection between frames.
+    """Return the next header and body, or None if the other side closed the connection between frames.
 
-    Raises ProtocolError for anything that is not a frame within these bounds, before memory is taken for it.
+    Raises:
+        ProtocolError: The bytes are not a frame within these bounds. No memory is taken for them.
     """
     lengths = _read(connection, _LENGTHS.size)
     if lengths is None:
@@ -50,7 +51,11 @@ def read_frame(
 
 
 def write_frame(connection: socket.socket, header: Mapping[str, object], body: bytes = b"") -> None:
-    """Sends one frame. Raises ProtocolError when it is larger than a frame may be."""
+    """Send a frame.
+
+    Raises:
+        ProtocolError: It is larger than a frame may be.
+    """
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
     if len(text) > MAX_HEADER_BYTES or len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"cannot send a header of {len(text)} and a body of {len(body)} bytes")
@@ -58,7 +63,7 @@ def write_frame(connection: socket.socket, header: Mapping[str, object], body: b
 
 
 def _read(connection: socket.socket, count: int) -> bytes | None:
-    """Exactly `count` bytes; None when the connection ends before the first."""
+    """Return exactly `count` bytes, or None if the connection ends before the first."""
     buffer = bytearray(count)
     view = memoryview(buffer)
     filled = 0

@@ -1,7 +1,7 @@
-"""The agent's socket: accepts the JVM's connections, checks who it is, and serves each as what it is for.
+"""The agent's socket: accepts connections of the JVM alone, and serves each by its purpose.
 
-A connection says in its first frame what it is for: `calls` of the JVM, answered one after the other in a
-thread of its own, or `files`, lent to the agent for its own requests (docs/protocol.md).
+The first frame of a connection has the purpose: `calls` of the JVM, answered one after the other in a thread
+of its own, or `files`, lent to the agent for its own requests (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GREETING_TIMEOUT_S = 60.0
 
 
 class Operations(Protocol):
-    """What serves the calls (agent.calls.Calls)."""
+    """Operations that serve the calls (`agent.calls.Calls`)."""
 
     def handle(self, request: dict[str, Any]) -> Answer: ...
 
@@ -39,7 +39,7 @@ class Operations(Protocol):
 
 
 class Server:
-    """Listens at `path` from construction on; `serve` answers calls with `calls` for ever."""
+    """A socket that listens at `path` from construction on. `serve` answers calls with `calls` for ever."""
 
     def __init__(
         self, path: str, token: str, calls: Operations, files: FileConnections, *, runtime: Runtime = SYSTEM
@@ -55,7 +55,7 @@ class Server:
         self._socket.listen(128)
 
     def serve(self) -> None:
-        """Never returns. Without a free descriptor it goes on with the connections there are."""
+        """Accept connections for ever. If no descriptor is free, those that were accepted go on."""
         while True:
             try:
                 channel, _ = self._socket.accept()
@@ -82,8 +82,10 @@ class Server:
                 channel.close()
 
     def _admit(self, channel: socket.socket) -> str | None:
-        """What the connection is for; None where the other side is not a process of this user that knows the
-        token. Nothing is read from another user's process.
+        """Return the purpose of a connection, or None if it is refused.
+
+        The other side has to be a process of this user that knows the token. Nothing is read from a process
+        of another user.
         """
         credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, user, _ = struct.unpack("3i", credentials)
@@ -99,7 +101,7 @@ class Server:
         return str(purpose)
 
     def _greeting(self, channel: socket.socket) -> dict[str, Any]:
-        """The header of the first frame, which is small and soon there."""
+        """Return the header of the first frame, which is small and comes soon."""
         channel.settimeout(_GREETING_TIMEOUT_S)
         frame = read_frame(channel, most_header_bytes=_MOST_GREETING_BYTES, most_body_bytes=0)
         channel.settimeout(None)

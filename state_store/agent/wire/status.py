@@ -70,7 +70,7 @@ class MergeStatus:
 @json_names(restore=INLINE)
 @dataclass(frozen=True)
 class StoreStatus:
-    """One store as its agent sees it now.
+    """A store as its agent sees it now.
 
     `newest` is the version committed or restored last, `certain` the newest one that Spark has committed for
     certain. `options` are the options in force by name, None unless they were asked for.

@@ -1,4 +1,4 @@
-"""Checksums of local files, read in pieces, so that no file is in memory whole. Safe for any thread."""
+"""Checksums of local files, which are read in pieces. Safe for any thread."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, 64 hexadecimal digits."""
     digest = hashlib.sha256()
     _each_chunk(path, digest.update)
     return digest.hexdigest()
 
 
 def sha256_of_end(path: Path, size_bytes: int) -> str:
-    """SHA-256 of the last `size_bytes` bytes of a file, or of all where it has no more."""
+    """Return the SHA-256 of the last `size_bytes` bytes of a file, or of all if it is shorter."""
     return hashlib.sha256(read_end(path, size_bytes)[1]).hexdigest()
 
 
 def read_end(path: Path, size_bytes: int) -> tuple[int, bytes]:
-    """How many bytes a file has, and the last `size_bytes` of them, or all where it has no more."""
+    """Return the size of a file, and its last `size_bytes` bytes, or all if it is shorter."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -34,7 +34,7 @@ def read_end(path: Path, size_bytes: int) -> tuple[int, bytes]:
 
 
 def crc32_of(path: Path) -> int:
-    """CRC-32 (IEEE) of a file."""
+    """Return the CRC-32 (IEEE) of a file."""
     crc = 0
 
     def add(chunk: memoryview) -> None:

@@ -1,8 +1,8 @@
-"""Files of checkpoint storage that this machine still has: hard links below one directory, by store and path.
+"""Cache of files of checkpoint storage on this machine: hard links below one directory, by store and path.
 
-What is found here is only a candidate: whoever takes a file checks its checksum. A file that other places of
-this machine use as well (a base, a scratch directory) takes no space of its own. Safe for any thread; several
-processes may share one root.
+A file that is found here is only a candidate: the reader verifies its checksum. A file that a base or a
+scratch directory uses, too, takes no space of its own. Safe for any thread; several processes may share one
+root.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from state_store.core.storage.durable import link_or_copy
 _SEPARATOR = "@"
 
 _LOOKED_AT_ONCE = 8
-"""About how many directories are looked at when one has changed."""
+"""About this many directories are looked at when one has changed."""
 
 
 class LocalCache:
-    """The kept files of all stores below `root`; at most `budget_bytes` once `prune` has run."""
+    """The kept files of all stores below `root`: at most `budget_bytes` after `prune`."""
 
     def __init__(self, root: Path, budget_bytes: int, *, runtime: Runtime = SYSTEM) -> None:
         self.root = root
@@ -36,14 +36,20 @@ class LocalCache:
         self._not_looked = 0
 
     def store(self, location: str) -> StoreCache:
-        """The part of the store whose directory in checkpoint storage is at `location`."""
+        """Return the part of the store whose directory in checkpoint storage is at `location`."""
         return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16])
 
     def prune(self, changed: StoreCache | None = None) -> int:
-        """Removes the files that were kept longest ago until the budget is met; gives the bytes removed.
+        """Remove the files that were kept longest ago until the budget is met.
 
-        Within the budget it looks only into the directories of stores that have changed since the last time.
-        Of many stores it looks for those only now and then where the caller names the one that has `changed`.
+        Only the directories that changed since the last call are looked into.
+
+        Args:
+            changed: The store that changed. The directories of many other stores are looked at only now and
+                then.
+
+        Returns:
+            The bytes removed.
         """
         with self._lock:
             used_bytes = self._used_bytes(changed)
@@ -57,11 +63,11 @@ class LocalCache:
                 break
             Path(path).unlink(missing_ok=True)
             removed += size
-        self._not_looked = len(self._sizes)  # what was removed is seen the next time
+        self._not_looked = len(self._sizes)  # the next call sees the sizes after this removal
         return removed
 
     def _used_bytes(self, changed: StoreCache | None) -> int:
-        """What is kept, as far as it was looked at."""
+        """Return the bytes that are kept, as far as directories were looked at."""
         if changed is not None and self._not_looked < len(self._sizes) // _LOOKED_AT_ONCE:
             self._not_looked += 1
             self._sizes.update(self._looked([str(changed.directory)]))
@@ -71,8 +77,9 @@ class LocalCache:
         return sum(size for _, size in self._sizes.values())
 
     def _looked(self, directories: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """When each was changed and what it has; one that was changed less than a second before it was looked
-        at counts as changed since.
+        """Return the time of the last change (nanoseconds) and the bytes of each directory.
+
+        A directory that was changed less than a second ago counts as changed the next time, too.
         """
         sizes: dict[str, tuple[int, int]] = {}
         for directory in directories:
@@ -94,12 +101,16 @@ class StoreCache:
         self.directory = directory
 
     def find(self, path: str) -> Path | None:
-        """The local file that was kept as `path`, not verified; None when there is none."""
+        """Return the local file that was kept as `path`, not verified; None if there is none."""
         file = self._at(path)
         return file if file.is_file() else None
 
     def link(self, path: str, target: Path) -> bool:
-        """Whether a file was kept as `path`: it lies at `target` then, which must not exist; not verified."""
+        """Link the file that was kept as `path` to `target`, which must not exist; it is not verified.
+
+        Returns:
+            False if there is none.
+        """
         try:
             link_or_copy(f"{self.directory}/{_file_name(path)}", target)
             return True
@@ -107,21 +118,22 @@ class StoreCache:
             return False
 
     def keep(self, path: str, local: Path) -> None:
-        """Keeps `local`, which must never be modified again, as `path`. If that fails, nothing is kept, and
-        no error is raised.
+        """Keep `local`, which must never be modified again, as `path`.
+
+        If that fails, nothing is kept, and no error is raised.
         """
         self._place(path, lambda file: link_or_copy(local, file))
 
     def adopt(self, path: str, local: Path) -> None:
-        """Like `keep`, but `local` moves."""
+        """Keep `local` as `path` by moving it, else like `keep`."""
         self._place(path, lambda file: os.rename(local, file))  # noqa: PTH104 - in every commit
 
     def discard(self, path: str) -> None:
-        """Forgets `path`; unknown is fine."""
+        """Forget `path`; an unknown one is fine."""
         self._at(path).unlink(missing_ok=True)
 
     def retain(self, paths: Collection[str]) -> None:
-        """Forgets everything but `paths`."""
+        """Forget everything but `paths`."""
         keep = {_file_name(path) for path in paths}
         with contextlib.suppress(FileNotFoundError):
             for file in self.directory.iterdir():
@@ -129,7 +141,7 @@ class StoreCache:
                     file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Forgets the store."""
+        """Forget the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _place(self, path: str, place: Callable[[str], object]) -> None:
@@ -161,7 +173,7 @@ def _directories(root: Path) -> list[os.DirEntry[str]]:
 
 
 def _files(directory: str) -> list[tuple[int, int, str]]:
-    """Of each file when its inode was changed last (nanoseconds), its bytes and its path."""
+    """Return the last change of the inode (nanoseconds), the bytes and the path of each file."""
     kept = []
     with contextlib.suppress(FileNotFoundError):
         for item in os.scandir(directory):

@@ -1,7 +1,7 @@
-"""Large files on their way from far storage: in parts, so that several requests of one file are under way.
+"""Downloads of large remote files in parts, several of which are requested at the same time.
 
-A file is made in its full length at first, as one hole, and its parts come to their places in any order. It
-is nobody's before all have come: whoever begins a file of parts removes it when one does not come.
+A file is made in its full length at first, as one hole, and its parts are written to their places in any
+order. Nobody reads it before all parts are there. The caller that begins a file removes it if a part fails.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, DamagedError, StorageError
 
 PART_BYTES = 8 << 20
-"""What one request fetches of a larger file: a request costs object stores 10 to 50 ms, as much as one or a
-few MB do, and a part that fails is fetched again alone."""
+"""Size of a part. A request costs object stores 10 to 50 ms, as much as one or a few MB do; and a part that
+fails is fetched again alone.
+"""
 
 _TRIES = 2
 
 
 def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
-    """Offset and length of the parts of that many bytes, all about as long as `part_bytes`: the last is never
-    so short that a request for it is not worth its time.
+    """Return offset and length of each part of that many bytes.
+
+    All parts are about as long as `part_bytes`: a request for a short last one would not be worth its time.
     """
     count = max(1, (size_bytes + part_bytes // 2) // part_bytes)
     each = max(1, -(-size_bytes // count))
@@ -29,8 +31,11 @@ def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
 
 
 def make_hole(local: Path, size_bytes: int) -> None:
-    """Makes the file `local`, which must not exist, with nothing in it. Raises ConflictError when it exists,
-    StorageError when the disk fails.
+    """Make the file `local`, which must not exist, with nothing in it.
+
+    Raises:
+        ConflictError: It exists.
+        StorageError: The disk fails.
     """
     try:
         with open(local, "xb", buffering=0) as file:
@@ -43,14 +48,17 @@ def make_hole(local: Path, size_bytes: int) -> None:
 
 
 def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
-    """Brings `length` bytes from `offset` on to their place. Raises as the storage does, DamagedError when
-    the stored file ends before.
+    """Download `length` bytes from `offset` on to their place.
+
+    Raises:
+        DamagedError: The stored file ends before.
+        StateStoreError: The storage fails.
     """
     check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
 
 
 def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:
-    """Raises DamagedError when of `length` bytes from `offset` on there were only `count`."""
+    """Raise DamagedError if only `count` of `length` bytes from `offset` on were there."""
     if count != length:
         file = f"{storage.location}/{path}"
         raise DamagedError(
@@ -60,8 +68,9 @@ def check_count(storage: Storage, path: str, offset: int, length: int, count: in
 
 
 def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
-    """As `fetch_part`; what fails once is tried once more, since the other parts would be fetched
-    for nothing.
+    """Download a part as `fetch_part` does, and once more if that fails.
+
+    Without it, one failure would make the other parts useless.
     """
     for attempt in range(_TRIES):
         try:

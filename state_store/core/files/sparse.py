@@ -1,6 +1,6 @@
-"""Local files of which only a part is there: as long as the stored file, with holes, filled piece by piece.
+"""Sparse files: local files as long as the stored ones, with holes that are filled piece by piece.
 
-A piece that is not there reads as zeros, which no block of an SST is: its checksum tells.
+A missing piece reads as zeros. No block of an SST is zeros, so its checksum shows that it is missing.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from state_store.core.files.transfer import Wanted
 from state_store.core.storage.contract import Storage
 
 _LEAST_END_BYTES = 64 << 10
-"""Properties and the list of metadata, which say where the rest is, are a few KB of it."""
+"""Least size of a tail. The properties and the list of metadata, which name the places of the rest, take a
+few KB.
+"""
 
 _END_SHARE = 32
-"""Index, filter and properties are a fortieth of a file with rows of 100 bytes."""
+"""Share of a file that its tail is. Index, filter and properties take a fortieth if rows have 100 bytes."""
 
 _RECORD_BYTES = 16 << 10
-"""Of a delta's reserved record, and of what its block has besides: the last of the data."""
+"""Bytes at the end of a delta's data that have its reserved record, with the rest of its block."""
 
 
 @dataclass(frozen=True)
 class SparseFile:
-    """An SST that is stored at `path`, and lies as `name`, a path, below the directory of a base."""
+    """An SST that is stored at `path`, with its local path `name` below the directory of a base."""
 
     name: str
     path: str
@@ -36,24 +38,29 @@ class SparseFile:
     crc32: int | None = None
 
     def wanted(self, directory: Path) -> Wanted:
-        """The same as a file to be compared as a whole."""
+        """Return the file as one that is verified as a whole."""
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
 
 
 def end_bytes(size_bytes: int) -> int:
-    """How much of a file of that size is fetched at first."""
+    """Return the bytes of a file of that size that are fetched at first."""
     return min(size_bytes, max(_LEAST_END_BYTES, size_bytes // _END_SHARE))
 
 
 def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
-    """Makes the file at its target, below `directory`, with nothing in it but its end: index, filter,
-    properties; and how many requests that took. None, and no file, where that cannot be told from the rest,
-    or that it is the file that is meant; or it is compressed.
+    """Make a file at its target, below `directory`, that has only its tail: index, filter, properties.
 
-    Of a file that names itself the end is not compared: its reader asks it for its reserved record, which
-    is there, too.
-    A request that fails is made once more, as for parts of a file. Raises MissingError, DamagedError when the
-    stored file is shorter, StorageError when the storage or the disk fails.
+    The tail proves that the file is the right one. A delta has no such tail: its reader asks for its reserved
+    record, which is fetched, too. A request that fails is made once more.
+
+    Returns:
+        The file, and the number of requests. None, and no file is left, if the file is compressed, if its
+        tail cannot be found, or if it is not the right one.
+
+    Raises:
+        MissingError: The stored file does not exist.
+        DamagedError: The stored file is shorter than it should be.
+        StorageError: The storage or the disk fails.
     """
     if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
         return None, 0
@@ -71,13 +78,16 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
 
 
 def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
-    """Whether the end that came to its place is that of the file that is meant and tells where it begins;
-    after how many requests.
+    """Fetch the tail of a file.
+
+    Returns:
+        False if it is not that of the right file, or does not tell where it begins; and the number of
+        requests.
     """
     size = wanted.size_bytes
-    there = end_bytes(size)
-    fetch_part_again(storage, wanted.path, wanted.target, size - there, there)
-    tail = read_end(wanted.target, min(there, max(_LEAST_END_BYTES, wanted.tail_bytes)))[1]
+    fetched = end_bytes(size)
+    fetch_part_again(storage, wanted.path, wanted.target, size - fetched, fetched)
+    tail = read_end(wanted.target, min(fetched, max(_LEAST_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size or not is_plain_end(tail):
         return False, 1
@@ -86,30 +96,37 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
         if found != wanted.tail_sha256:
             return False, 1
     requests = 1
-    if needed > there:
+    if needed > fetched:
         needed = min(size, needed + _RECORD_BYTES)
-        fetch_part_again(storage, wanted.path, wanted.target, size - needed, needed - there)
-        there, requests = needed, requests + 1
+        fetch_part_again(storage, wanted.path, wanted.target, size - needed, needed - fetched)
+        fetched, requests = needed, requests + 1
     if wanted.names_itself:
-        at, length = _record(size, there, tail)
+        at, length = _record(size, fetched, tail)
         if length > 0:
             fetch_part_again(storage, wanted.path, wanted.target, at, length)
             requests += 1
     return True, requests
 
 
-def _record(size_bytes: int, there_bytes: int, tail: bytes) -> tuple[int, int]:
-    """Offset of the last data of a delta of this tail, and how many bytes of it are not in its end: changes
-    that the batch made again lie between.
+def _record(size_bytes: int, fetched_bytes: int, tail: bytes) -> tuple[int, int]:
+    """Return the offset of the last data of a delta, and the bytes of it that were not fetched with the tail.
+
+    Changes that the batch made again lie between the data and the tail.
     """
     data_end = size_bytes - (other_bytes(tail) or 0)
     at = max(0, data_end - _RECORD_BYTES)
-    return at, min(data_end, size_bytes - there_bytes) - at
+    return at, min(data_end, size_bytes - fetched_bytes) - at
 
 
 def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:
-    """Fetches `length` bytes from `offset` on, or those up to the end, to their place; how many. Raises as
-    `fetch_part` does.
+    """Fetch `length` bytes from `offset` on, or up to the end of the file, to their place.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        DamagedError: The stored file ends before.
+        StateStoreError: The storage fails.
     """
     length = min(length, file.size_bytes - offset)
     if length <= 0:

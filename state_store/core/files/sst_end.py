@@ -1,7 +1,7 @@
-"""Where the end of an SST begins: its properties, the list of its metadata and the footer (docs/format.md).
+"""The end of an SST: its properties, the list of its metadata and the footer (docs/format.md).
 
-The properties name the process that wrote the file and the number that it gave it, and count entries and
-bytes: no two files have the same end. What lies before is protected by a checksum for each block.
+The properties have the process that wrote the file, the number that it gave it, and counts of entries and
+bytes: no two files have the same end. A checksum protects each block before it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from state_store.core.files.checksums import read_end
 _PROPERTIES_LENGTH = b"length of the properties"
 _COMPRESSION, _NONE = b"rocksdb.compression", b"NoCompression"
 _PLAIN = bytes((12, len(_COMPRESSION) - 12, len(_NONE))) + _COMPRESSION[12:] + _NONE
-"""The entry of a table that is not compressed among its properties, as RocksDB writes it: what it shares with
-the one before, `rocksdb.comparator`, is left out."""
+"""Entry among the properties of an uncompressed table, as RocksDB writes it: without the letters that it
+shares with the entry before, `rocksdb.comparator`.
+"""
 
 _FILTER = b"fullfilter."
 _USUAL_BYTES = 4 << 10
@@ -30,8 +31,13 @@ _MOST_BYTES = 1 << 20
 
 
 def metadata_bytes(end: bytes) -> int | None:
-    """How many bytes of a file its filter, index, properties and what follows are, of the last bytes of it;
-    None where these do not tell. More than are given, where more are needed.
+    """Return the bytes from the begin of the filter, the index and the properties to the end of a file.
+
+    Args:
+        end: The last bytes of the file.
+
+    Returns:
+        The bytes; more than were given if more are needed; None if these do not tell.
     """
     try:
         positions = _positions(end)
@@ -45,9 +51,7 @@ def metadata_bytes(end: bytes) -> int | None:
 
 
 def other_bytes(end: bytes) -> int | None:
-    """How many bytes of a file everything but its data is, of the last bytes of it; None where these do not
-    tell.
-    """
+    """Return the bytes of a file that are not its data, from its last bytes; None if these do not tell."""
     try:
         positions = _positions(end, every=True)
     except (IndexError, ValueError):
@@ -56,14 +60,12 @@ def other_bytes(end: bytes) -> int | None:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether the blocks of the file at `path` are not compressed, as its properties say; False where these
-    cannot be read.
-    """
+    """Return True if the properties of a file say that no block is compressed. Unreadable ones do not."""
     return is_plain_end(read_end(path, _USUAL_BYTES)[1])
 
 
 def is_plain_end(end: bytes) -> bool:
-    """As `is_plain`, of the last bytes of a file."""
+    """Return `is_plain` for the last bytes of a file."""
     try:
         positions = _positions(end)
         if positions is None or positions[PROPERTIES] > len(end):
@@ -76,14 +78,15 @@ def is_plain_end(end: bytes) -> bool:
 
 
 def is_plain_tail(tail: bytes) -> bool:
-    """As `is_plain`, of exactly the end of a file. No key is in it: what looks like that property is it, and
-    nothing need be parsed.
+    """Return `is_plain` for exactly the end of a file.
+
+    It has no keys, so bytes that look like the property are the property, and nothing has to be parsed.
     """
     return _PLAIN in tail or is_plain_end(tail)
 
 
 def end_bytes(path: Path) -> int | None:
-    """How many bytes of the file at `path` are its end; None where that cannot be found out."""
+    """Return the bytes that the end of a file has; None if that cannot be found out."""
     data = read_end(path, _MOST_BYTES)[1]
     try:
         return _end_bytes(data)
@@ -98,10 +101,16 @@ def _end_bytes(data: bytes) -> int | None:
 
 
 def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
-    """How far from the end of the file its index, its filter and its properties begin, of its last bytes, and
-    how long the properties are; None without properties. With `every`, what RocksDB leaves alone, too.
+    """Return the distances from the end of a file to its index, filter and properties.
 
-    Only the distance to the end of the file is known; the list of metadata ends where the footer begins.
+    Only distances to the end of the file are known; the list of metadata ends where the footer begins.
+
+    Args:
+        data: The last bytes of the file.
+        every: Include the metadata that RocksDB does not use.
+
+    Returns:
+        The distances by name, with the length of the properties; None without properties.
     """
     footer = footer_of(data)
     if footer is None:

@@ -1,6 +1,4 @@
-"""Files on their way between checkpoint storage and this machine: in
-parallel, verified, local ones linked.
-"""
+"""Transfers of files from checkpoint storage to this machine, in parallel and verified."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file to bring to `target`: `path` below the store's directory, and what is known of its content.
+    """A file to bring to `target`: its `path` below the store's directory, its size and its checksums.
 
     Without `sha256` and `crc32` only the size is checked, and no local copy is trusted. `tail_sha256` is
-    that of the last `tail_bytes` bytes. A file that `names_itself` says inside what it is, and its reader
-    checks it.
+    that of the last `tail_bytes` bytes. A file that `names_itself` has its version inside, which its reader
+    checks.
     """
 
     path: str
@@ -44,17 +42,17 @@ class Wanted:
 
     @property
     def verifiable(self) -> bool:
-        """Whether a checksum of its content is known."""
+        """True if a checksum of the content is known."""
         return self.sha256 is not None or self.crc32 is not None
 
 
 OnTail = Callable[[Wanted, bytes], object]
-"""Gets a file that was found to be the right one, and the tail that proves it."""
+"""Receives a file that was found to be the right one, and the tail that proves it."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch did: files and bytes that came from storage, and the paths of files that were local."""
+    """Result of a fetch: files and bytes that came from storage, and the paths of files that were local."""
 
     files: int
     size_bytes: int
@@ -62,11 +60,11 @@ class Fetched:
 
     @property
     def local_files(self) -> int:
-        """How many were local."""
+        """Number of files that were local."""
         return len(self.local)
 
     def plus(self, other: Fetched) -> Fetched:
-        """What both did."""
+        """Return the sum of two fetches."""
         return Fetched(
             self.files + other.files,
             self.size_bytes + other.size_bytes,
@@ -77,9 +75,15 @@ class Fetched:
 def parallel(
     threads: int, work: Callable[[T], R], items: Iterable[T], *, runtime: Runtime = SYSTEM
 ) -> list[R]:
-    """`work` of each item, at most `threads` at a time, results in order; the first failure is raised.
+    """Do `work` on each item, at most `threads` at a time, in this thread and others.
 
-    Work that has not started by then never does. Context variables are those of the caller, who works, too.
+    After a failure no further item is begun. Context variables are those of the caller.
+
+    Returns:
+        The results in order.
+
+    Raises:
+        BaseException: The failure of the first item that failed.
     """
     todo = deque(enumerate(items))
     if threads <= 1 or len(todo) <= 1:
@@ -104,7 +108,7 @@ def parallel(
             try:
                 others.append(runtime.start(go_on, name="transfer"))
             except (RuntimeError, MemoryError):
-                break  # no thread is left: those that there are do it all
+                break  # no thread is left: those that run do all the work
         go_on()
         for other in others:
             other.join()
@@ -120,7 +124,7 @@ def parallel(
 class Background(Generic[R]):
     """Work that goes on in another thread while the body of the `with` runs.
 
-    When the body fails, so that both may have, the failure of the work is the one that is raised.
+    If both fail, the failure of the work is raised.
     """
 
     def __init__(self, work: Callable[[], R], *, runtime: Runtime = SYSTEM) -> None:
@@ -140,7 +144,7 @@ class Background(Generic[R]):
             run()  # no thread is left: the body waits
 
     def result(self) -> R:
-        """What the work gave, once it has ended; raises what it raised."""
+        """Wait for the work, and return its result, or raise its failure."""
         if self._running is not None:
             self._running.join()
         if self._failures:
@@ -164,29 +168,32 @@ def fetch(
     *,
     runtime: Runtime = SYSTEM,
 ) -> Fetched:
-    """Brings all files to their targets. Raises MissingError or DamagedError that names the stored file.
+    """Bring all files to their targets.
 
-    A local copy is linked, a damaged one is dropped with a warning and read again from storage. Large files
-    of storage that is not local are fetched in parts, each of which counts as one of the `threads`.
+    A local copy is linked. Large remote files are fetched in parts, each of which counts as one of the
+    `threads`.
+
+    Raises:
+        MissingError: A stored file does not exist; the error names it.
+        DamagedError: A stored file is too short; the error names it.
+        StateStoreError: The storage or the local disk fails.
     """
-    linked = [_link_one(cache, file) for file in wanted]
-    far = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
+    linked = [_link(cache, file) for file in wanted]
+    absent = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
     if storage.is_local:  # a link takes less than a thread
-        for file in far:
+        for file in absent:
             storage.download(file.path, file.target)
     else:
-        _download(storage, far, threads, runtime)
+        _download(storage, absent, threads, runtime)
     local = {file.path for file, is_linked in zip(wanted, linked, strict=True) if is_linked}
-    return Fetched(len(far), sum(file.size_bytes for file in far), frozenset(local))
+    return Fetched(len(absent), sum(file.size_bytes for file in absent), frozenset(local))
 
 
 def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
-    """Those of more than a part in parts, which are begun before the others. Where one fails, none of the
-    files that come in parts is left.
-    """
+    """Download files, the large ones first, in parts. On failure none of the large ones is left."""
     large = [file for file in wanted if file.size_bytes > PART_BYTES]
     parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
-    whole = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
+    small = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
 
     def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
         file, part = piece
@@ -200,7 +207,7 @@ def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime:
         for file in large:
             make_hole(file.target, file.size_bytes)
             targets.append(file.target)
-        parallel(threads, bring, [*parts, *whole], runtime=runtime)
+        parallel(threads, bring, [*parts, *small], runtime=runtime)
     except BaseException:
         for target in targets:
             target.unlink(missing_ok=True)
@@ -218,12 +225,24 @@ def verify(
     on_tail: OnTail | None = None,
     runtime: Runtime = SYSTEM,
 ) -> list[str]:
-    """Checks size and checksum of every target; gives warnings. Raises
-    DamagedError that names the stored file.
+    """Verify the size and the checksum of every target. A damaged file is fetched again once.
 
-    Not `thorough`, it only makes sure that each is the file that is meant, as far as that can be told without
-    reading all of it; whoever reads its blocks verifies them by their own checksums. `local` are the paths of
-    those that were linked from the cache and need not be kept, and `on_tail` gets the tails that were read.
+    Args:
+        storage: Checkpoint storage.
+        cache: Files of this machine; verified files are kept there.
+        wanted: The files, which are at their targets.
+        threads: Number of files that are read at a time.
+        thorough: Read every file as a whole. Otherwise a file counts as right if its tail is, as far as
+            it is known; the reader of a block verifies its checksum.
+        local: Paths of files that were linked from the cache, and need not be kept again.
+        on_tail: Receives the tails that were read.
+        runtime: Threads.
+
+    Returns:
+        Warnings about damaged local copies and downloads.
+
+    Raises:
+        DamagedError: A stored file is damaged; the error names it.
     """
     left = []
     for file in wanted:
@@ -231,13 +250,14 @@ def verify(
             left.append(file)
         elif file.path not in local:
             cache.keep(file.path, file.target)
-    warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), left, runtime=runtime)
+    warnings = parallel(threads, lambda file: _verified(storage, cache, file), left, runtime=runtime)
     return [warning for warning in warnings if warning is not None]
 
 
 def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
-    """Whether the file at its target has the size and the end of the one that is meant, whatever is between;
-    `on_tail` gets that tail. False where that is not known: then the whole file tells.
+    """Return True if the file at the target has the size and the tail of the right one.
+
+    It is False, too, if neither is known: then only the whole file tells. `on_tail` receives the tail.
     """
     if wanted.tail_sha256 is None:
         return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
@@ -250,9 +270,9 @@ def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
 
 
 def difference(wanted: Wanted) -> str | None:
-    """How the file at its target differs from what is known of it, in words; None: it does not.
+    """Return in words how the file at the target differs from the wanted one; None if it does not.
 
-    A size may come from a listing, which is that of a file that may be damaged: a checksum alone decides.
+    If a checksum is known, it alone decides: the size may come from the listing of a damaged file.
     """
     size_bytes = wanted.target.stat().st_size
     sizes = f"it has {size_bytes} bytes instead of {wanted.size_bytes}" * (size_bytes != wanted.size_bytes)
@@ -267,12 +287,12 @@ def difference(wanted: Wanted) -> str | None:
     return sizes or None
 
 
-def _link_one(cache: StoreCache, wanted: Wanted) -> bool:
-    """Whether there was a local copy, which lies at the target now."""
+def _link(cache: StoreCache, wanted: Wanted) -> bool:
+    """Link a local copy to the target. Returns False if there is none."""
     return wanted.verifiable and cache.link(wanted.path, wanted.target)
 
 
-def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
+def _verified(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
     why = difference(wanted)
     if why is None:
         if wanted.verifiable:
@@ -293,7 +313,7 @@ def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | No
 
 
 def _size_in_storage(wanted: Wanted) -> str | None:
-    """A warning where what was expected of the size was wrong, though the content is right."""
+    """Return a warning if the content is right, but the size in storage is not."""
     size_bytes = wanted.target.stat().st_size
     if size_bytes == wanted.size_bytes:
         return None

@@ -1,9 +1,9 @@
-"""The local directories of one open store: where its deltas arrive, its bases live and its merges work.
+"""The local directories of an open store, for its incoming deltas, its bases and its merges.
 
 All of them are on one file system, so that files pass between them as hard links. Safe for any thread.
 
-They are open to their owner alone. The files in them are as the umask says: a delta becomes the file in
-checkpoint storage by a hard link where that is local, and who may read it there is not decided here.
+Only their owner can open them. The files in them have the mode that the umask gives: in local checkpoint
+storage a delta becomes a hard link, and this module does not decide who may read it there.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ class Workspace:
 
     @property
     def incoming(self) -> Path:
-        """Where the JVM puts deltas before it commits them."""
+        """Directory in which the JVM puts deltas before it commits them."""
         return self.root / "incoming"
 
     def open(self, *, held: Collection[Path] = ()) -> None:
-        """Makes `incoming`; what a dead predecessor left goes: what it had half done, and its bases that the
-        JVM has not open (`held`).
+        """Make `incoming`, and remove the files that a dead predecessor left.
+
+        Args:
+            held: The bases that the JVM has open; they stay.
         """
         make_private(self.incoming)
         for path in (*self.root.glob("scratch-*"), *self.root.glob("base-*")):
@@ -42,12 +44,12 @@ class Workspace:
                 shutil.rmtree(path, ignore_errors=True)
 
     def new_base(self, version: int) -> Path:
-        """A fresh directory for the database of `version`; the caller removes it."""
+        """Make a directory for the database of `version`; the caller removes it."""
         return self._new(f"base-{version}")
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory that is gone afterwards."""
+        """Make a directory that is removed after the body."""
         directory = self._new("scratch")
         try:
             yield directory
@@ -55,11 +57,11 @@ class Workspace:
             shutil.rmtree(directory, ignore_errors=True)
 
     def owns(self, directory: Path) -> bool:
-        """Whether `directory` is one of the bases here."""
+        """Return whether `directory` is one of the bases here."""
         return directory.parent == self.root and directory.name.startswith("base-")
 
     def remove(self) -> None:
-        """Removes everything, for good: work that still runs finds no place any more. Twice is fine."""
+        """Remove everything for good: work that still runs finds no place any more. Twice is fine."""
         self._removed = True
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -72,9 +74,7 @@ class Workspace:
 
 
 def make_private(directory: Path) -> None:
-    """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as
-    it is.
-    """
+    """Make `directory` and its missing parents, for their owner alone. One that exists stays as it is."""
     if directory.is_dir():
         return
     make_private(directory.parent)

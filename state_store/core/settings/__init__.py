@@ -1,1 +1,1 @@
-"""The options: what each means, its default and its trade-off, and the pages that are written from them."""
+"""The options, each with its meaning, default and trade-off, and the pages that are written from them."""

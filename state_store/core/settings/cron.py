@@ -1,4 +1,4 @@
-"""Cron fields: the one parser of them, for the check of an option and for the schedule that keeps it."""
+"""Parser of cron fields, for the check of an option and for the schedule that keeps it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ITEM = re.compile(r"(?:\*|(\d+)(?:-(\d+))?)(?:/(\d+))?")
 class Cron:
     """Five parsed fields. `weekdays` are 0 (Sunday) to 6.
 
-    When `any_day` or `any_weekday` says that its field is `*`, a date has to fit both fields; otherwise one
-    of them is enough, as cron has it.
+    If `any_day` or `any_weekday` says that its field is `*`, a date has to fit both fields. Otherwise one
+    of them is enough, as in cron.
     """
 
     minutes: frozenset[int]
@@ -29,7 +29,11 @@ class Cron:
 
     @classmethod
     def parse(cls, text: str) -> Cron:
-        """Reads minute, hour, day of month, month and day of week. Raises ValueError that says why."""
+        """Return the fields minute, hour, day of month, month and day of week.
+
+        Raises:
+            ValueError: The text is no schedule; the message says why.
+        """
         parts = text.split()
         if len(parts) != len(_RANGES):
             raise ValueError("five cron fields are needed: minute, hour, day of month, month, day of week")
@@ -39,7 +43,7 @@ class Cron:
         return cls(minutes, hours, days, months, weekdays, parts[2] == "*", parts[4] == "*")
 
     def has_date(self, month: int, day: int, weekday: int) -> bool:
-        """Whether some time of that date is named; `weekday` as in `weekdays`."""
+        """Return whether the schedule has a time on that date; `weekday` as in `weekdays`."""
         by_day, by_weekday = day in self.days, weekday in self.weekdays
         fits = by_day and by_weekday if self.any_day or self.any_weekday else by_day or by_weekday
         return month in self.months and fits

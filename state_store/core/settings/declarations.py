@@ -1,4 +1,4 @@
-"""What both planes have to agree on, as a document that the jar carries and the data plane reads.
+"""Declarations that both planes share, as a document that the jar carries and the data plane reads.
 
 The options with their defaults and units, the reserved names of the format, and the kinds of merges are
 declared in Python. The build packs `document` into the jar, where `settings/Declarations.scala` reads it. A
@@ -20,7 +20,7 @@ RESOURCE = "incremental-state-store-declarations.json"
 
 
 def document() -> bytes:
-    """The document, JSON: always the same bytes for the same declarations."""
+    """Return the document as JSON: the same bytes for the same declarations."""
     options = {
         option.name: {
             "type": option.type.name,

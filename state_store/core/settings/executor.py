@@ -17,36 +17,45 @@ _SHARED = {
 
 
 class ExecutorOptions:
-    """The options of the scope *executor*: they count as the first query sets them, until no store of the
-    executor is open any more. Safe for any thread.
+    """Options of the scope *executor*. Safe for any thread.
+
+    The first query sets them for all, until no store of the executor is open any more.
     """
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
         self._lock = runtime.lock()
         self._first: dict[str, Any] = {}
-        self._told: set[tuple[str, Any]] = set()
+        self._refused: set[tuple[str, Any]] = set()
 
     def settle(self, options: Options) -> tuple[Options, list[str]]:
-        """The options of a query with what counts on this executor in the place of what the query asks for,
-        and a sentence for each of its wishes that has no effect; the same wish is told once.
+        """Replace the options of the scope *executor* by those in force.
+
+        Args:
+            options: The options of a query.
+
+        Returns:
+            The options in force for the query, and a warning for each one that has no effect. The same value
+            is warned of once.
         """
         asked = {attribute: getattr(options, attribute) for attribute in _SHARED}
         with self._lock:
             self._first = self._first or asked
             first = self._first
-            refused = [item for item in asked.items() if item[1] != first[item[0]] and item not in self._told]
-            self._told.update(refused)
-        told = [_sentence(attribute, value, first[attribute]) for attribute, value in refused]
-        return replace(options, **first), told
+            refused = [
+                item for item in asked.items() if item[1] != first[item[0]] and item not in self._refused
+            ]
+            self._refused.update(refused)
+        warnings = [_warning(attribute, value, first[attribute]) for attribute, value in refused]
+        return replace(options, **first), warnings
 
     def forget(self) -> None:
-        """No store is open any more: the next query is the first again."""
+        """Note that no store is open any more: the next query is the first again."""
         with self._lock:
             self._first = {}
-            self._told.clear()
+            self._refused.clear()
 
 
-def _sentence(attribute: str, asked: Any, first: Any) -> str:
+def _warning(attribute: str, asked: Any, first: Any) -> str:
     option = _SHARED[attribute]
     unit = f" {option.unit}" if option.unit else ""
     return (

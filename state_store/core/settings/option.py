@@ -1,6 +1,6 @@
-"""What an option is: its name in Spark's configuration, its type and default, what it means and trades.
+"""Option: its name in Spark's configuration, its type, default, meaning and trade-off.
 
-`state_store.core.settings.options` declares all that there are. Immutable, safe for any thread.
+`state_store.core.settings.options` declares all options. Immutable, safe for any thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ EXECUTOR = "executor"
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option; `default` is a text as a user would write it, `scope` is
-    `QUERY` or `EXECUTOR`.
-    """
+    """Declaration of an option. `default` is a text as users write it; `scope` is QUERY or EXECUTOR."""
 
     name: str
     type: OptionType
@@ -39,11 +37,15 @@ class Option:
 
     @property
     def unit(self) -> str:
-        """What its value counts: bytes, milliseconds, or nothing."""
+        """Unit of the value: bytes, milliseconds, or an empty text."""
         return self.type.unit
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for; raises OptionError that names this option."""
+        """Return the value that `text` stands for.
+
+        Raises:
+            OptionError: The text has no value of this type; the error names the option.
+        """
         try:
             return self.type.parse(text.strip())
         except ValueError as error:
@@ -62,6 +64,6 @@ def option(
     trade_off: str,
     scope: str = QUERY,
 ) -> Any:
-    """A field of `Options` that carries its declaration."""
+    """Return a field of `Options` that carries its declaration."""
     declared = Option(name, type, default, group, " ".join(doc.split()), " ".join(trade_off.split()), scope)
     return field(default=declared.parse(default), metadata={"option": declared})

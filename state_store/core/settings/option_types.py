@@ -1,4 +1,4 @@
-"""Types of option values: how a text becomes a value, and what to tell a user whose text does not.
+"""Types of option values: parsers of texts, with messages for users whose text is none.
 
 Parsers raise ValueError whose message completes "is set to X, but ...". Immutable, safe for any thread.
 """
@@ -23,9 +23,7 @@ DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_
 
 @dataclass(frozen=True)
 class OptionType:
-    """A type by name; `unit` is what a value counts, `parse` reads a text or raises ValueError, `least`
-    is the smallest value, if there is one.
-    """
+    """A type by name. `parse` reads a text or raises ValueError; `least` is the smallest value, if any."""
 
     name: str
     unit: str
@@ -95,7 +93,7 @@ CRON = OptionType("cron schedule", "", _cron)
 
 
 def at_least(base: OptionType, least: int) -> OptionType:
-    """`base` restricted to values of `least` or more."""
+    """Return `base` restricted to values of `least` or more."""
 
     def parse(text: str) -> Any:
         value = base.parse(text)
@@ -107,7 +105,7 @@ def at_least(base: OptionType, least: int) -> OptionType:
 
 
 def one_of(*choices: str) -> OptionType:
-    """One of some words; case does not matter."""
+    """Return the type of one of some words; case does not matter."""
     by_lower = {choice.lower(): choice for choice in choices}
 
     def parse(text: str) -> str:

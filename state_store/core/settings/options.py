@@ -1,7 +1,7 @@
-"""Every option of the state store, declared once.
+"""All options of the state store, each declared once.
 
-An option is a field of `Options` made with `option`: its name below `PREFIX`, type, default, what it means
-and what it trades. The reference page (docs/options.md), the template (conf/spark-defaults.conf) and
+An option is a field of `Options` made with `option`: its name below `PREFIX`, type, default, meaning and
+trade-off. The reference page (docs/options.md), the template (conf/spark-defaults.conf) and
 `state-store options` are generated from here; `parsing` reads the texts that Spark hands over. To add an
 option, add a field to its group and run `make docs`.
 
@@ -28,14 +28,15 @@ from state_store.core.settings.option_types import (
 )
 
 BLOCKS, FILES = "blocks", "files"
-"""What restores verify."""
+"""Values of `restoreVerification`: the parts of files that restores verify."""
 
 EAGER, LAZY, AUTO = "eager", "lazy", "auto"
-"""When restores fetch what is not local."""
+"""Values of `restoreMode`: restores fetch remote files before, or while they are read."""
 
 PROCESS_BYTES, PROCESS_SHARE = 64 << 20, 0.25
-"""What of the memory budget is not for rows: the agent's process takes 20 to 55 MiB, most while it merges,
-and the JVM about 10 MiB that belong to no row (compiled code, memory that the C library keeps)."""
+"""Part of the memory budget that is not for rows, in bytes and as a share. The agent's process takes 20 to
+55 MiB, most while it merges; the JVM takes about 10 MiB for compiled code and for the C library.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,8 @@ class Options:
         snapshotCompression=lz4 the cache of RocksDB blocks, and 64 MiB (a quarter, if that is less) for the
         agent's process and for code. It is taken outside the Java heap: count it into
         spark.executor.memoryOverhead.""",
-        trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
-        those that go to files); less leaves room for Python workers. State may be many times larger than
-        this.""",
+        trade_off="""More keeps more of the working set in memory, where a get costs less than in files. Less
+        leaves room for Python workers. State may be many times larger than this.""",
     )
     local_dir: str = option(
         "localDir",
@@ -62,8 +62,8 @@ class Options:
         "",
         group="Memory and local disk",
         doc="""Directory on the executor's own disk for databases and files on their way to checkpoint
-        storage. Empty: a directory below Spark's own local directories. What is made in it is open to the
-        user of the executor alone.""",
+        storage. Empty: a directory below Spark's own local directories. Only the user of the executor can
+        open the directories made in it.""",
         trade_off="""A fast disk on the same file system as a local checkpoint directory saves copies (files
         are hard-linked); a disk that survives executors makes local recovery possible.""",
     )
@@ -82,8 +82,8 @@ class Options:
         "20g",
         scope=EXECUTOR,
         group="Memory and local disk",
-        doc="""Local disk that files kept for local recovery may take, for all stores of one executor; the
-        oldest go first.""",
+        doc="""Local disk that files kept for local recovery may take, over all stores of one executor. The
+        oldest files are removed first.""",
         trade_off="More disk against more files to read again from checkpoint storage after a restart.",
     )
     restore_verification: str = option(
@@ -91,13 +91,13 @@ class Options:
         one_of(BLOCKS, FILES),
         BLOCKS,
         group="Memory and local disk",
-        doc="""What a restore verifies before the first row is read. With blocks it makes sure that each file
-        is the one that is meant, and the checksum of a block is verified when the block is first read: a
-        restore takes a time by the number of files, however large they are. A damaged block fails the batch
-        that reads it, and the next restore verifies everything, reads damaged files again from checkpoint
-        storage or does without them. With files, every restore does that at once.""",
-        trade_off="""With files no batch fails for a damaged file, but a restore reads all of the state: about
-        a second for each GB, and a multiple of that where storage is remote.""",
+        doc="""The part of the files that a restore verifies before the first row is read. With blocks it
+        makes sure that each file is the right one, and the checksum of a block is verified when the block is
+        first read. Such a restore takes a time by the number of files, not by their size. A damaged block
+        fails the batch that reads it; the next restore verifies everything, and reads damaged files again
+        from checkpoint storage or does without them. With files, every restore verifies everything.""",
+        trade_off="""With files no batch fails because of a damaged file, but a restore reads all of the
+        state: about a second for each GB, and a multiple of that if storage is remote.""",
     )
     verification_rate_limit_bytes_per_s: int = option(
         "verificationRateLimit",
@@ -105,37 +105,36 @@ class Options:
         "0",
         scope=EXECUTOR,
         group="Memory and local disk",
-        doc="""Bytes a second of files that restores have linked or fetched which one executor reads and
-        verifies in the background, where no batch has read them yet. Damage is named with file and offset,
-        and the next batch begins with a restore that reads the file again from checkpoint storage, or does
-        without it. Compressed files are left out. 0: nothing is verified before it is read.""",
-        trade_off="""Damage is found while older files can still mend it, and before a batch fails for it;
-        every restore then reads all of the state after all, beside the batches.""",
+        doc="""Bytes a second that one executor reads and verifies in the background, of restored files that
+        no batch has read yet. The log names damage with file and offset. The next batch begins with a restore
+        that reads the file again from checkpoint storage, or does without it. Compressed files are left out.
+        0: nothing is verified before it is read.""",
+        trade_off="""Damage is found before a batch fails because of it, while older files can still mend it.
+        Every restore then reads all of the state after all, beside the batches.""",
     )
     restore_mode: str = option(
         "restoreMode",
         one_of(AUTO, EAGER, LAZY),
         AUTO,
         group="Memory and local disk",
-        doc="""Whether a restore fetches all files before the first row is read. With eager it does. With lazy
-        it fetches the ends of files that are not local, where they have lazyRestoreThreshold bytes or more;
-        rows are then read from checkpoint storage as they are needed, and whole files are fetched meanwhile,
-        those first that are read. Merges wait until the files that they build on are whole. With auto a
-        restore is lazy where fetching all files is expected to take longer than restoreObjective, by what
-        transfers of this store have taken (until then, at 200 MiB a second). Where checkpoint storage is on a
-        local disk, or files are compressed, restores are eager.""",
-        trade_off="""With lazy the first batch starts at once, and a look-up of a row that is not there yet
-        waits for a request to checkpoint storage: that pays where a batch touches few rows, or rows that lie
-        together, or the state is large. Storage that goes away meanwhile fails the batch.""",
+        doc="""The time at which a restore fetches files. With eager it fetches all of them before the first
+        row is read. With lazy it fetches the tails of remote files, if those have lazyRestoreThreshold bytes
+        or more. Rows are then read from checkpoint storage as they are needed, and whole files are fetched
+        in the background, the files that are read first. Merges wait until the files that they build on are
+        whole. With auto a restore is lazy if fetching all files is expected to take longer than
+        restoreObjective, by the measured transfers of this store (before the first, at 200 MiB a second).
+        Restores are eager if checkpoint storage is on a local disk, or files are compressed.""",
+        trade_off="""With lazy the first batch starts at once, and a look-up of a missing row waits for a
+        request to checkpoint storage. That pays if a batch touches few rows, or rows that lie together, or if
+        the state is large. A batch fails if storage cannot be reached meanwhile.""",
     )
     lazy_restore_threshold_bytes: int = option(
         "lazyRestoreThreshold",
         BYTES,
         "64m",
         group="Memory and local disk",
-        doc="""Least bytes of files that are not local for which a restore is lazy, where restoreMode is lazy
-        or auto.""",
-        trade_off="Files that are fetched within a second are better fetched at once.",
+        doc="""Least bytes of remote files for which a restore is lazy, if restoreMode is lazy or auto.""",
+        trade_off="Files that can be fetched within a second are better fetched at once.",
     )
     hydration_rate_limit_bytes_per_s: int = option(
         "hydrationRateLimit",
@@ -145,8 +144,8 @@ class Options:
         group="Memory and local disk",
         doc="""Bytes a second that all stores of one executor fetch in the background after lazy restores.
         0: no limit.""",
-        trade_off="""A limit leaves bandwidth to the batches of many partitions that are restored at a time;
-        merges wait the longer.""",
+        trade_off="""A limit leaves bandwidth to batches when many partitions are restored at a time. Merges
+        wait longer.""",
     )
     hydration_disk_budget_bytes: int = option(
         "hydrationDiskBudget",
@@ -154,21 +153,21 @@ class Options:
         "0",
         scope=EXECUTOR,
         group="Memory and local disk",
-        doc="""Local disk that files which lazy restores left in checkpoint storage may take, for all stores
-        of one executor. A file that has no room stays there, and its rows are read from there as they are
-        needed; what that brings counts too, and is never refused. A merge fetches the files that it builds on
-        however little room there is. 0: no limit.""",
-        trade_off="""A budget keeps executors with small disks running on a state that is larger; look-ups
-        go on waiting for requests to checkpoint storage.""",
+        doc="""Local disk that the background fetching of lazy restores may take, over all stores of one
+        executor. A file without room stays in checkpoint storage, and its rows are read from there as they
+        are needed. Bytes fetched for such rows count, too, and are never refused. A merge fetches the files
+        that it builds on, even without room. 0: no limit.""",
+        trade_off="""A budget lets executors with small disks run on a larger state. Look-ups go on waiting
+        for requests to checkpoint storage.""",
     )
     restore_objective_ms: int = option(
         "restoreObjective",
         DURATION,
         "10s",
         group="Merges",
-        doc="""The longest that the restore of one store may take, as predicted from the measured restores and
-        merges of this store; of a lazy one, until the first row can be read. When the prediction is above it
-        an incremental merge is made if that is enough, or else a full checkpoint if that is enough and saves
+        doc="""Longest time that the restore of one store should take, as predicted from its measured restores
+        and merges; of a lazy restore, the time until the first row can be read. If the prediction is longer,
+        an incremental merge is made if that is enough; or else a full checkpoint, if that is enough and saves
         at least half of the bytes that it uploads. A state that takes longer by itself is not rewritten for
         this reason. 0 switches this trigger off.""",
         trade_off="""A shorter objective merges more often: more CPU and more bytes uploaded per byte of
@@ -179,9 +178,9 @@ class Options:
         at_least(INT, 1),
         "100",
         group="Merges",
-        doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, whatever
-        the prediction says. Twice as many may where deltas and files of younger merges have grown to half of
-        maxDeltaShare: everything is rewritten soon then.""",
+        doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, even if
+        the prediction asks for none. Twice as many may follow if deltas and files of younger merges have
+        grown to half of maxDeltaShare: everything is rewritten soon then.""",
         trade_off="Fewer files to open at restore against more merges.",
     )
     max_delta_share: float = option(
@@ -189,8 +188,8 @@ class Options:
         FLOAT,
         "0.8",
         group="Merges",
-        doc="""An incremental merge is made when the deltas and files of younger merges have grown to this
-        share of the oldest part of the state; at that size it rewrites all of it. 0: never for this
+        doc="""An incremental merge is made when the deltas and the files of younger merges have grown to this
+        share of the oldest part of the state. At that size it rewrites all of the state. 0: never for this
         reason.""",
         trade_off="""A larger share uploads fewer bytes per byte of change (at 0.8 about 2 in all) and takes
         more space in checkpoint storage meanwhile.""",
@@ -201,8 +200,8 @@ class Options:
         "none",
         group="Merges",
         doc="Compression of the files that merges write.",
-        trade_off="""With none, rows that are not in the memory budget are read straight from mapped files;
-        lz4 roughly halves what typical rows take in checkpoint storage and on local disk, and makes those
+        trade_off="""With none, rows outside the memory budget are read straight from mapped files. lz4
+        roughly halves the space of typical rows in checkpoint storage and on local disk, and makes those
         reads several times slower.""",
     )
     min_pause_between_merges_ms: int = option(
@@ -220,7 +219,8 @@ class Options:
         "10min",
         group="Merges",
         doc="""A merge that takes longer than this, from the first file that it reads to the last that it
-        uploads, is given up and counts as failed; nothing of it is left.""",
+        uploads, is given up and counts as failed; nothing of it is left. Merges that are due when a query
+        stops are made within this time, too, so that its next start is quick.""",
         trade_off="""Must be longer than a full rewrite of the largest partition, or full checkpoints never
         succeed.""",
     )
@@ -231,7 +231,7 @@ class Options:
         scope=EXECUTOR,
         group="Merges",
         doc="Merges that one executor runs at the same time, over all its stores and queries.",
-        trade_off="""More finish sooner where many partitions are due, and take more cores from tasks
+        trade_off="""More finish sooner if many partitions are due, and take more cores from tasks
         meanwhile.""",
     )
     merge_threads: int = option(
@@ -321,7 +321,7 @@ class Options:
         group="Full checkpoints",
         doc="""Times at which full checkpoints are made, as five cron fields (minute, hour, day of month,
         month, day of week), for example '0 3 * * 0' for Sundays at three. Empty: none.""",
-        trade_off="Puts rewrites into quiet hours, however long the chain is by then.",
+        trade_off="Puts rewrites into quiet hours, whatever the length of the chain.",
     )
     full_schedule_time_zone: str = option(
         "fullScheduleTimeZone",
@@ -336,9 +336,9 @@ class Options:
         DURATION,
         "10min",
         group="Full checkpoints",
-        doc="""Longest delay by which a partition's full checkpoint may be moved after fullInterval or
-        fullSchedule say it is due; each partition has its own, always the same. 0 also makes fullAfterDeltas
-        and fullAfterMerges exact.""",
+        doc="""Longest delay of a partition's full checkpoint after fullInterval or fullSchedule make it due.
+        Each partition has its own delay, always the same. 0 also makes fullAfterDeltas and fullAfterMerges
+        exact.""",
         trade_off="Longer spreads the load of many partitions; 0 rewrites all at once.",
     )
     retained_checkpoints: int = option(
@@ -346,9 +346,9 @@ class Options:
         at_least(INT, 0),
         "0",
         group="Retention",
-        doc="""Checkpoints (versions of a store) that can still be restored; older ones go with the files that
-        nothing else needs. 0: as many as spark.sql.streaming.minBatchesToRetain; a number above that has no
-        effect.""",
+        doc="""Checkpoints (versions of a store) that can still be restored. Older ones are deleted, with the
+        files that nothing else needs. 0: as many as spark.sql.streaming.minBatchesToRetain; a larger number
+        has no effect.""",
         trade_off="""More make older versions readable and hold files longer. The newest restorable one is
         always kept.""",
     )
@@ -357,8 +357,8 @@ class Options:
         DURATION,
         "0",
         group="Retention",
-        doc="""Checkpoints older than this go even where retainedCheckpoints would keep them. 0: age does not
-        matter.""",
+        doc="""Checkpoints older than this are deleted even if retainedCheckpoints would keep them. 0: age
+        does not matter.""",
         trade_off="As retainedCheckpoints. The newest restorable one is always kept.",
     )
     retained_older_bytes: int = option(
@@ -366,13 +366,13 @@ class Options:
         BYTES,
         "1g",
         group="Retention",
-        doc="""Checkpoint storage that files which only versions before the newest full checkpoint need may
-        take, for each store. Where they take more, these versions go as soon as that full checkpoint is the
-        tenth newest version, even where spark.sql.streaming.minBatchesToRetain would keep them; the newest
-        ten always stay. 0: no limit.""",
-        trade_off="""Without a limit every retained version can be restored, and a large state lies in
-        storage twice for as long as its oldest retained version is from before a full checkpoint. Restarts
-        need none of these versions; rolling back by hand and reading old versions do.""",
+        doc="""Bytes of a store in checkpoint storage that only versions before the newest full checkpoint
+        need. If there are more, these versions are deleted as soon as that full checkpoint is the tenth newest
+        version, even if spark.sql.streaming.minBatchesToRetain would keep them. The newest ten versions always
+        stay. 0: no limit.""",
+        trade_off="""Without a limit every retained version can be restored, and a large state takes its space
+        in storage twice, for as long as its oldest retained version is from before a full checkpoint.
+        Restarts need none of these versions; rolling back by hand and reading old versions do.""",
     )
     lease_expiry_ms: int = option(
         "leaseExpiry",
@@ -380,7 +380,7 @@ class Options:
         "1h",
         group="Retention",
         doc="""Age after which the lease of a snapshot writer that never finished counts as abandoned. Each
-        lease says it, and every clean-up honours what the lease says.""",
+        lease has this age in it, and every clean-up goes by the age in the lease.""",
         trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead writers sooner; a slow
         writer has to check its files again.""",
     )
@@ -398,8 +398,8 @@ class Options:
         at_least(DURATION, 1000),
         "10min",
         group="Retention",
-        doc="""A clean-up that takes longer than this ends; the next one goes on with what is left.""",
-        trade_off="""Longer gets more done at once where deleting is slow; clean-ups run beside the tasks and
+        doc="""A clean-up that takes longer than this ends; the next one goes on with the remaining files.""",
+        trade_off="""Longer gets more done at once if deleting is slow. Clean-ups run beside the tasks and
         take no part in a batch.""",
     )
     vectorized_enabled: bool = option(
@@ -408,9 +408,9 @@ class Options:
         "true",
         group="Vectorised functions",
         doc="""Run functions marked with state_store.vectorized, state_store.per_group or
-        state_store.accelerate on the vectorised operator, to which groups come many at a time. Needs the
+        state_store.accelerate on the vectorised operator, which gets many groups at a time. Needs the
         session extension.""",
-        trade_off="Off, they run group by group on Spark's own operator, with the same results: to compare.",
+        trade_off="If off, they run group by group on Spark's own operator, with the same results.",
     )
     vectorized_accelerate: bool = option(
         "vectorized.accelerate",
@@ -429,8 +429,8 @@ class Options:
         doc="""Run processors of transformWithState in Python, unchanged, in a worker whose calls on state
         travel for many groups in one message, on every state store (Spark 4.2 and later). Needs the session
         extension.""",
-        trade_off="""Off, they run in Spark's own worker, with the same results and a message for each call:
-        to compare.""",
+        trade_off="""If off, they run in Spark's own worker, with the same results and a message for each
+        call.""",
     )
     vectorized_max_batch_bytes: int = option(
         "vectorized.maxBatchBytes",
@@ -446,8 +446,8 @@ class Options:
         at_least(BYTES, 1),
         "256m",
         group="Vectorised functions",
-        doc="""Bytes of rows up to which one group is handed over whole. A larger group comes in pieces to a
-        function marked with split_groups, and fails the query otherwise.""",
+        doc="""Bytes of rows up to which a group is handed over whole. A function marked with split_groups
+        gets a larger group in pieces; otherwise such a group fails the query.""",
         trade_off="Higher lets larger groups through and needs that much memory in the worker.",
     )
     agent_python: str = option(
@@ -457,7 +457,7 @@ class Options:
         group="Agent",
         doc="""Python interpreter on the executors that runs the agent; it needs the package rocksdict. Empty:
         the one that PySpark uses there (spark.pyspark.python, PYSPARK_PYTHON, or python3).""",
-        trade_off="Set it where the Python of the workers lacks rocksdict and cannot be given it.",
+        trade_off="Set it if the Python of the workers lacks rocksdict and cannot be given it.",
     )
     agent_start_timeout_ms: int = option(
         "agentStartTimeout",
@@ -465,7 +465,7 @@ class Options:
         "60s",
         scope=EXECUTOR,
         group="Agent",
-        doc="Longest that an agent may take from its start until it answers.",
+        doc="Longest time that an agent may take from its start until it answers.",
         trade_off="Longer tolerates slow disks and loaded machines; shorter reports a broken Python sooner.",
     )
     call_timeout_ms: int = option(
@@ -473,9 +473,9 @@ class Options:
         at_least(DURATION, 1000),
         "120s",
         group="Agent",
-        doc="""Longest that a task waits for one call to the agent (commit, restore) before it fails. The
-        agent goes on, unless it does not even answer a ping: then it is replaced, and the call made again.
-        Merges and clean-ups have time-outs of their own.""",
+        doc="""Longest time that a task waits for a call to the agent (open, commit, restore) before it
+        fails. The agent goes on. If it does not even answer a ping, it is replaced, and the call is made
+        again. Merges and clean-ups have time-outs of their own.""",
         trade_off="Must be longer than a restore of the largest partition takes.",
     )
     log_level: str = option(
@@ -493,5 +493,5 @@ OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute i
 
 
 def row_memory_bytes(budget_bytes: int) -> int:
-    """What of a memory budget is for rows and what finds them."""
+    """Return the part of a memory budget that is for rows and their indexes."""
     return budget_bytes - min(PROCESS_BYTES, int(budget_bytes * PROCESS_SHARE))

@@ -1,8 +1,8 @@
-"""Generates docs/options.md and conf/spark-defaults.conf from the option declarations.
+"""Generator of docs/options.md and conf/spark-defaults.conf from the declarations of options.
 
     python -m state_store.core.settings.pages [DIRECTORY]
 
-writes both below a checkout (default: the current directory). `state-store options` prints the same texts.
+This writes both below a checkout (default: the current directory). `state-store options` prints the same.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ spark.jars /path/to/incremental-state-store-spark-4.3.jar
 
 
 def reference() -> str:
-    """The reference page, Markdown."""
+    """Return the reference page as Markdown."""
     parts = [_INTRODUCTION]
     for group, members in _groups():
         parts.append(f"\n## {group}\n")
@@ -70,7 +70,7 @@ def reference() -> str:
 
 
 def template() -> str:
-    """The template of a Spark properties file, every option commented out at its default."""
+    """Return the template of a Spark properties file, with each option as a comment at its default."""
     parts = [_TEMPLATE_HEAD]
     for group, members in _groups():
         parts.append(f"\n# == {group} ==\n")
@@ -106,7 +106,7 @@ def _template_entry(option: Option) -> str:
 
 
 def main(directory: Path) -> None:
-    """Writes both pages below `directory`, the checkout."""
+    """Write both pages below `directory`, the checkout."""
     for path, text in (("docs/options.md", reference()), ("conf/spark-defaults.conf", template())):
         target = directory / path
         target.parent.mkdir(exist_ok=True)

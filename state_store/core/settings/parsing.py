@@ -1,4 +1,4 @@
-"""Options from the texts that Spark hands over, and their values by name."""
+"""Parser of options from the texts that Spark hands over, and their values by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _ATTRIBUTES: dict[str, tuple[str, Option]] = {
 
 
 def parse(texts: Mapping[str, str]) -> Options:
-    """Options from texts by name, with or without `PREFIX`; what is not named has its default.
+    """Return the options from texts by name, with or without `PREFIX`; others have their defaults.
 
-    Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not
-    of its option's type, and for values that contradict each other.
+    Raises:
+        OptionError: A name does not exist (the message has the nearest one), a text is not of the type of
+            its option, or values contradict each other.
     """
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -34,7 +35,7 @@ def parse(texts: Mapping[str, str]) -> Options:
 
 
 def by_name(options: Options) -> dict[str, Any]:
-    """The parsed values by option name, the shape of the agent's answer to `open`."""
+    """Return the values by the names of options, as the agent's answer to `open` has them."""
     return {name: getattr(options, attribute) for name, (attribute, _) in _ATTRIBUTES.items()}
 
 

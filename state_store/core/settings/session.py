@@ -1,4 +1,4 @@
-"""Names that a Spark session needs to know the store by: its classes, and the keys that take them."""
+"""Names by which a Spark session knows the store: its classes, and the keys that take them."""
 
 from __future__ import annotations
 

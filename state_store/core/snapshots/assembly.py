@@ -1,7 +1,7 @@
-"""Makes a base out of a plan: its files are fetched, verified and put together in a directory of their own.
+"""Assembly of a base from a plan: its files are fetched, verified and put together in a directory.
 
-The tables of the snapshot make a database, and the deltas are ingested, or stay loose beside it as they are.
-Of remote files of a large state only the tails may be fetched.
+The tables of the snapshot make a database. The deltas are ingested, or stay loose beside it as they are. Only
+the tails of a large state's remote files may be fetched.
 
 Any thread may restore, with a `StoreContext` of its own store.
 """
@@ -44,15 +44,15 @@ LOOSE_DIRECTORY = "deltas"
 """Directory below that of a base for its loose deltas."""
 
 LEAST_SPARSE_DELTA_BYTES = 1 << 20
-"""Size from which a delta may be read before it is local. Most deltas are as large as a batch; that of a
-query's first batch, or of a state that was imported, is as large as the state.
+"""Size from which a delta may be read before it is local. Most deltas are as large as a batch; the delta of a
+query's first batch, or of an imported state, is as large as the state.
 """
 
 IsLazy = Callable[[RestoreWork], bool]
-"""Decides for a set of remote files whether only their tails are fetched."""
+"""Decision for a set of remote files: True if only their tails are fetched."""
 
 OnTail = Callable[[Path, SparseFile], object]
-"""Observes a restore: gets the directory and the file whose tail is local now. Any thread calls it."""
+"""Observer of a restore: receives the directory and the file whose tail is local now. Any thread calls it."""
 
 FullManifest = Callable[[], Optional[Manifest]]
 
@@ -70,11 +70,11 @@ class DeltaBeside:
 class Restored:
     """A base of exactly the requested version, the chain behind it, and its cost (milliseconds by phase).
 
-    `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie loose
-    beside `base`, which then is a database of the snapshot's version (empty without one): they hold the later
-    changes. `thorough` says whether every file was verified as a whole. Of the tables and deltas in `sparse`
-    only the tails are local, which took `end_requests` requests. `needs_rocksdb` says whether RocksDB has to
-    read a table of `base`: a compressed one, or one that is too large for a mapping.
+    `seen` are the attempts at later versions that were in storage when it was chosen. With loose `deltas`
+    the `base` is a database of the snapshot's version (empty without one), and they have the later changes.
+    `thorough` is True if every file was verified as a whole. Only the tails of the tables and deltas in
+    `sparse` are local, for which `end_requests` requests were made. `needs_rocksdb` is True if RocksDB has
+    to read a table of `base`: a compressed one, or one that is too large for a mapping.
     """
 
     version: VersionId
@@ -119,7 +119,7 @@ class RestoreRun:
 
 
 class Retry(Exception):
-    """An attempt has learned something, with which the next one begins anew, in another directory."""
+    """A reason to make the base anew, in another directory; `eagerly` fetches every file as a whole."""
 
     def __init__(self, reason: str, *, eagerly: bool = False) -> None:
         super().__init__(reason)
@@ -161,8 +161,9 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
 def _full_manifest(
     context: StoreContext, listing: Listing, snapshot: Manifest | None
 ) -> Iterator[FullManifest]:
-    """Yield a function that returns the manifest of the full snapshot before `snapshot`. From remote storage
-    it is read while the body runs.
+    """Yield a function that returns the manifest of the full snapshot before `snapshot`.
+
+    It is read from remote storage while the body runs.
     """
 
     def read() -> Manifest | None:
@@ -176,7 +177,7 @@ def _full_manifest(
 
 
 class Restoration:
-    """One attempt at a base in one directory: fetch, verify, open. Used by one thread, once.
+    """An attempt at a base in one directory: fetch, verify, open. Used by one thread, once.
 
     Args:
         context: The store.
@@ -262,8 +263,9 @@ class Restoration:
     # ---- the deltas stay beside the database -------------------------------------------------------------
 
     def _with_loose_deltas(self) -> Restored:
-        """Link or download, and open nothing; but where tables are compressed, which only RocksDB reads,
-        ingest the deltas.
+        """Link or download the files, and open no database.
+
+        If tables are compressed, only RocksDB can read them, and the deltas are ingested after all.
 
         Raises:
             Retry: Tables are sparse that RocksDB has to read.
@@ -316,9 +318,7 @@ class Restoration:
         return file, requests
 
     def _worth_a_tail(self, changes: list[Wanted]) -> list[Wanted]:
-        """Return the remote files of which only the tails are fetched. A small delta takes no more requests
-        as a whole.
-        """
+        """Return the remote files whose tails alone are fetched: a small delta as a whole costs no more."""
         context = self._context
         if self._is_lazy is None or context.storage.is_local:
             return []
@@ -336,8 +336,10 @@ class Restoration:
         ]
 
     def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
-        """Verify the files that are not sparse. Returns the names of tables that are known to be
-        uncompressed.
+        """Verify the files that are not sparse.
+
+        Returns:
+            The names of tables that are known to be uncompressed.
         """
         paths = {file.path for file in sparse}
         uncompressed: set[str] = set()
@@ -368,9 +370,7 @@ class Restoration:
     # ---- the database ------------------------------------------------------------------------------------
 
     def _unopened(self) -> LocalDatabase:
-        """Return the database of the snapshot, whose tables are local, as its manifest describes it; an empty
-        one without a snapshot.
-        """
+        """Return the database of the snapshot as its manifest describes it, or an empty one."""
         archive = self._archive
         if archive is None:
             return LocalDatabase(self._directory, VersionId(0, None), {}, 0, {}, None)

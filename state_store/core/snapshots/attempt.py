@@ -1,4 +1,4 @@
-"""Stores an attempt at a version without Spark's ids: it writes, then looks whether it may count."""
+"""Attempts at a version without Spark's ids: each is written, and then looks whether it may count."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from state_store.errors import ConflictError
 
 
 def look(storage: Storage, first: int) -> Attempts:
-    """The attempts at versions from `first` up that there are now, from one listing. Raises as the
-    storage does.
-    """
+    """Return the attempts at versions from `first` on, from one listing."""
     least = f"{first:020d}"
     entries = storage.list_files(DELTA_DIRECTORY)
     return Listing.from_files(
@@ -29,28 +27,37 @@ def look(storage: Storage, first: int) -> Attempts:
 def store_attempt(
     storage: Storage, delta: DeltaName, seen: ObservedAttempts, store: Callable[[], object]
 ) -> ObservedAttempts:
-    """Makes the attempt `delta` by `store`, which writes it; what there is above its version since.
+    """Store an attempt, and find out whether it counts.
 
-    `seen` is what there was above the version that it builds on when it began. Raises ConflictError where the
-    attempt does not count, because another one was at work; it is marked as refused then. Raises as `store`
-    and the storage do: whether it counts is then not known, and the next attempt finds out.
+    Args:
+        storage: Checkpoint storage.
+        delta: The attempt.
+        seen: The attempts above the version that it builds on, when it began.
+        store: Writes the delta.
+
+    Returns:
+        The attempts above its version now.
+
+    Raises:
+        ConflictError: The attempt does not count, because another one was at work. It is marked as refused.
+        StateStoreError: The storage failed. The next attempt finds out whether this one counts.
     """
     overtaken = Attempts(()).superseded_by(delta.version_id, seen)
     if overtaken is not None:
         raise _refused(storage, delta, overtaken)
     store()
-    there = look(storage, delta.version - 1)
-    objection = there.why_refused(delta, seen)
+    attempts = look(storage, delta.version - 1)
+    objection = attempts.why_refused(delta, seen)
     if objection is not None:
         refuse(storage, delta.version_id, objection)
         raise _refused(storage, delta, objection)
-    return there.after(delta.version)
+    return attempts.after(delta.version)
 
 
 def refuse(storage: Storage, attempt: VersionId, why: str) -> None:
-    """Marks the attempt as one that does not count; again is fine. Raises as the storage does.
+    """Mark an attempt as one that does not count; a second time is fine.
 
-    Its delta stays: somebody may have taken it for the version, and committed the next one on it.
+    Its delta stays: another task may have taken it for the version, and committed the next version on it.
     """
     assert attempt.checkpoint_id is not None
     mark = RefusedName(attempt.number, attempt.checkpoint_id)
@@ -59,8 +66,10 @@ def refuse(storage: Storage, attempt: VersionId, why: str) -> None:
 
 
 def touch(local: Path) -> None:
-    """Gives a local file that is about to be stored the present time: storage that links or renames keeps it,
-    and where attempts meet, it tells which was first. A file that is stored already keeps its time.
+    """Set the time of a local file that is about to be stored to now.
+
+    Storage that links or renames keeps the time, which decides between attempts that meet. A file that is
+    stored already keeps its time.
     """
     with contextlib.suppress(OSError):
         if local.stat().st_nlink == 1:

@@ -1,4 +1,4 @@
-"""What the work on one store needs: its storage, its directories, its settings."""
+"""Context of the work on a store: its storage, its directories, its settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import NEVER, Deadline
+from state_store.core.files.deadline import NEVER, BoundedStorage, Deadline
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import Workspace
@@ -20,14 +19,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 THREADS = 16
-"""How many transfers go on at a time where no option says it."""
+"""Number of transfers at a time, if no option sets it."""
 
 
 @dataclass(frozen=True)
 class StoreContext:
-    """Where a store's files are and are worked on.
+    """Storage, local files and directories of a store, and the settings of work on it.
 
-    `deadline` tells when the operation that works with it has to end. Immutable; safe for any thread.
+    `deadline` is the end of the operation that uses the context. Immutable; safe for any thread.
     """
 
     storage: Storage
@@ -39,13 +38,14 @@ class StoreContext:
     runtime: Runtime = SYSTEM
 
     def bounded(self, deadline: Deadline) -> StoreContext:
-        """The same for one operation that has to end in time: its steps, and each call of the storage but
-        deletions, raise BusyError past the deadline.
+        """Return the context of an operation that has to end in time.
+
+        Its steps, and each call of the storage but deletions, raise BusyError past the deadline.
         """
         return replace(self, storage=BoundedStorage(self.storage, deadline), deadline=deadline)
 
     def fetch(self, wanted: Sequence[Wanted]) -> Fetched:
-        """Brings files to their targets, as `files.transfer.fetch` does."""
+        """Bring files to their targets, as `files.transfer.fetch` does."""
         return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
 
     def verify(
@@ -56,7 +56,7 @@ class StoreContext:
         local: Collection[str] = (),
         on_tail: OnTail | None = None,
     ) -> list[str]:
-        """Checks files at their targets, as `files.transfer.verify` does."""
+        """Verify files at their targets, as `files.transfer.verify` does."""
         return verify(
             self.storage,
             self.cache,
@@ -69,9 +69,9 @@ class StoreContext:
         )
 
     def parallel(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`work` of each item, as many at a time as there are threads for transfers."""
+        """Do `work` on each item, on as many at a time as there are threads for transfers."""
         return parallel(self.transfer_threads, work, items, runtime=self.runtime)
 
     def parallel_small(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The same of requests that bring little: more at a time."""
+        """Do `work` on each item, on more at a time than `parallel`: for requests of few bytes."""
         return parallel(SMALL_AT_ONCE * self.transfer_threads, work, items, runtime=self.runtime)

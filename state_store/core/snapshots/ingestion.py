@@ -1,4 +1,4 @@
-"""Deltas into a local database, and what has to be so of the database before and after.
+"""Ingestion of deltas into a local database, and checks of the database before and after.
 
 Functions keep no state; a database is used by one thread at a time.
 """
@@ -20,7 +20,7 @@ from state_store.errors import DamagedError
 
 
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
-    """Ingest the deltas in `directory`, named as in storage; return the database's files of them by name."""
+    """Ingest the deltas in `directory`, named as in storage; return their files in the database by name."""
     paths = [directory / delta.name.name for delta in deltas]
     sizes = [path.stat().st_size for path in paths]
     try:
@@ -41,9 +41,7 @@ def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path)
 def describe(
     database: Database, known: Mapping[str, DatabaseFile], version: VersionId
 ) -> dict[str, DatabaseFile]:
-    """The live files of an open database by name: those in `known`, and others as written by `version`
-    just now.
-    """
+    """Return the live files of an open database by name; those not in `known` were written by `version`."""
     return {
         file.name: replace(known[file.name], level=file.level)
         if file.name in known
@@ -53,9 +51,12 @@ def describe(
 
 
 def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
-    """What has to be so before anything is built on a database: it has the files that it should, no others.
+    """Check that a database has the files that it should have, and no others.
 
-    Raises DamagedError: RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
+    RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
+
+    Raises:
+        DamagedError: The files differ.
     """
     found = {file.name: file.size_bytes for file in database.files()}
     expected = {name: file.size_bytes for name, file in known.items()}
@@ -72,10 +73,16 @@ def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
 def check_version(
     database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
 ) -> tuple[int, Mapping[str, ColumnFamily]]:
-    """Number of keys and the column families that an open database says it has.
+    """Return the number of keys and the column families that an open database has by its reserved record.
 
-    Raises DamagedError unless it says that it is `version`. `delta` is the newest one ingested
-    (None: the database is empty).
+    Args:
+        database: The database.
+        version: The version that it should have.
+        delta: The newest delta that was ingested; None if the database is empty.
+        storage: Checkpoint storage, for messages.
+
+    Raises:
+        DamagedError: The record is missing, or has another version.
     """
     file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
     data = database.metadata()

@@ -13,9 +13,11 @@ from state_store.core.checkpoint.names import VersionId
 
 @dataclass(frozen=True)
 class DatabaseFile:
-    """An SST of a base. `path` is where checkpoint storage has it, None when it has not;
-    `sha256` is None until somebody computed it; `origin` is the version that wrote it,
-    `level` its place in the LSM tree (0 to 6); `tail` as in a manifest.
+    """An SST of a base.
+
+    `path` is its place in checkpoint storage, None if it has none; `sha256` is None until it is computed.
+    `origin` is the version that wrote it, `level` its place in the LSM tree (0 to 6); `tail` is as in a
+    manifest.
     """
 
     path: str | None

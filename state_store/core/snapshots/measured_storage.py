@@ -1,4 +1,4 @@
-"""Checkpoint storage whose answers are timed, for the model of what restores take."""
+"""Checkpoint storage whose answers are timed, for the cost model of restores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class MeasuredStorage(ForwardingStorage):
-    """`storage`, for one operation: `times` hears how long each request took that did not fail."""
+    """Storage for one operation that reports the time of each successful request to `times`."""
 
     def __init__(self, storage: Storage, times: RequestTimes, runtime: Runtime) -> None:
         super().__init__(storage)

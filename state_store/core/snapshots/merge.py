@@ -1,9 +1,9 @@
-"""Merge: a base and the deltas after it become a newer base, a pure function of files.
+"""Merge: make a newer base of a base and the deltas after it, a pure function of files.
 
-It works in a fresh directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
-`ingest` only compacts where reads would suffer from the number of files, and is never published.
-`incremental` lets RocksDB merge young files among each other, so that most files are shared with the snapshot
-before, and rewrites everything once the young ones have grown to about the size of the old. `full` rewrites
+It works in a new directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
+`ingest` compacts only if reads would suffer from the number of files, and is never published. `incremental`
+lets RocksDB compact young files with each other, so that the snapshot shares most files with the one before;
+it rewrites everything when the young files have grown to about the size of the old ones. `full` rewrites
 everything: no file of it is older than the merge.
 
 Any thread may call, one at a time for a store; the directories of the inputs are only read.
@@ -36,9 +36,7 @@ MOST_RUNS = 16
 
 @dataclass(frozen=True)
 class Merged:
-    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local),
-    ingest, compact.
-    """
+    """The new base, and the milliseconds by phase: link, fetch (remote deltas), ingest, compact."""
 
     base: LocalDatabase
     phases: dict[str, float]
@@ -52,10 +50,20 @@ def merge(
     version: VersionId,
     kind: str,
 ) -> Merged:
-    """The base of `version`, which `deltas` lead to from `base`; `kind` is one of KINDS.
+    """Make the base of `version`. On failure nothing is left behind.
 
-    Raises DamagedError or MissingError for a delta, BusyError past the context's deadline, StorageError when
-    the disk fails. On failure nothing is left behind.
+    Args:
+        context: The store.
+        base: The base to start from.
+        deltas: The deltas from there to `version`.
+        version: The version.
+        kind: A member of KINDS.
+
+    Raises:
+        DamagedError: A delta is damaged.
+        MissingError: A delta does not exist.
+        BusyError: The deadline of the context passed.
+        StorageError: The disk fails.
     """
     directory = context.workspace.new_base(version.number)
     try:
@@ -102,8 +110,9 @@ def _merge(
 
 
 def link_database(base: LocalDatabase, directory: Path) -> None:
-    """Makes a database in `directory` that is free to change: hard links of the SSTs (copies where the
-    file system has none), copies of the rest.
+    """Make a database in `directory` that may be changed, of hard links to the SSTs and copies of the rest.
+
+    On a file system without hard links the SSTs are copied, too.
     """
     for name in base.files:
         try:
@@ -123,7 +132,7 @@ def _compact(database: Database, kind: str, deadline: Callable[[], bool]) -> Non
 
 
 def sorted_runs(files: Sequence[TableFile]) -> int:
-    """Each file of level 0 is one, each other level that has files another."""
+    """Return the number of sorted runs: the files of level 0, and the other levels that have files."""
     return sum(file.level == 0 for file in files) + len({file.level for file in files if file.level})
 
 

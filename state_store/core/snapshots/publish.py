@@ -1,9 +1,9 @@
-"""Publish: a base becomes a snapshot in checkpoint storage, by the lease protocol (docs/deletion.md).
+"""Publish: make a snapshot in checkpoint storage of a base, by the lease protocol (docs/deletion.md).
 
-The writer's lease names every stored file that the snapshot will share; only then it looks which of them are
-condemned or gone, and uploads those anew from its own hard links, under fresh names. A snapshot that turns
-out to share nothing is a full one, whatever was asked for: the chain is cut. The archive comes last; its
-appearance is the snapshot. Any thread may call, one at a time for a store.
+The writer's lease names every stored file that the snapshot will share. After that the writer looks which of
+them are condemned or gone, and uploads those again from its own hard links, under new names. A snapshot that
+turns out to share nothing is a full one, even if an incremental one was asked for: the chain is cut. The
+archive comes last; its appearance is the snapshot. Any thread may call, one at a time for a store.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ WRITER = f"incremental-state-store {__version__}"
 
 @dataclass(frozen=True)
 class Published:
-    """The snapshot: its base (every file has a path now), manifest and archive size; what was uploaded.
+    """A published snapshot: its base (every file has a path now), its manifest, and the files uploaded.
 
-    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken
-    over included).
+    `shared_files` were in storage before. `own_files` belong to no older snapshot, deltas included.
     """
 
     base: LocalDatabase
@@ -61,16 +60,24 @@ def publish(
     full: bool,
     cause: Cause | None = None,
 ) -> Published:
-    """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
-    shared. The manifest keeps the `cause`.
+    """Make a snapshot of `base`.
 
-    When the context's deadline passes before the archive is written, or an upload fails, what was uploaded is
-    deleted again. The lease works with a storage of its own, that of the context without a deadline: once the
-    archive may be visible, nothing is given up half way.
+    If the deadline of the context passes before the archive is written, or an upload fails, the uploaded
+    files are deleted again. The lease has a storage without a deadline: nothing is given up half way after
+    the archive may be visible.
 
-    Raises BusyError past the deadline, ConflictError when there is a snapshot of that version already (never
-    with `full`), BusyError when its files are deleted as fast as they are uploaded,
-    StorageError or UnknownOutcomeError when the storage fails.
+    Args:
+        context: The store.
+        base: The base.
+        lease: A new lease, which is given back.
+        full: Share no file.
+        cause: The cause of the merge, which the manifest keeps.
+
+    Raises:
+        BusyError: The deadline passed; or files were deleted as fast as they were uploaded.
+        ConflictError: There is a snapshot of that version already (never with `full`).
+        StorageError: The storage failed.
+        UnknownOutcomeError: The storage failed, and the snapshot may be there.
     """
     clock_s = context.runtime.monotonic_s
     start = clock_s()
@@ -140,8 +147,12 @@ def _upload(
 
 
 def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, DatabaseFile]) -> None:
-    """Files that are stored anew because their first copy goes, and of which no block may have been read here
-    yet. Raises DamagedError.
+    """Verify the files that are stored again because their first copy will be deleted.
+
+    Perhaps no block of them has been read here yet.
+
+    Raises:
+        DamagedError: A file is damaged.
     """
     older = {entry.name: entry.sha256 for entry in base.snapshot.files} if base.snapshot else {}
 
@@ -155,7 +166,7 @@ def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, D
 
 
 def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
-    """Deletes files that no snapshot names yet, as far as that can be done."""
+    """Delete files that no snapshot names yet; those that cannot be deleted are left to clean-ups."""
     for file in uploaded.values():
         with contextlib.suppress(StateStoreError):
             context.storage.delete(str(file.path))
@@ -179,14 +190,14 @@ def _tail_of(path: Path) -> Tail | None:
 
 
 def _check(manifest: Manifest, lease: Lease) -> None:
-    """What has to be so before a snapshot may become visible. Raises InternalError."""
-    what = manifest.contradiction()
+    """Raise InternalError if a manifest contradicts itself: the snapshot must not become visible."""
+    fault = manifest.contradiction()
     unheld = lease.not_held(entry.path for entry in manifest.files)
     if unheld:
-        what = f"needs '{min(unheld)}', which the writer's lease does not hold"
-    if what is not None:
+        fault = f"needs '{min(unheld)}', which the writer's lease does not hold"
+    if fault is not None:
         raise InternalError(
-            f"snapshot '{manifest.snapshot.path}' was not published: it {what}. The versions are as they "
+            f"snapshot '{manifest.snapshot.path}' was not published: it {fault}. The versions are as they "
             "were; the next merge tries again. Please report this with the agent's log",
             file=manifest.snapshot.path,
         )

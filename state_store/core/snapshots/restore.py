@@ -1,14 +1,13 @@
-"""Restore: the files of a version become a local database (a base).
+"""Restore: make a local database (a base) of the files of a version.
 
-The newest snapshot on the version's lineage and the deltas after it are used; files that this machine still
-has are linked, the others downloaded in parallel. Where a snapshot is missing or damaged, an older one with
+It takes the newest snapshot on the version's lineage and the deltas after it. Files that this machine still
+has are linked, the others downloaded in parallel. If a snapshot is missing or damaged, an older one with
 more deltas takes its place, with a warning that names the file. The result is exactly the requested version,
 or an error that names the file and the versions that can still be restored: never another version.
 
-A thorough restore verifies each file as a whole. Any other costs a time by the number of files, not of bytes:
+A thorough restore verifies each file as a whole. Any other takes a time by the number of files, not of bytes:
 it only makes sure that each is the right file, and the reader of a block verifies its checksum. A reader that
-finds a damaged block restores again, thoroughly, which fetches the file from storage again or does without
-it.
+finds a damaged block restores again, thoroughly. That fetches the file from storage again or does without it.
 
 Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
 """
@@ -48,17 +47,14 @@ def restore(
         version: The version. Without an id its number stands for the attempt that counts
             (`Attempts.resolve`).
         start: The version of the snapshot to start from; None lets the restore choose. Without an id it is
-            the
-            one on the lineage of `version`.
+            the version on the lineage of `version`.
         thorough: Verify every file as a whole.
         ingest: Make the deltas part of the database. Otherwise they stay loose beside it, and their reader
             checks each one's reserved record.
         is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a
-            whole.
-            Ignored by a thorough restore and by one that ingests.
+            whole. A thorough restore, and one that ingests, ignore it.
         on_tail: Observes each tail as it becomes local. The directory is removed again if the restore fails,
-            or
-            goes on in another.
+            or goes on in another.
 
     Raises:
         MissingError: A file is gone, and the version cannot be made without it.

@@ -13,11 +13,15 @@ from state_store.errors import DamagedError, FormatError, MissingError
 
 
 def read_chain(storage: Storage, version: VersionId) -> tuple[Chain, list[str]]:
-    """The chain of that version, and a warning for each archive that is damaged: it counts as absent.
+    """Return the chain of a version, and a warning for each damaged archive, which counts as absent.
 
-    Where the version cannot be made without it, the chain has only what is known to come after it: that is
-    enough to go on from a state that somebody holds in memory. Raises MissingError when the files of the
-    version are not there, FormatError, and as the storage does.
+    If the version cannot be made without the archive, the chain has only the deltas after it. That is enough
+    to go on from a state in memory.
+
+    Raises:
+        MissingError: The files of the version do not exist.
+        FormatError: A file is of a newer format.
+        StateStoreError: The storage failed.
     """
     listing = read_listing(storage)
     snapshots = set(listing.snapshots)
@@ -41,10 +45,13 @@ def read_chain(storage: Storage, version: VersionId) -> tuple[Chain, list[str]]:
 
 
 def read_full_manifest(storage: Storage, listing: Listing, snapshot: Manifest | None) -> Manifest | None:
-    """The manifest of the full snapshot that `snapshot` names, which may be itself.
+    """Return the manifest of the full snapshot that `snapshot` names, which may be itself.
 
-    None when its archive is gone, as those of versions that are not retained are, or cannot be read: it only
-    tells sizes and times. Raises StorageError when the storage fails.
+    It only has sizes and times. So it is None if its archive is gone, as those of versions that are not
+    retained are, or cannot be read.
+
+    Raises:
+        StorageError: The storage failed.
     """
     if snapshot is None or snapshot.kind == FULL or snapshot.full is None:
         return snapshot if snapshot is not None and snapshot.kind == FULL else None

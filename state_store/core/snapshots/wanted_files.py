@@ -11,7 +11,7 @@ from state_store.core.snapshots.local_database import DatabaseFile
 
 
 def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
-    """The SSTs of a snapshot, under their names in the database below `directory`."""
+    """Return the SSTs of a snapshot, under their names in the database below `directory`."""
     return [
         Wanted(
             entry.path,
@@ -26,7 +26,7 @@ def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
 
 
 def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
-    """The deltas, under their names in checkpoint storage below `directory`."""
+    """Return the deltas, under their names in checkpoint storage below `directory`."""
     return [
         Wanted(
             delta.name.path,
@@ -40,7 +40,7 @@ def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
 
 
 def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
-    """The files of a snapshot's database by name."""
+    """Return the files of a snapshot's database by name."""
     return {
         entry.name: DatabaseFile(
             entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level, entry.tail

@@ -16,8 +16,7 @@ from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import Deadline
+from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.errors import BusyError, DamagedError, FormatError
 
 HOUR_MS = 3_600_000

@@ -12,8 +12,7 @@ import pytest
 from faults import FaultyStorage, Schedule, damaged_read, fail_at, once, short_read, unavailable
 
 from state_store.core.files import transfer
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import NEVER
+from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.local_cache import LocalCache, StoreCache
 from state_store.core.files.parts import parts_of
 from state_store.core.files.transfer import Wanted, fetch, parallel, verify

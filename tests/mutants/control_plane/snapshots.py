@@ -152,8 +152,8 @@ MUTANTS = [
     Mutant(
         "an attempt looks before it stores its delta",
         f"{_SNAPSHOTS}/attempt.py",
-        "    store()\n    there = look(storage, delta.version - 1)\n",
-        "    there = look(storage, delta.version - 1)\n    store()\n",
+        "    store()\n    attempts = look(storage, delta.version - 1)\n",
+        "    attempts = look(storage, delta.version - 1)\n    store()\n",
         ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
