@@ -82,7 +82,8 @@ class Stores:
         self._open_storage = open_storage
         self._runtime = runtime
         self._roots = LocalRoots(directories, runtime)
-        self._lock = runtime.lock()
+        self._changed = runtime.condition()
+        self._opening: set[int] = set()
         self._executor = ExecutorOptions(runtime)
         self._suspicions = Suspicions(runtime)
         self._hydration = HydrationBudget(runtime)
@@ -99,21 +100,40 @@ class Stores:
     def of(self, fields: StoreFields) -> OpenStore:
         """Return the store that a call is about; open it if this process has not done so yet.
 
+        Stores are opened side by side: a local disk that stands still delays the stores on it alone.
+
         Raises:
             OptionError: An option cannot be used.
             BusyError: The store is closed. The call came late, and nobody would close the store again.
             StateStoreError: The local disk or the storage fails.
         """
-        with self._lock:
-            if fields.instance in self._closed:
+        instance = fields.instance
+        with self._changed:
+            while instance in self._opening:
+                self._changed.wait()
+            if instance in self._closed:
                 raise BusyError("the store is closed")
-            store = self._stores.get(fields.instance)
-            if store is None:
-                options, warnings = self._executor.settle(parse(fields.texts))
-                for warning in warnings:
-                    AGENT.warning(warning)
-                store = self._stores[fields.instance] = self._new(fields, options)
-        return store
+            known = self._stores.get(instance)
+            if known is not None:
+                return known
+            options, warnings = self._executor.settle(parse(fields.texts))
+            self._opening.add(instance)
+        opened: OpenStore | None = None
+        try:
+            for warning in warnings:
+                AGENT.warning(warning)
+            store = self._new(fields, options)
+            self._scheduler.add(store)
+            opened = store
+            return store
+        finally:
+            with self._changed:
+                self._opening.discard(instance)
+                if opened is not None:
+                    self._stores[instance] = opened
+                elif not self._stores and not self._opening:
+                    self._executor.forget()
+                self._changed.notify_all()
 
     def close(self, fields: StoreFields) -> bool:
         """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
@@ -125,10 +145,10 @@ class Stores:
             BusyError: The store is closed already.
         """
         store = self.of(fields)
-        with self._lock:
+        with self._changed:
             self._stores.pop(fields.instance, None)
             self._closed.add(fields.instance)
-            if not self._stores:
+            if not self._stores and not self._opening:
                 self._executor.forget()
         owed = self._scheduler.remove(store)
         if not owed:
@@ -137,7 +157,7 @@ class Stores:
 
     def all(self) -> list[OpenStore]:
         """Return the stores that are open, by the number of their provider."""
-        with self._lock:
+        with self._changed:
             return [self._stores[instance] for instance in sorted(self._stores)]
 
     def owned_directories(self) -> list[Path]:
@@ -178,7 +198,7 @@ class Stores:
             disk_bytes=options.hydration_disk_budget_bytes,
             bytes_per_s=options.hydration_rate_limit_bytes_per_s,
         )
-        store = OpenStore(
+        return OpenStore(
             instance=fields.instance,
             store_id=store_id,
             options=options,
@@ -203,8 +223,6 @@ class Stores:
             hydrations=Hydrations(context, self._hydration, log, self._scheduler.wake),
             request_times=request_times,
         )
-        self._scheduler.add(store)
-        return store
 
     def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
         """Return the files kept on a disk, which all stores on it share."""
