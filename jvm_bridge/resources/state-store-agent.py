@@ -14,7 +14,7 @@ def choose(archive: str, version: str) -> None:
         import state_store
 
         installed = getattr(state_store, "__version__", None)
-    except ImportError:
+    except (Exception, SystemExit):  # another module of that name, which may do anything
         installed = None
     if installed == version or not archive:
         return
@@ -26,7 +26,8 @@ def choose(archive: str, version: str) -> None:
 if __name__ == "__main__":
     if sys.version_info < (3, 9):  # noqa: UP036
         sys.exit(f"Python {sys.version.split()[0]} is too old for the agent, which needs 3.9 or newer")
-    del sys.path[0]
+    if not getattr(sys.flags, "safe_path", False):  # else the first entry is one of PYTHONPATH
+        del sys.path[0]  # the directory of this file
     choose(sys.argv[1], sys.argv[2])
     sys.argv[1:] = []
     runpy.run_module("state_store.agent", run_name="__main__", alter_sys=True)
