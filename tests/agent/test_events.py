@@ -134,6 +134,56 @@ def test_providers_that_live_for_one_batch_merge_and_clean_up(tmp_path: Path) ->
     wait_until(lambda: not list((tmp_path / "local").glob("*/base-*")))
 
 
+def test_jobs_of_one_batch_each_merge_and_clean_up(tmp_path: Path) -> None:
+    """As a scheduler starts a query, in a process of its own: Spark never asks for a clean-up."""
+    versions: dict[int, Any] = {0: (None, {})}
+    location = tmp_path / "state"
+    for number in range(1, 16):
+        client = InProcess(tmp_path / f"process-{number}")
+        job = Job(client, location, maxDeltas="2", retain=2)
+        job.versions = versions
+        if number > 1:
+            job.restore(number - 1)
+        job.commit(rows(5))
+        job.close()
+        wait_until(lambda: not client.calls.scheduler._entries)  # noqa: B023
+    assert len(list(location.glob("delta/*"))) < 10, "what nothing needs is deleted"
+    assert len(list(location.glob("snapshot/*"))) < 5
+    reader = Job(InProcess(tmp_path / "reader"), location)
+    reader.versions = versions
+    assert reader.rows(15) == versions[15][1]
+
+
+def test_a_merge_that_is_owed_is_given_up_when_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped query is left alone after `mergeTimeout`, whatever its merges met."""
+    client = InProcess(tmp_path / "local")
+    scheduler = client.calls.scheduler
+    later_s = 0.0
+    monkeypatch.setattr(scheduler, "_clock_s", lambda: time.monotonic() + later_s)
+    tried = threading.Event()
+
+    def fails(*_: Any) -> None:
+        tried.set()
+        raise StorageError("the storage is full")
+
+    monkeypatch.setattr(scheduler, "_merge", fails)
+    job = Job(client, tmp_path / "state", maxDeltas="1", mergeTimeout="5min")
+    for _ in range(3):
+        job.commit(rows())
+    root = Path(job.opened["incoming"]).parent
+    job.close()
+    assert tried.wait(PATIENCE_S)
+    later_s = 290.0
+    scheduler.wake()
+    assert scheduler._entries and root.exists()
+    later_s = 301.0
+    scheduler.wake()
+    wait_until(lambda: not scheduler._entries and not root.exists())
+    assert not list(job.location.glob("snapshot/*"))
+
+
 def test_a_checkpoint_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
     client = InProcess(tmp_path / "local")
     job = Job(client, tmp_path / "state", maxDeltas="1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,63 @@ class TestDurability:
         monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
         durable.write_durable(tmp_path / "a", b"0123456789", overwrite=False)
         assert (tmp_path / "a").read_bytes() == b"0123456789"
+
+
+class TestDirectoriesThatCannotBeSynced:
+    """CIFS before Linux 4.17, WSL's DrvFs and some FUSE file systems sync files alone."""
+
+    @pytest.fixture(autouse=True)
+    def forget_warnings(self) -> None:
+        durable._UNSYNCED.clear()
+
+    def refuse(self, monkeypatch: pytest.MonkeyPatch, code: int, *, directories: bool) -> None:
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode) is directories:
+                raise OSError(code, os.strerror(code))
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF])
+    def test_they_are_used_and_the_log_says_so_once(
+        self,
+        storage: LocalStorage,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        code: int,
+    ) -> None:
+        self.refuse(monkeypatch, code, directories=True)
+        (tmp_path / "source").write_bytes(b"abc")
+        storage.upload(tmp_path / "source", "delta/a")
+        storage.write("delta/b", b"def")
+        storage.write("delta/b", b"ghi", overwrite=True)
+        with pytest.raises(ConflictError):
+            storage.write("delta/a", b"other")
+        assert (storage.read("delta/a"), storage.read("delta/b")) == (b"abc", b"ghi")
+        (warning,) = [
+            record.getMessage() for record in caplog.records if "cannot sync" in record.getMessage()
+        ]
+        assert str(storage.directory.parent) in warning
+
+    @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+    def test_another_failure_of_a_directory_is_an_error_that_names_it(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        storage.write("delta/first", b"")
+        self.refuse(monkeypatch, code, directories=True)
+        with pytest.raises(StorageError, match=f"delta/a.*{os.strerror(code)}"):
+            storage.write("delta/a", b"abc")
+
+    def test_a_file_that_cannot_be_synced_is_an_error(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.refuse(monkeypatch, errno.EINVAL, directories=False)
+        with pytest.raises(StorageError, match=r"delta/a.*Invalid argument"):
+            storage.write("delta/a", b"abc")
+        assert storage.list_files("delta") == []
 
 
 class TestErrors:

@@ -109,6 +109,39 @@ def test_a_misspelt_option_fails_the_query_at_its_start(spark, provider, tmp_pat
         flow.run()
 
 
+@pytest.mark.parametrize("checkpoint_format", [2, pytest.param(1, marks=pytest.mark.tier("long"))])
+def test_a_query_that_unloads_its_stores_after_each_batch_merges_and_cleans_up(
+    spark, provider, tmp_path, checkpoint_format
+):
+    """Spark closes each provider after its batch: merges that died with their provider were never made."""
+    if provider != "incremental":
+        pytest.skip("counts files of the incremental store")
+    count, retained = 24, 3
+    flow = Flow(
+        spark,
+        tmp_path / "flow",
+        **{
+            settings.PREFIX + "unloadOnCommit": "true",
+            settings.PREFIX + "checkpointFormatVersion": checkpoint_format,
+            settings.PREFIX + "incremental.maxDeltas": 5,
+            RETAINED: retained,
+            "spark.sql.shuffle.partitions": 2,
+        },
+    )
+    query = flow.run(*batches(count, 7))
+    metrics = [progress.stateOperators[0].customMetrics for progress in query.recentProgress]
+    assert sum(batch["incrementalRestoreCount"] for batch in metrics) >= count, (
+        "each batch opens its stores anew"
+    )
+    records = [record for batch in batches(count, 7) for record in batch]
+    assert {key: row["count"] for key, row in flow.state_of_keys().items()} == {
+        key: sum(k == key for k, _ in records) for key, _ in records
+    }
+    for partition in (flow.checkpoint / "state" / "0").glob("[0-9]*"):
+        assert list(partition.glob("**/snapshot/*")), f"no merge of {partition}"
+        assert len(list(partition.glob("**/delta/*"))) < count / 2, f"nothing of {partition} was cleaned up"
+
+
 def test_queries_with_different_merge_policies_do_not_mix(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("options of the incremental store")
