@@ -36,7 +36,7 @@ from state_store.core.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
-"""How long a test waits for what has to come, on however slow a machine."""
+"""Seconds that a test waits for an event that has to come, even on a slow machine."""
 _instances = itertools.count(1)
 
 
@@ -87,7 +87,7 @@ class AgentProcess:
 
 
 class AgentClient:
-    """One connection. `call` raises the StateStoreError that the agent answers with.
+    """A connection to an agent. `call` raises the StateStoreError that the agent answers with.
 
     With `remote`, file requests on `remote:` URIs are served from that directory, on connections that are
     lent as the JVM lends them.
@@ -157,7 +157,7 @@ def _ask(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
-    """One file request of docs/protocol.md."""
+    """Answer a file request of docs/protocol.md."""
     path = header["path"].removeprefix("remote:/").strip("/")
     operation = header["fs"]
     if operation == "list":
@@ -179,9 +179,9 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
     return {}, b""
 
 
-def _page(entries: list[Entry], after: str | None, most: int) -> dict[str, Any]:
+def _page(entries: list[Entry], after: str | None, limit: int) -> dict[str, Any]:
     """The entries after that name, at most this many."""
-    page = [entry for entry in entries if after is None or entry.name > after][:most]
+    page = [entry for entry in entries if after is None or entry.name > after][:limit]
     fields = [
         {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms} for entry in page
     ]
@@ -213,7 +213,7 @@ class InProcess:
 
 
 class Job:
-    """What a provider does: keeps a dict as the truth, writes deltas, commits them through a client."""
+    """A provider: keeps a dict as the truth, writes deltas, and commits them through a client."""
 
     def __init__(
         self,
@@ -269,7 +269,10 @@ class Job:
             len(state),
             len(changes) - removes,
             removes,
-            {name: ColumnFamily(one, False, count(state, one)) for name, one in self.families.items()},
+            {
+                name: ColumnFamily(family, False, count(state, family))
+                for name, family in self.families.items()
+            },
             "test",
         )
         path = Path(self.opened["incoming"]) / f"{version}-{uuid.uuid4().hex}.sst"
@@ -298,7 +301,7 @@ class Job:
         return answer
 
     def look(self) -> None:
-        """What an attempt that begins in memory asks where it may not be the first."""
+        """Ask for the attempts in storage, as one that begins in memory does if it may not be the first."""
         self.attempts = self.call("attempts", version=self.version)
 
     def merge(self, kind: str = "incremental") -> dict[str, Any]:
@@ -316,7 +319,7 @@ class Job:
         return self.client.calls._store({"store": self.store})
 
     def events(self, count: int = 1, wait_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-        """What the agent told of this store, acknowledging nothing; waits until there are `count`."""
+        """Wait for `count` events of this store and return them, without acknowledging any."""
         end_s = time.monotonic() + wait_s
         while True:
             found = self.client.call("events", after=0, wait_ms=1000)["events"]
@@ -341,7 +344,7 @@ class Job:
         return self.restore(version, thorough=False, ingest=False)
 
     def rows(self, version: int | None = None) -> dict[bytes, bytes]:
-        """What the data plane reads of a version: where a block is damaged, it says so and restores again."""
+        """Return the rows of a version as the data plane reads them: it restores after damage."""
         answer = self.restore_by_blocks(version)
         try:
             return rows_of(answer)
@@ -368,8 +371,10 @@ def count(state: dict[bytes, bytes], family: int) -> int:
 
 
 def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
-    """What a restored base and the deltas beside it have, as the JVM reads it: each is asked whether it is
-    what it should be. Raises DamagedError."""
+    """Return the rows of a restored base and its loose deltas, as the JVM reads them.
+
+    Raises:
+        DamagedError: A file is not of the version that it should be."""
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
         shutil.copytree(answer["directory"], target)
@@ -390,7 +395,7 @@ def _check(database: Database, expected: dict[str, Any], file: str) -> None:
 
 
 def contents(directory: str | os.PathLike[str]) -> dict[bytes, bytes]:
-    """What a base has, read from a copy as the JVM would; without the reserved record."""
+    """Return the rows of a base, read from a copy as the JVM would, without the reserved record."""
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
         shutil.copytree(directory, target)

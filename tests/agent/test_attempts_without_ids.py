@@ -262,7 +262,7 @@ def test_a_query_that_goes_back_commits_again_below_its_snapshots(executor):
 
 
 def test_the_time_of_a_delta_is_that_of_its_commit(executor):
-    """Where attempts meet, it tells which was first; a local disk keeps the time of a file that is linked."""
+    """The time decides between attempts that meet; a local disk keeps the time of a file that is linked."""
     asleep, awake = executor("asleep"), executor("awake")
     late = asleep.write({key("zombie"): b"z"})
     awake.commit({key("row"): b"b"})
@@ -311,7 +311,7 @@ def test_changes_and_snapshots_are_found_by_number_alone(executor):
     job.commit({key("next"): b"b"})
     fresh = executor("reader")
     files = fresh.call("deltas", version=4, id=None, first=3)["files"]
-    assert [(one["version"], one["id"]) for one in files] == [
+    assert [(file["version"], file["id"]) for file in files] == [
         (3, job.versions[3][0]),
         (4, job.versions[4][0]),
     ]
@@ -337,10 +337,10 @@ def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):
     assert not caplog.records
     for name in ("one", "other"):
         Job(client, tmp_path / name, ids=False)
-    told = [
+    warnings = [
         record.getMessage() for record in caplog.records if "checkpointFormatVersion=2" in record.getMessage()
     ]
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
 def test_a_version_of_format_2_asked_for_by_its_number(tmp_path):

@@ -30,13 +30,13 @@ def test_open_gives_what_the_data_plane_needs(job: Job) -> None:
 
 def test_two_runs_with_other_options_do_not_mix(tmp_path: Path) -> None:
     client = InProcess(tmp_path / "local")
-    one = Job(client, tmp_path / "one", maxDeltas="3")
+    first = Job(client, tmp_path / "one", maxDeltas="3")
     two = Job(client, tmp_path / "two", maxDeltas="5")
     for _ in range(6):
-        one.commit(rows(3))
+        first.commit(rows(3))
         two.commit(rows(3))
     # A request that still waits is replaced by that of the next commit.
-    reasons = [job.events()[0]["merged"]["reason"] for job in (one, two)]
+    reasons = [job.events()[0]["merged"]["reason"] for job in (first, two)]
     assert reasons[0] in {f"{deltas} deltas (maxDeltas)" for deltas in (3, 4, 5)}
     assert reasons[1] == "5 deltas (maxDeltas)"
     with pytest.raises(OptionError):
@@ -47,19 +47,19 @@ def test_the_first_query_of_an_executor_sets_what_all_share(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = InProcess(tmp_path / "local")
-    one = Job(client, tmp_path / "one", memoryBudget="64m")
+    first = Job(client, tmp_path / "one", memoryBudget="64m")
     two = Job(client, tmp_path / "two", memoryBudget="1g", maxDeltas="5")
-    assert two.opened["memory_budget_bytes"] == one.opened["memory_budget_bytes"]
+    assert two.opened["memory_budget_bytes"] == first.opened["memory_budget_bytes"]
     assert two.opened["options"]["memoryBudget"] == 64 << 20
     assert two.opened["options"]["maxDeltas"] == 5
-    (told,) = caplog.records
-    assert told.levelname == "WARNING"
-    assert "memoryBudget counts for the whole executor" in told.getMessage()
-    one.call("close")
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert "memoryBudget counts for the whole executor" in warning.getMessage()
+    first.call("close")
     two.call("close")
     three = Job(client, tmp_path / "three", memoryBudget="1g")
     assert three.opened["options"]["memoryBudget"] == 1 << 30
-    assert caplog.records == [told]
+    assert caplog.records == [warning]
 
 
 def test_a_commit_is_there_and_its_chain_is_told(job: Job) -> None:
@@ -121,10 +121,10 @@ def test_the_deltas_of_a_lineage(job: Job) -> None:
     for _ in range(5):
         job.commit(rows(3))
     answer = job.call("deltas", version=5, id=job.id, first=3)
-    assert [(one["version"], one["id"]) for one in answer["files"]] == [
+    assert [(file["version"], file["id"]) for file in answer["files"]] == [
         (version, job.versions[version][0]) for version in (3, 4, 5)
     ]
-    assert all(Path(one["path"]).read_bytes() for one in answer["files"])
+    assert all(Path(file["path"]).read_bytes() for file in answer["files"])
     job.call("release", directory=answer["directory"])
     assert not Path(answer["directory"]).exists()
     (job.location / "delta" / Path(answer["files"][1]["path"]).name).unlink()
@@ -182,7 +182,7 @@ def test_cleanup_lists_nothing_when_nothing_can_go(job: Job, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(store.context.storage, "list_files", forbidden)
         answer = job.cleanup()
-    assert [one["version"] for one in answer["retained"]] == [4, 5, 6, 7]
+    assert [version["version"] for version in answer["retained"]] == [4, 5, 6, 7]
     job.merge("full")
     for _ in range(5):
         job.commit(rows(3))

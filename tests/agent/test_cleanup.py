@@ -88,9 +88,9 @@ def test_no_clean_up_deletes_past_the_time_for_which_a_damaged_tombstone_counts(
 ) -> None:
     limits: list[float] = []
 
-    def noted(what: str, limit_ms: float, **more: object) -> Deadline:
+    def noted(subject: str, limit_ms: float, **more: object) -> Deadline:
         limits.append(limit_ms)
-        return Deadline(what, limit_ms)
+        return Deadline(subject, limit_ms)
 
     monkeypatch.setattr("state_store.agent.cleaning.Deadline", noted)
     options = {"leaseExpiry": "2min", "mergeTimeout": "1min"}

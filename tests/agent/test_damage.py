@@ -134,16 +134,16 @@ def test_a_young_damaged_tombstone_makes_merges_share_nothing(tmp_path: Path) ->
     assert (rows, warnings) == (job.state, [])
 
 
-@pytest.mark.parametrize("what", ["tables", "no table", "CURRENT", "no CURRENT", "no MANIFEST"])
-def test_a_damaged_local_database_is_dropped(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("harm", ["tables", "no table", "CURRENT", "no CURRENT", "no MANIFEST"])
+def test_a_damaged_local_database_is_dropped(tmp_path: Path, harm: str) -> None:
     job = committed(tmp_path)
     directory = Path(job.merge("full")["directory"])
     job.call("release", directory=str(directory))
-    pattern = {"tables": "*.sst", "no table": "*.sst", "no MANIFEST": "MANIFEST-*"}.get(what, "CURRENT")
+    pattern = {"tables": "*.sst", "no table": "*.sst", "no MANIFEST": "MANIFEST-*"}.get(harm, "CURRENT")
     for path in directory.glob(pattern):
-        if what == "CURRENT":
+        if harm == "CURRENT":
             path.write_bytes(path.read_bytes()[:1])
-        elif what == "tables":
+        elif harm == "tables":
             damage(path)
         else:
             path.unlink()

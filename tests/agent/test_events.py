@@ -1,4 +1,4 @@
-"""What the agent tells without being asked: how merges ended, in order, over broken connections."""
+"""Events of the agent: the ends of merges, in order, over broken connections."""
 
 from __future__ import annotations
 

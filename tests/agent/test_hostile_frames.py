@@ -37,7 +37,7 @@ frames = st.builds(
 streams = (
     st.binary(max_size=80)
     | st.builds(
-        lambda one, other, rest: LENGTHS.pack(one, other) + rest, lengths, lengths, st.binary(max_size=80)
+        lambda first, other, rest: LENGTHS.pack(first, other) + rest, lengths, lengths, st.binary(max_size=80)
     )
     | st.lists(frames, max_size=3).map(b"".join)
     | st.builds(lambda frame, cut: frame[: cut % (len(frame) + 1)], frames, st.integers(0, 200))
@@ -89,7 +89,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _exchange(path: Path, *sent: bytes) -> bytes:
-    """What the agent says to these bytes until it closes the connection."""
+    """Return the agent's answers to these bytes until it closes the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(30)
         channel.connect(str(path))
@@ -191,7 +191,7 @@ requests = st.builds(
 @quick
 @given(requests)
 def test_every_call_is_answered(agent: Path, request: dict[str, Any]) -> None:
-    """One who knows the token gets an answer to anything that is JSON."""
+    """A process that knows the token gets an answer to anything that is JSON."""
     client = AgentClient(agent, TOKEN)
     try:
         write_frame(client.channel, request)

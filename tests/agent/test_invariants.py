@@ -1,4 +1,4 @@
-"""What must hold is asked for before it counts: where it does not, an error says so and nothing happens."""
+"""Invariants are checked before a change counts: if one is broken, an error says so and nothing happens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_nothing_is_deleted_when_one_file_must_not_be(job: Job, monkeypatch, pat
     job.merge("full")
     for number in range(3):
         job.commit({b"\0\0more-%d" % number: b""})
-    (needed,) = [one for one in files(job) if one.startswith(f"delta/{job.version:020d}")]
+    (needed,) = [path for path in files(job) if path.startswith(f"delta/{job.version:020d}")]
     candidates = DeletionPlan.candidates
     forbidden = needed if path == "needed" else path
     before = files(job)
@@ -82,15 +82,15 @@ def test_a_version_that_does_not_follow_is_not_stored(job: Job, monkeypatch) -> 
     job.call("commit", **arguments)
 
 
-@pytest.mark.parametrize("what", ["less", "more", "larger"])
-def test_a_database_with_other_files_is_damaged(job: Job, what: str) -> None:
+@pytest.mark.parametrize("change", ["less", "more", "larger"])
+def test_a_database_with_other_files_is_damaged(job: Job, change: str) -> None:
     job.merge("full")
     base = job.open_store.head.begin_merge(VersionId(job.version, job.id)).base
     name, file = next(iter(base.files.items()))
     known = dict(base.files)
-    if what == "less":
+    if change == "less":
         del known[name]
-    elif what == "more":
+    elif change == "more":
         known["999999.sst"] = file
     else:
         known[name] = type(file)(file.path, file.size_bytes + 1, file.sha256, file.origin, file.level)

@@ -60,8 +60,8 @@ def test_it_ends_in_the_middle_of_a_merge(tmp_path: Path) -> None:
 
 def test_it_survives_signals_that_a_terminal_sends_to_the_whole_group() -> None:
     with AgentProcess() as agent:
-        for one in (signal.SIGINT, signal.SIGHUP):
-            agent.process.send_signal(one)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            agent.process.send_signal(number)
         time.sleep(0.1)
         assert agent.connect().call("ping")["pid"] == agent.process.pid
 

@@ -1,4 +1,4 @@
-"""What agents leave on local disk: nothing, whoever dies or is closed when."""
+"""Local disks of agents: nothing is left there, at any order of deaths and closes."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_local_directories_that_others_may_read_become_private(tmp_path: Path) -
     for directory in (root, root.parent / "kept"):
         directory.chmod(0o755)
     assert LocalRoots([Path("/one")]).of(options, "") == root
-    assert [one.stat().st_mode & 0o777 for one in (root, root.parent / "kept")] == [0o700, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (root, root.parent / "kept")] == [0o700, 0o700]
 
 
 def own_by_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_a_local_directory_that_another_user_made_is_refused(
 
 
 def test_a_link_instead_of_a_local_directory_is_refused(tmp_path: Path) -> None:
-    """Whoever may write what it leads to could exchange files."""
+    """A user who may write the directory behind a link could exchange files."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "disk/kept").symlink_to(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Which merge runs next: limits, pauses, retries and what is folded together, on a clock of the test."""
+"""Order of merges: limits, pauses, retries and joined requests, on a clock of the test."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What is predicted of restores from far storage, and what they then take, in simulated time: a request takes
-its time, a stream carries this many bytes a second, and what is computed takes none."""
+"""Predicted and actual times of restores from remote storage, in simulated time.
+
+A request takes its time, a stream carries a fixed number of bytes a second, and computation takes no time."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from state_store.core.storage.local import LocalStorage
 
 PART_BYTES, SPARSE_BYTES, STREAM_BYTES_PER_S = 150_000, 50_000, 500_000
 REQUESTS = {"list": 1, "read": 2, "download": 2}
-"""Of a call: who reads opens first."""
+"""Milliseconds of a call; a reader opens the file first."""
 
 
 class Far(InProcess):
@@ -125,10 +126,10 @@ def test_a_prediction_agrees_with_what_is_measured(
         localRecovery="false",
         transferThreads=str(threads),
     )[len(written) :]
-    told = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
+    measured = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
     assert all(bool(answer["sparse"]) == (mode == "lazy") for answer in answers)
-    for predicted_ms, was_ms in told:
-        assert predicted_ms == pytest.approx(was_ms, rel=0.3, abs=8), told
+    for predicted_ms, was_ms in measured:
+        assert predicted_ms == pytest.approx(was_ms, rel=0.3, abs=8), measured
 
 
 def test_ends_that_take_two_requests_are_predicted(
@@ -140,9 +141,9 @@ def test_ends_that_take_two_requests_are_predicted(
     answers = restores(
         written, tmp_path, 100, restoreMode="lazy", lazyRestoreThreshold="1", localRecovery="false"
     )[len(written) :]
-    told = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
-    for predicted_ms, was_ms in told:
-        assert predicted_ms == pytest.approx(was_ms, rel=0.2, abs=8), told
+    measured = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
+    for predicted_ms, was_ms in measured:
+        assert predicted_ms == pytest.approx(was_ms, rel=0.2, abs=8), measured
 
 
 def test_a_lazy_restore_has_all_files_as_soon_as_an_eager_one(written: list[Job], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How many requests checkpoint storage gets for each call, as docs/operations.md has it."""
+"""Numbers of requests that checkpoint storage gets for each call, as docs/operations.md has them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recorded(InProcess):
 
     def took(self) -> list[tuple[str, str]]:
         """The requests since the last question: operation and path."""
-        asked = [one for storage in self.storages for one in storage.calls]
+        asked = [call for storage in self.storages for call in storage.calls]
         for storage in self.storages:
             storage.calls.clear()
         return asked
@@ -70,7 +70,7 @@ def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Counts:
-    """What a store of that checkpoint format asks for in each call of a life that has all of them."""
+    """Return the requests of a store of that checkpoint format in each call of a life that has all calls."""
 
     def __init__(self, format_: int, directory: Path) -> None:
         self.by_call: dict[str, list[tuple[str, str]]] = {}
@@ -126,10 +126,10 @@ def kind_of(request: tuple[str, str]) -> str:
 
 
 def terms_of(asked: list[tuple[str, str]]) -> Mapping[str, int]:
-    """What the page's words stand for in a call that has asked for this."""
+    """Return the words of the page for the requests of a call."""
 
     def number(operations: tuple[str, ...], *directories: str) -> int:
-        return sum(what in operations and path.startswith(directories) for what, path in asked)
+        return sum(operation in operations and path.startswith(directories) for operation, path in asked)
 
     return {
         "new files": number(("upload",), "shared/"),

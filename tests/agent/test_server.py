@@ -1,4 +1,4 @@
-"""Who may talk to the agent, and how large a frame may be."""
+"""Processes that may talk to the agent, and sizes of frames."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_nobody_else_can_open_the_socket(address: Path) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = socket.socketpair()
-    with one, other:
-        yield one, other
+    left, other = socket.socketpair()
+    with left, other:
+        yield left, other
 
 
 @pytest.mark.parametrize("lengths", [(MAX_HEADER_BYTES + 1, 0), (2, MAX_BODY_BYTES + 1), (2, 0xFFFFFFFF)])

@@ -34,7 +34,7 @@ class Walk:
     def cleanup(self) -> None:
         retained = self.job.cleanup()["retained"]
         newest = self.job.version
-        assert [one["version"] for one in retained] == [newest - 1, newest][-newest:]
+        assert [version["version"] for version in retained] == [newest - 1, newest][-newest:]
         assert self.kept_registry() == self.registry()
 
     def kept_registry(self) -> Registry:
@@ -46,7 +46,7 @@ class Walk:
         return StoreContents.read(self.storage).registry(max(1, self.job.version - 1))
 
     def counts(self) -> dict[str, int]:
-        """How many retained checkpoints need each SST, by a short name: d<version> or m<version> (merged)."""
+        """Return the number of retained checkpoints that need each SST, by name: d<version>, m<version>."""
         registry = self.registry()
         return {
             f"{'d' if file.path.startswith('delta/') else 'm'}{file.origin}": registry.count(file.path)

@@ -27,14 +27,14 @@ QUERIES_A_LIFE = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--faults", type=int, default=60, help="how many (default: %(default)s)")
+    parser.add_argument("--faults", type=int, default=60, help="number of faults (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
     parser.add_argument("--life", type=int, default=None, help="play this one alone")
-    parser.add_argument("--storage", choices=STORAGES, default="local", help="of the checkpoints")
+    parser.add_argument("--storage", choices=STORAGES, default="local", help="storage of the checkpoints")
     parser.add_argument(
-        "--queries", type=int, default=QUERIES_A_LIFE, help="at a time (default: %(default)s)"
+        "--queries", type=int, default=QUERIES_A_LIFE, help="queries at a time (default: %(default)s)"
     )
-    parser.add_argument("--formats", type=int, nargs="+", default=(2, 1), help="of checkpoints")
+    parser.add_argument("--formats", type=int, nargs="+", default=(2, 1), help="formats of checkpoints")
     parser.add_argument("--keep", action="store_true", help="keep the files even if all went well")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # no process is left behind

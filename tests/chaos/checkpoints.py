@@ -1,4 +1,4 @@
-"""Where checkpoints and output of a life are: on the local disk, or in a service that can be hit, too."""
+"""Places of checkpoints and output of a life: the local disk, or a service that can be hit, too."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Cluster:
     def machines(self) -> list[list[Process]]:
         """For each worker that lives, it and all that it has started."""
         alive = self.processes()
-        return [list(processes.family(alive, one.pid)) for one in alive if one.role == "worker"]
+        return [list(processes.family(alive, process.pid)) for process in alive if process.role == "worker"]
 
     def replace_workers(self) -> None:
         """Starts a worker in place of each that was killed."""

@@ -31,7 +31,7 @@ _VICTIM_S = 600
 _END_S = 1200
 _FAULTS_WITHOUT_PROGRESS = 3
 _AWAKE_S = 6
-"""How long a driver that was resumed lives on beside its successor."""
+"""Seconds that a resumed driver lives on beside its successor."""
 
 
 class Stuck(AssertionError):
@@ -75,12 +75,12 @@ class Life:
 
     @property
     def journal(self) -> Path:
-        """What chaos.TaskJournal wrote."""
+        """Return the lines that chaos.TaskJournal wrote."""
         return self.room / "tasks.tsv"
 
     @property
     def files(self) -> int:
-        """How many there are of each stream."""
+        """Number of files of each stream."""
         return self.feeder.files
 
     @property
@@ -165,7 +165,7 @@ class Life:
             self._break_storage(fault)
             return
         if fault.target == "machine":
-            self._resume_all(lambda one: one.driver is None)
+            self._resume_all(lambda stopped: stopped.driver is None)
         victims: list[list[Process]] = []
 
         def found() -> bool:
@@ -184,38 +184,38 @@ class Life:
             self._stopped.append(Stopped(victim, time.monotonic() + fault.for_s))
 
     def _break_storage(self, fault: Fault) -> None:
-        self._resume_all(lambda one: one.outage is not None)
+        self._resume_all(lambda stopped: stopped.outage is not None)
         outage = contextlib.ExitStack()
         outage.enter_context(self.checkpoints.outages[fault.kind]())
         self._stopped.append(Stopped([], time.monotonic() + fault.for_s, outage=outage))
         self._count(fault, str(fault))
 
-    def _count(self, fault: Fault, what: str) -> None:
+    def _count(self, fault: Fault, hit: str) -> None:
         self.faults[fault.kind] += 1
         at_s, feeder = time.monotonic() - self._began, self.feeder
-        in_batch = sum(begun > done for begun, done in zip(feeder.offsets, feeder.commits, strict=True))
-        self.say(f"  {at_s:7.1f} s  {what}, {in_batch} queries in mid-batch")
+        in_batch = sum(started > done for started, done in zip(feeder.offsets, feeder.commits, strict=True))
+        self.say(f"  {at_s:7.1f} s  {hit}, {in_batch} queries in mid-batch")
 
     def _victims(self, fault: Fault) -> list[list[Process]]:
-        """What the fault may be done to, in the order in which it was started."""
+        """Return the possible victims of a fault, in the order of their starts."""
         if fault.target == "machine":
             return [machine for machine in self.cluster.machines() if not machine[0].stopped]
         alive = self._look()
         if fault.target == "driver":
             assert self._driver is not None
             session = self._driver.pid
-            drivers = [one for one in alive if one.pid == session or one.parent == session]
-            return [drivers] if any(one.java for one in drivers) else []
-        found = [one for one in alive if one.role == fault.target and not one.stopped]
-        return [[one] for one in sorted(found, key=lambda one: one.since)]
+            drivers = [process for process in alive if process.pid == session or process.parent == session]
+            return [drivers] if any(process.java for process in drivers) else []
+        found = [process for process in alive if process.role == fault.target and not process.stopped]
+        return [[process] for process in sorted(found, key=lambda process: process.since)]
 
     def _hit(self, fault: Fault, victim: list[Process]) -> bool:
         if fault.stops:
-            hits = [one.stop() for one in victim]
+            hits = [process.stop() for process in victim]
         elif fault.kind == "decommission-executor":
-            hits = [one.send(signal.SIGPWR) for one in victim]
+            hits = [process.send(signal.SIGPWR) for process in victim]
         else:
-            hits = [one.kill() for one in victim]
+            hits = [process.kill() for process in victim]
         return hits[0]
 
     def _replace_driver(self, fault: Fault, victim: list[Process]) -> None:
@@ -228,9 +228,9 @@ class Life:
         self._spawn()
         self._await_ready()
 
-    def _resume_all(self, which: Callable[[Stopped], bool] = lambda one: True) -> None:
-        for one in [one for one in self._stopped if which(one)]:
-            self._resume(one)
+    def _resume_all(self, which: Callable[[Stopped], bool] = lambda stopped: True) -> None:
+        for stopped in [stopped for stopped in self._stopped if which(stopped)]:
+            self._resume(stopped)
         if self._awake and not self._stopped:
             self._sleep(_AWAKE_S)
 
@@ -244,12 +244,14 @@ class Life:
             self._awake.append((time.monotonic() + _AWAKE_S, stopped.driver))
 
     def _tend(self) -> None:
-        """What is due: sleepers are woken, drivers that outlived their successors killed, drivers and workers
-        that ended replaced."""
+        """Do everything that is due.
+
+        Sleepers are resumed, drivers that outlived their successors killed, drivers and workers that ended
+        replaced."""
         now = time.monotonic()
         self.cluster.replace_workers()
-        for one in [one for one in self._stopped if one.resume_at <= now]:
-            self._resume(one)
+        for stopped in [stopped for stopped in self._stopped if stopped.resume_at <= now]:
+            self._resume(stopped)
         for due in [due for due in self._awake if due[0] <= now]:
             self._awake.remove(due)
             _end_session(due[1])
@@ -290,7 +292,7 @@ class Life:
         """Ends the drivers; the cluster and the storage go on."""
         while self._stopped:
             self._resume(self._stopped[0])
-        for driver in [self._driver, *(one for _, one in self._awake)]:
+        for driver in [self._driver, *(driver for _, driver in self._awake)]:
             if driver is not None:
                 _end_session(driver)
         self._awake = []

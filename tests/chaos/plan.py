@@ -1,4 +1,4 @@
-"""What is done to a cluster, drawn from a seed: faults, options of the stores, the format of checkpoints."""
+"""Plan for a cluster, drawn from a seed: faults, options of the stores, the format of checkpoints."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def target(self) -> str:
-        """What it is done to: executor, agent, python, machine, driver, datanode or storage."""
+        """Victim: executor, agent, python, machine, driver, datanode or storage."""
         return self.kind.partition("-")[2]
 
     @property

@@ -79,9 +79,9 @@ def marked(mark: str) -> list[Process]:
 
 
 def family(processes: list[Process], ancestor: int) -> Iterator[Process]:
-    """Those of `processes` that `ancestor` started, and those that these did, itself first."""
-    yield from (one for one in processes if one.pid == ancestor)
-    for child in [one for one in processes if one.parent == ancestor]:
+    """Yield the processes that `ancestor` started, and those that these started, `ancestor` first."""
+    yield from (process for process in processes if process.pid == ancestor)
+    for child in [child for child in processes if child.parent == ancestor]:
         yield from family(processes, child.pid)
 
 

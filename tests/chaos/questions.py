@@ -39,8 +39,9 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One query. `answer` gets all events and all answers; with `upsert`, the last row of each key (that many
-    columns) counts."""
+    """A query. `answer` gets all events and all answers.
+
+    With `upsert` the last row of each key (that many columns) counts."""
 
     name: str
     query: Callable[[DataFrame, DataFrame], DataFrame]
@@ -68,16 +69,16 @@ def _aggregates() -> list[Any]:
 
 
 def _answer_totals(events: list[Record], _answers: list[Record]) -> Answer:
-    rows = [(key, *_aggregated(group)) for (key,), group in _grouped(events, lambda one: (one.key,))]
+    rows = [(key, *_aggregated(group)) for (key,), group in _grouped(events, lambda event: (event.key,))]
     return Answer(rows, {"": rows})
 
 
 def _answer_windows(events: list[Record], _answers: list[Record]) -> Answer:
-    def window(one: Record) -> tuple:
-        start = one.ts // WINDOW_S * WINDOW_S
-        return start, start + WINDOW_S, one.key
+    def window(event: Record) -> tuple:
+        start = event.ts // WINDOW_S * WINDOW_S
+        return start, start + WINDOW_S, event.key
 
-    on_time = [one for one in events if not one.late]
+    on_time = [event for event in events if not event.late]
     rows = [(*key, *_aggregated(group)) for key, group in _grouped(on_time, window)]
     watermark = _watermark(on_time)
     return Answer(
@@ -86,7 +87,7 @@ def _answer_windows(events: list[Record], _answers: list[Record]) -> Answer:
 
 
 def _aggregated(group: list[Record]) -> tuple[int, int, int]:
-    return len(group), sum(one.value for one in group), max(one.id for one in group)
+    return len(group), sum(record.value for record in group), max(record.id for record in group)
 
 
 def _grouped(
@@ -99,7 +100,7 @@ def _grouped(
 
 
 def _watermark(on_time: list[Record]) -> int:
-    return max(one.ts for one in on_time) - DELAY_S
+    return max(event.ts for event in on_time) - DELAY_S
 
 
 # ---- applyInPandasWithState, group by group and vectorised -------------------------------------------------
@@ -120,8 +121,8 @@ def follow(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Ite
 @state_store.vectorized
 def follow_all(rows: pa.Table, states: pa.Table, context: Any) -> state_store.Result:
     """The same for many groups in one call."""
-    n = [one or 0 for one in states["n"].to_pylist()]
-    total = [one or 0 for one in states["total"].to_pylist()]
+    n = [count or 0 for count in states["n"].to_pylist()]
+    total = [value or 0 for value in states["total"].to_pylist()]
     ended = [False] * states.num_rows
     columns = (rows[name].to_pylist() for name in ("__group", "value", "last"))
     for group, value, last in zip(*columns, strict=True):
@@ -167,9 +168,9 @@ def _pandas(function: Callable) -> Callable[[DataFrame, DataFrame], DataFrame]:
 
 def _answer_pandas(events: list[Record], _answers: list[Record]) -> Answer:
     output, state = [], []
-    for (key,), group in _grouped(events, lambda one: (one.key,)):
-        n, total = len(group), sum(one.value for one in group)
-        if any(one.last for one in group):
+    for (key,), group in _grouped(events, lambda event: (event.key,)):
+        n, total = len(group), sum(event.value for event in group)
+        if any(event.last for event in group):
             output.append((key, n, total))
         else:
             state.append((key, n, total, note(key, n, total)))
@@ -184,7 +185,7 @@ def _distinct(events: DataFrame, _answers: DataFrame) -> DataFrame:
 
 
 def _answer_distinct(events: list[Record], _answers: list[Record]) -> Answer:
-    rows = sorted({(one.key, one.value) for one in events})
+    rows = sorted({(event.key, event.value) for event in events})
     return Answer(rows, {"": [(*row, None) for row in rows]})
 
 
@@ -204,25 +205,31 @@ def _narrowed(stream: DataFrame, values: tuple[int, ...]) -> DataFrame:
 
 
 def _answer_join(events: list[Record], answers: list[Record]) -> Answer:
-    left = [one for one in events if one.value in _ASKING and not one.late]
-    right = [one for one in answers if one.value in _REPLYING and not one.late]
+    left = [event for event in events if event.value in _ASKING and not event.late]
+    right = [answer for answer in answers if answer.value in _REPLYING and not answer.late]
     watermark = min(_watermark(left), _watermark(right))
-    by_key = dict(_grouped(right, lambda one: (one.key,)))
+    by_key = dict(_grouped(right, lambda answer: (answer.key,)))
     output: Rows = []
     for asks in left:
-        replies = [one.id for one in by_key.get((asks.key,), []) if 0 <= one.ts - asks.ts <= PATIENCE_S]
+        replies = [
+            answer.id for answer in by_key.get((asks.key,), []) if 0 <= answer.ts - asks.ts <= PATIENCE_S
+        ]
         output += [(asks.key, asks.id, reply) for reply in replies]
         if not replies and asks.ts + PATIENCE_S < watermark:
             output.append((asks.key, asks.id, None))
-    waiting = [one for one in left if one.ts + PATIENCE_S >= watermark]
-    kept = [one for one in right if one.ts >= watermark]
+    waiting = [event for event in left if event.ts + PATIENCE_S >= watermark]
+    kept = [answer for answer in right if answer.ts >= watermark]
     return Answer(
-        output, {"left": [_joined_row(one) for one in waiting], "right": [_joined_row(one) for one in kept]}
+        output,
+        {
+            "left": [_joined_row(record) for record in waiting],
+            "right": [_joined_row(record) for record in kept],
+        },
     )
 
 
-def _joined_row(one: Record) -> tuple:
-    return one.key, one.key, one.ts, one.id
+def _joined_row(record: Record) -> tuple:
+    return record.key, record.key, record.ts, record.id
 
 
 QUESTIONS: Mapping[str, Question] = {
@@ -238,4 +245,4 @@ QUESTIONS: Mapping[str, Question] = {
 }
 
 WITH_PYTHON = frozenset({"pandas", "vectorized"})
-"""Those that have Python workers."""
+"""Queries that have Python workers."""

@@ -32,7 +32,7 @@ def write_by_spark(spark: SparkSession, checkpoint: str, side: str, to: Path) ->
 
 
 def by_spark(written: Path) -> Rows:
-    """What `write_by_spark` wrote."""
+    """Return the rows that `write_by_spark` wrote."""
     return [tuple(row) for row in json.loads(written.read_text())["rows"]]
 
 

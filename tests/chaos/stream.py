@@ -33,7 +33,7 @@ _IMMORTAL = 8
 
 @dataclass(frozen=True)
 class Record:
-    """One record; `ts` is seconds since the epoch, `last` closes the key."""
+    """A record; `ts` is seconds since the epoch, `last` closes the key."""
 
     key: str
     ts: int

@@ -1,4 +1,4 @@
-"""What happened in some lives, in numbers."""
+"""Numbers of the events in some lives."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ def _cause(error: str) -> str:
 def _table(title: str, counts: Counter[str]) -> str:
     if not counts:
         return f"{title}: none"
-    return "\n".join([f"{title}:", *(f"  {count:6}  {what}" for what, count in counts.most_common())])
+    return "\n".join([f"{title}:", *(f"  {count:6}  {event}" for event, count in counts.most_common())])

@@ -1,4 +1,4 @@
-"""What torments and what judges: it hits the processes it means, and sees what is wrong."""
+"""Instruments of the chaos runs: faults hit the processes that they should, and verdicts find wrong rows."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ def sleeper(tmp_path) -> Iterator[subprocess.Popen]:
         assert process.stdout is not None
         process.stdout.readline()
         yield process
-        for one in processes.marked(str(tmp_path)):
-            one.kill()
+        for left in processes.marked(str(tmp_path)):
+            left.kill()
 
 
 def test_processes_are_found_by_their_mark_stopped_resumed_and_killed(sleeper, tmp_path):
-    def one() -> Process:
+    def sleeping() -> Process:
         return next(process for process in processes.marked(str(tmp_path)) if process.pid == sleeper.pid)
 
     # That a program is started is told before its environment, which has the mark, can be read.
     _await(lambda: len(processes.marked(str(tmp_path))) == 2)
     found = processes.marked(str(tmp_path))
-    assert {process.pid for process in processes.family(found, sleeper.pid)} == {one.pid for one in found}
+    assert {process.pid for process in processes.family(found, sleeper.pid)} == {
+        process.pid for process in found
+    }
     assert len(found) == 2
-    assert not one().stopped
-    assert one().stop()
-    _await(lambda: one().stopped)
-    assert one().resume()
-    _await(lambda: not one().stopped)
-    last = one()
+    assert not sleeping().stopped
+    assert sleeping().stop()
+    _await(lambda: sleeping().stopped)
+    assert sleeping().resume()
+    _await(lambda: not sleeping().stopped)
+    last = sleeping()
     assert last.kill()
     sleeper.wait()
     assert not last.kill(), "it is gone, and whoever has its number now is not meant"

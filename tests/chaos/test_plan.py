@@ -51,22 +51,23 @@ def test_a_file_of_the_input_follows_from_seed_and_number():
 
 def test_the_input_has_what_the_queries_are_asked_for():
     """Keys that close, once and for all, and keys that do not; late records; ids that name one record."""
-    events = [one for number in range(60) for one in stream.records(3, "events", number)]
+    events = [record for number in range(60) for record in stream.records(3, "events", number)]
     closed: set[str] = set()
     for number in range(60):
         records = stream.records(3, "events", number)
-        assert not closed & {one.key for one in records}
-        closed |= {one.key for one in records if one.last}
-    assert 100 < len(closed) < len({one.key for one in events})
-    assert any(one.late for one in events)
-    assert Counter(one.id for one in events).most_common(1)[0][1] == 1
-    assert len({len(note(one.key, 1, 1)) for one in events[:50]}) > 20
+        assert not closed & {record.key for record in records}
+        closed |= {record.key for record in records if record.last}
+    assert 100 < len(closed) < len({record.key for record in events})
+    assert any(record.late for record in events)
+    assert Counter(record.id for record in events).most_common(1)[0][1] == 1
+    assert len({len(note(record.key, 1, 1)) for record in events[:50]}) > 20
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_every_answer_has_output_and_state(question):
     events, answers = (
-        [one for number in range(30) for one in stream.records(3, name, number)] for name in stream.STREAMS
+        [record for number in range(30) for record in stream.records(3, name, number)]
+        for name in stream.STREAMS
     )
     answer = question.answer(events, answers)
     assert answer.output

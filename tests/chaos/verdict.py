@@ -20,7 +20,9 @@ Rows = list[tuple]
 def check(life: Life) -> None:
     """Raises AssertionError, which says what is too much and what is too little, for all queries at once."""
     inputs = {
-        name: [one for number in range(life.files) for one in stream.records(life.plan.seed, name, number)]
+        name: [
+            record for number in range(life.files) for record in stream.records(life.plan.seed, name, number)
+        ]
         for name in stream.STREAMS
     }
     wrong = []
@@ -33,14 +35,14 @@ def check(life: Life) -> None:
             written = life.room / "state" / f"{name}-{side}.json"
             expected = answer.state[side]
             assert expected, f"a query without state tests nothing: {name}, {side}"
-            what = f"state of {name} {side}".rstrip()
-            wrong += difference(f"{what}, by Spark", state.by_spark(written), expected)
+            subject = f"state of {name} {side}".rstrip()
+            wrong += difference(f"{subject}, by Spark", state.by_spark(written), expected)
             try:
                 rows = state.by_state_store(life.checkpoint(name), side, written)
             except StateStoreError as error:
-                wrong.append(f"{what}, by state_store: {error}")
+                wrong.append(f"{subject}, by state_store: {error}")
             else:
-                wrong += difference(f"{what}, by state_store", rows, expected)
+                wrong += difference(f"{subject}, by state_store", rows, expected)
         wrong += _verified(life.checkpoint(name))
     assert not wrong, "\n".join(wrong)
 
@@ -55,14 +57,14 @@ def _output(question: Question, life: Life) -> Rows:
     return rows
 
 
-def difference(what: str, actual: Iterable[tuple], expected: Iterable[tuple]) -> list[str]:
+def difference(subject: str, actual: Iterable[tuple], expected: Iterable[tuple]) -> list[str]:
     """A line if the rows are not the same, each as often."""
     have, want = Counter(actual), Counter(expected)
     if have == want:
         return []
     many, few = have - want, want - have
     surplus = f"{many.total()} rows too many, such as {_some(many)}"
-    return [f"{what}: {surplus}; {few.total()} too few, such as {_some(few)}"]
+    return [f"{subject}: {surplus}; {few.total()} too few, such as {_some(few)}"]
 
 
 def _some(rows: Counter[tuple]) -> str:
@@ -70,11 +72,11 @@ def _some(rows: Counter[tuple]) -> str:
 
 
 def _verified(checkpoint: str) -> list[str]:
-    """What `state-store verify` finds."""
+    """Return the findings of `state-store verify`."""
     command = [sys.executable, "-m", "state_store.cli", "verify", checkpoint, "--all-versions", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     try:
-        findings = [finding for one in json.loads(done.stdout)["stores"] for finding in one["findings"]]
+        findings = [finding for store in json.loads(done.stdout)["stores"] for finding in store["findings"]]
     except ValueError:
         findings = [done.stdout, done.stderr]
     if done.returncode == 0 and not findings:

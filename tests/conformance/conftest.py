@@ -1,4 +1,4 @@
-"""One JVM for all histories."""
+"""A JVM for all histories."""
 
 from __future__ import annotations
 

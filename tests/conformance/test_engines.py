@@ -40,7 +40,7 @@ class Side:
 
 
 class Engines(RuleBasedStateMachine):
-    """What is done is done on two sides; `self.states` has the rows of every version, by the same number."""
+    """Every step is made in both engines. `self.states` has the rows of every version, by the same number."""
 
     def __init__(self, jvm: Jvm) -> None:
         super().__init__()

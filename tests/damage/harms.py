@@ -1,4 +1,4 @@
-"""What can happen to a file: bytes that flip, a missing tail, another file in its place, nothing left."""
+"""Harms to a file: flipped bytes, a missing tail, another file in its place, no file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from damage.regions import regions_of
 
 @dataclass(frozen=True)
 class Harm:
-    """One damage of one file: `kind` is what it is counted as, `what` says it for people; `apply` gives what
-    is left of the bytes (None: no file)."""
+    """A harm to a file, counted as `kind`; `text` is for people.
+
+    `apply` returns the bytes that are left (None: no file)."""
 
     kind: str
-    what: str
+    text: str
     apply: Callable[[bytes], bytes | None]
 
     def do(self, path: Path) -> None:
@@ -47,7 +48,7 @@ def truncations(path: Path, chance: random.Random, *, count: int) -> Iterator[Ha
     edges = [part.start for part in regions_of(path).values()]
     lengths = {1, size - 1, *chance.sample(edges, min(count // 2, len(edges)))}
     lengths |= {chance.randrange(1, size) for _ in range(count - count // 2)}
-    for length in sorted(one for one in lengths if 0 < one < size):
+    for length in sorted(length for length in lengths if 0 < length < size):
         yield Harm("truncated", f"cut to {length} of {size} bytes", lambda data, length=length: data[:length])
 
 

@@ -1,4 +1,4 @@
-"""Which bytes of a file are what, from its format alone: so that damage can hit each kind of byte."""
+"""Regions of a file by its format alone, so that damage can hit each kind of byte."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def regions_of(path: Path) -> Regions:
 
 
 def _sst(data: bytes) -> Regions:
-    """Of a table of RocksDB, `format_version` 5."""
+    """Return the regions of a table of RocksDB, `format_version` 5."""
     footer = len(data) - _FOOTER_BYTES
     meta_at, meta_size, rest = _handle(data, footer + 1)
     index_at, index_size, end = _handle(data, rest)
@@ -58,7 +58,7 @@ def _sst(data: bytes) -> Regions:
 
 def _block_name(name: str) -> str:
     """Short, of a block that the metaindex names."""
-    return next((one for one in ("filter", "superseded", "appended", "properties") if one in name), name)
+    return next((kind for kind in ("filter", "superseded", "appended", "properties") if kind in name), name)
 
 
 def _entries(block: bytes) -> list[tuple[bytes, bytes]]:
@@ -118,7 +118,7 @@ _END = {"signature": 4, "disks": 4, "counts": 4, "length": 4, "offset": 4, "comm
 
 
 def _zip(data: bytes) -> Regions:
-    """Of an archive without comment: the first and the last member, the directory, the end."""
+    """Return the regions of an archive without comment: first and last member, directory, end."""
     found: Regions = {}
     end = len(data) - 22
     count, _, directory = struct.unpack_from("<HII", data, end + 10)
@@ -145,7 +145,7 @@ def _fields(found: Regions, label: str, at: int, sizes: dict[str, int]) -> int:
 
 
 def _json(data: bytes) -> Regions:
-    """Of an object: its punctuation, the name of its first field, and the value of each."""
+    """Return the regions of a JSON object: its punctuation, the name of its first field, the values."""
     text = data.decode("utf-8")
     found = {"punctuation": range(1), "end": range(len(data) - 1, len(data))}
     for name in json.loads(text):
@@ -158,7 +158,7 @@ def _json(data: bytes) -> Regions:
 
 
 def _rocksdb_log(data: bytes) -> Regions:
-    """Of a log of RocksDB's (its MANIFEST): the records' headers and contents; the last ones for all."""
+    """Return the regions of a log of RocksDB (its MANIFEST): headers and contents of some records."""
     found: Regions = {}
     at, number = 0, 0
     while at + 7 <= len(data):

@@ -67,7 +67,7 @@ class Subject:
         return list(range(INCREMENTAL_AT if self.cleaned else 1, NEWEST + 1))
 
     def needs(self, table: Path) -> bool:
-        """Whether a snapshot that is there is made of the table: a lease may hold one that none needs."""
+        """Return whether a snapshot needs the table: a lease may hold one that none needs."""
         snapshots = (self.root / "pristine").glob("snapshot/*")
         manifests = (unpack(path.read_bytes(), file=path.name).manifest for path in snapshots)
         return any(file.path == f"shared/{table.name}" for manifest in manifests for file in manifest.files)
@@ -87,7 +87,7 @@ class Subject:
             "tombstone": list(pristine.glob("tombstone/*")),
         }
 
-    def whole(self) -> None:
+    def reset(self) -> None:
         """Puts every file back as it was."""
         shutil.rmtree(self.location)
         shutil.copytree(self.root / "pristine", self.location, copy_function=os.link)
@@ -118,7 +118,7 @@ class Subject:
         return rows
 
     def verify(self, newest: VersionId | None = None) -> Verdict:
-        """What `state-store verify` says."""
+        """Return the problems that `state-store verify` finds."""
         newest = newest or VersionId(NEWEST, self.versions[NEWEST][0])
         return verify_store(KEY, LocalStorage(self.location), lambda: newest, every=True)
 
@@ -139,7 +139,7 @@ class Subject:
         return chance.randbytes(length) if self.compression == "none" else chance.randbytes(1) * length
 
     def _clean(self) -> None:
-        """What a clean-up leaves that keeps the versions from `INCREMENTAL_AT` up."""
+        """Delete the deltas and snapshots below `INCREMENTAL_AT`, as a clean-up does."""
         needed = {entry.name for entry in self.location.glob("shared/*")}
         for path in (*self.location.glob("delta/*"), *self.location.glob("snapshot/*")):
             if int(path.name[:20]) < INCREMENTAL_AT and path.name not in needed:

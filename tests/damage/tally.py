@@ -1,4 +1,4 @@
-"""What was done to files and what came of it, counted over a run."""
+"""Counts of the harms done to files in a run, and of their outcomes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ harms: Counter[tuple[str, str]] = Counter()
 """By kind of file and kind of harm."""
 
 outcomes: Counter[str] = Counter()
-"""Of restores: `exact`, `exact by another way`, `refused`; of the rest what the tests call it."""
+"""Counts by outcome. Restores end `exact`, `exact by another way` or `refused`; tests name the others."""
 
 
 def lines() -> list[str]:
@@ -22,5 +22,5 @@ def lines() -> list[str]:
     return [
         f"{sum(harms.values())} harms on {len(kinds)} kinds of files ({', '.join(kinds)}): "
         + ", ".join(f"{count} {harm}" for harm, count in sorted(by_harm.items())),
-        "outcomes: " + ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items())),
+        "outcomes: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())),
     ]

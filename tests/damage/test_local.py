@@ -34,8 +34,8 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 
 def executor(subject: Subject) -> tuple[Job, Path]:
-    """One that goes on from the newest version, and the base that its next merge starts from."""
-    subject.whole()
+    """Return a store that goes on from the newest version, and the base of its next merge."""
+    subject.reset()
     job = subject.executor("executor", retain=2)
     directory = Path(job.restore(NEWEST)["directory"])
     return job, directory
@@ -57,7 +57,7 @@ def check_base(subject: Subject, kind: str, chance: random.Random, number: int, 
         return False
     harm = found[number]
     tally.harms[kind, harm.kind] += 1
-    label = f"{kind}: {harm.what}"
+    label = f"{kind}: {harm.text}"
     harm.do(files[0])
     job.commit({b"\0\0after": b"1"})
     try:
@@ -97,14 +97,14 @@ def test_no_damage_of_a_base_makes_a_wrong_snapshot(subject: Subject, kind: str)
 
 
 def check_kept(subject: Subject, chance: random.Random, path: Path, harm: Harm) -> None:
-    subject.whole()
+    subject.reset()
     job = subject.executor("executor", local_files=True)
     (kept,) = (subject.root / "executor/kept").glob(f"*/{path.name}")
     tally.harms["kept file", harm.kind] += 1
     harm.do(kept)
     answer = job.restore(NEWEST)
     assert contents(answer["directory"]) == subject.versions[NEWEST][1], (
-        f"WRONG ROWS: {path.name}: {harm.what}"
+        f"WRONG ROWS: {path.name}: {harm.text}"
     )
     tally.outcomes["exact"] += 1
 
@@ -119,7 +119,7 @@ def test_damaged_kept_files_are_read_again(subject: Subject, in_each: int) -> No
     cases = [
         (path, harm)
         for path in needed
-        for harm in harms(path, [one for one in needed if one != path][:1], chance, in_each or 1, 4)
+        for harm in harms(path, [other for other in needed if other != path][:1], chance, in_each or 1, 4)
     ]
     for path, harm in cases if in_each else chance.sample(cases, 10):
         check_kept(subject, chance, path, harm)

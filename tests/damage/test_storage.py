@@ -32,7 +32,7 @@ IDS = [True, False]
 
 @pytest.fixture(scope="module")
 def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, str], list[Subject]]:
-    """Of each variety two stores: one to be harmed, another whose files take the place of the first one's."""
+    """Make two stores of each variety: one to be harmed, and one whose files replace those of the first."""
     root = tmp_path_factory.mktemp("damage")
     return {
         (ids, variant): [
@@ -63,14 +63,14 @@ def _told_apart(path: Path, others: list[Path]) -> list[Path]:
 
 
 class Case:
-    """One harm to one file: what a restore and `verify` say, and what a merge makes of it."""
+    """A harm to a file, with the answers of a restore, of `verify` and of a merge."""
 
     def __init__(self, subject: Subject, kind: str, path: Path, harm: Harm) -> None:
         self.subject, self.kind, self.harm, self.pristine = subject, kind, harm, path
-        subject.whole()
+        subject.reset()
         self.path = subject.in_place(path)
         harm.do(self.path)
-        self.label = f"{kind} {self.path.name}: {harm.what}"
+        self.label = f"{kind} {self.path.name}: {harm.text}"
         tally.harms[kind, harm.kind] += 1
 
     def check(self, *, healing: bool) -> None:
@@ -80,7 +80,7 @@ class Case:
             self.check_healing()
 
     def check_restores(self) -> bool:
-        """Whether the newest version could be restored."""
+        """Return whether the newest version could be restored."""
         newest = False
         of = 1 if self.kind in ("lease", "tombstone") else int(self.path.name[:20])
         of = max(of, INCREMENTAL_AT) if self.subject.cleaned else of
@@ -121,14 +121,14 @@ class Case:
         if not found and self._says_the_same():
             tally.outcomes["harmless"] += 1
             return
-        said = [f"{one.file} {one.what}" for one in found]
-        named = [Path(one.file).name.partition("*")[0] for one in found]
+        said = [f"{problem.file} {problem.what}" for problem in found]
+        named = [Path(problem.file).name.partition("*")[0] for problem in found]
         is_named = any(self.path.name.startswith(name or "?") for name in named)
-        assert is_named or any(self._is_missed(one) for one in said), f"{self.label}: {said}"
+        assert is_named or any(self._is_missed(sentence) for sentence in said), f"{self.label}: {said}"
         tally.outcomes["found by verify"] += 1
 
     def _says_the_same(self) -> bool:
-        """Whether a reader finds in it what was written: it may have bytes that nobody reads."""
+        """Return whether a reader finds the written rows: a file may have bytes that nobody reads."""
         read = {
             ".zip": lambda data: unpack(data, file=""),
             ".json": lambda data: LeaseTerms.unpack(data, file=""),

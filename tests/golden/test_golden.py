@@ -22,11 +22,11 @@ def expected(path: Path, name: str) -> list[tuple[int, str | None, dict[bytes, b
     versions = json.loads((path / "expected.json").read_text("utf-8"))[name]
     return [
         (
-            one["version"],
-            one["id"],
-            {bytes.fromhex(key): bytes.fromhex(value) for key, value in one["rows"].items()},
+            version["version"],
+            version["id"],
+            {bytes.fromhex(key): bytes.fromhex(value) for key, value in version["rows"].items()},
         )
-        for one in versions
+        for version in versions
     ]
 
 
@@ -69,10 +69,10 @@ def test_a_reader_of_the_document_reads_them(path: Path, name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["ids", "no-ids"])
 def test_a_reader_of_the_document_reads_what_is_written_today(name: str, tmp_path: Path) -> None:
-    for one in write(tmp_path / "state", ids=name == "ids"):
-        version, id_ = one["version"], one["id"]
+    for written in write(tmp_path / "state", ids=name == "ids"):
+        version, id_ = written["version"], written["id"]
         rows = read_version(tmp_path / "state", version, id_, tmp_path / f"read{version}")
-        assert {key.hex(): value.hex() for key, value in rows.items()} == one["rows"]
+        assert {key.hex(): value.hex() for key, value in rows.items()} == written["rows"]
 
 
 def test_the_reader_knows_nothing_of_this_project() -> None:

@@ -31,7 +31,9 @@ class Found:
     def job(self, store: Path, local: Path, **options: Any) -> Job:
         """An executor that goes on from the newest version."""
         job = Job(InProcess(local), store, ids=self.ids, **options)
-        job.versions |= {one["version"]: (one["id"], rows_of(one)) for one in self.versions[store]}
+        job.versions |= {
+            restored["version"]: (restored["id"], rows_of(restored)) for restored in self.versions[store]
+        }
         job.restore(self.versions[store][-1]["version"])
         return job
 
@@ -62,10 +64,12 @@ def test_every_version_is_exact(found: Found, tmp_path: Path) -> None:
 
 def test_the_command_line_finds_nothing_wrong(found: Found, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(found.checkpoint), "--all-versions", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["stores"]
-    versions = {store.name: [one["version"] for one in held] for store, held in found.versions.items()}
-    assert {one["name"]: [at["version"] for at in one["restorable"]] for one in told} == versions
-    assert {one["name"]: one["restored"]["version"] for one in told} == {
+    reports = json.loads(capsys.readouterr().out)["stores"]
+    versions = {
+        store.name: [restored["version"] for restored in held] for store, held in found.versions.items()
+    }
+    assert {report["name"]: [at["version"] for at in report["restorable"]] for report in reports} == versions
+    assert {report["name"]: report["restored"]["version"] for report in reports} == {
         name: numbers[-1] for name, numbers in versions.items()
     }
 

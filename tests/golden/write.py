@@ -38,7 +38,7 @@ def batches() -> list[dict[bytes, bytes | None]]:
 
 
 def write(root: Path, *, ids: bool) -> list[dict[str, object]]:
-    """One store below `root`; gives what its versions hold."""
+    """Write a store below `root`, and return the rows of its versions."""
     with tempfile.TemporaryDirectory() as local:
         client = InProcess(Path(local), max_runs=2, size_amplification_percent=1000)
         job = Job(client, root, ids=ids, families={"default": 0, "index": 1})

@@ -28,7 +28,7 @@ ROWS_PER_BATCH = 6
 SECONDS_PER_BATCH = 10
 KEYS = 5
 REACH_S = 20
-"""How much later the right row of a pair may be."""
+"""Longest time between the left row of a pair and the right one."""
 
 BATCHES = 6
 PARTITION = "state/0/0"
@@ -176,7 +176,7 @@ def _leave_marks(store: Path) -> None:
 
 
 def _versions(store: Path) -> list[dict[str, object]]:
-    """What each version holds, as a reader of the document says that knows nothing of the release."""
+    """Return the rows of each version, by the reader of the document, which knows nothing of the release."""
     sys.path.append(str(Path(__file__).resolve().parents[1]))
     from golden.reader import DELTA, read_version
 

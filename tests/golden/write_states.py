@@ -75,12 +75,12 @@ def typed(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     keys = [
-        F.expr(f"if(value % 11 = 5, null, {one})".format(keys=KEYS)).alias(name)
-        for name, one in KEY_TYPES.items()
+        F.expr(f"if(value % 11 = 5, null, {expression})".format(keys=KEYS)).alias(name)
+        for name, expression in KEY_TYPES.items()
     ]
     values = [
-        F.expr(f"if(value % 13 = {number % 13}, null, {one})").alias(name)
-        for number, (name, one) in enumerate(TYPES.items())
+        F.expr(f"if(value % 13 = {number % 13}, null, {expression})").alias(name)
+        for number, (name, expression) in enumerate(TYPES.items())
     ]
     rows = events.select(*keys, F.struct("value", *values).alias("row"))
     return rows.groupBy(*KEY_TYPES).agg(F.last("row").alias("newest"), F.count("*").alias("n"))

@@ -27,13 +27,13 @@ def main() -> int:
     counts: dict[str, int] = {}
     if given.jobs > 1:
         with ProcessPoolExecutor(given.jobs) as pool:
-            results = pool.map(
-                _one, seeds, *zip(*[_arguments(given)] * len(seeds), strict=True), chunksize=10
+            running = pool.map(
+                _run, seeds, *zip(*[_arguments(given)] * len(seeds), strict=True), chunksize=10
             )
-            told = list(results)
+            results = list(running)
     else:
-        told = [_one(seed, *_arguments(given)) for seed in seeds]
-    for seed, error, found in told:
+        results = [_run(seed, *_arguments(given)) for seed in seeds]
+    for seed, error, found in results:
         for name, count in found.items():
             counts[name] = counts.get(name, 0) + count
         if error is not None:
@@ -55,7 +55,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--batches", type=int, help="length of the history (default: as the seed says)")
     parser.add_argument("--profile", choices=sorted(set(PROFILES)), help="faults (default: as the seed says)")
-    parser.add_argument("--partitions", type=int, default=2, help="of the state (default: 2)")
+    parser.add_argument("--partitions", type=int, default=2, help="partitions of the state (default: 2)")
     parser.add_argument("--jobs", type=int, default=1, help="this many at a time (default: 1)")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     return parser.parse_args()
@@ -65,7 +65,7 @@ def _arguments(given: argparse.Namespace) -> tuple[object, ...]:
     return given.format, given.batches, given.profile, given.partitions, given.trace
 
 
-def _one(
+def _run(
     seed: int, format_: int, batches: int | None, profile: str | None, partitions: int, trace: bool
 ) -> tuple[int, str | None, dict[str, int]]:
     history = History(seed, ids=format_ == 2, batches=batches, profile=profile, partitions=partitions)

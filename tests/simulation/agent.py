@@ -56,8 +56,9 @@ class Agent:
         assert not left, f"the budget of lazy restores still counts {left}"
 
     def _watched_merge(self, store: Any, request: Any, deadline: Any) -> Any:
-        """One at a time of each store; of those that nobody asked for no more than the limit, which those of
-        kind `ingest` have for themselves."""
+        """Check that a store makes one merge at a time, and the executor no more than the limit allows.
+
+        Merges that were asked for do not count. Those of kind `ingest` have the limit for themselves."""
         if store.instance in self._merging:
             self._complaints.append(f"two merges of store {store.instance} at once")
         is_asked_for = not self._site.scheduler.current.name.endswith("/merge")
@@ -77,14 +78,16 @@ class Agent:
 def _opener(site: Site, agent: Agent) -> Callable[..., Storage]:
     """From the location of a partition to its storage, as that agent has it."""
     storages = {
-        one.bucket.location: DistantStorage(one.bucket, site.weather, site.scheduler, agent.process)
-        for one in site.partitions
+        partition.bucket.location: DistantStorage(
+            partition.bucket, site.weather, site.scheduler, agent.process
+        )
+        for partition in site.partitions
     }
     return lambda uri, *, jvm: storages[uri]
 
 
 class Exchange:
-    """One call as the agent's server handles it."""
+    """Handle a call as the agent's server does."""
 
     def __init__(self, calls: Calls, request: dict[str, Any]) -> None:
         self._calls = calls

@@ -1,4 +1,4 @@
-"""What goes wrong in a history: one deed after the other, at random moments."""
+"""Deeds that go wrong in a history, one after the other, at random moments."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def calm_down(history: History) -> None:
     history.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
     _quiet_batch(history)
     providers = _last_providers(history)
-    for one in history.executors:
-        one.check_local_files()
+    for executor in history.executors:
+        executor.check_local_files()
     _wait_for_merges(history)  # after the clean-up they would supersede files
     for provider in providers:
         version, id_ = provider.newest or EMPTY
@@ -90,7 +90,7 @@ def _quiet_batch(history: History) -> None:
 
 
 def _last_providers(history: History) -> list[Provider]:
-    return [history.executors[0].provider(history.run_id, one) for one in history.partitions]
+    return [history.executors[0].provider(history.run_id, partition) for partition in history.partitions]
 
 
 def check_end(history: History, directory: Path) -> None:
@@ -122,7 +122,7 @@ def _check_partition(history: History, partition: Partition, directory: Path) ->
 def _is_attempt(path: str, floor: int, contents: StoreContents) -> bool:
     """Deltas of versions that stay do so whether or not something can be made of them."""
     listing = contents.listing
-    return any(one.path == path and one.version >= floor for one in (*listing.deltas, *listing.refused))
+    return any(name.path == path and name.version >= floor for name in (*listing.deltas, *listing.refused))
 
 
 def _check_restored(history: History, partition: Partition, version: Version, directory: Path) -> None:

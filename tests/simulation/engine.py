@@ -25,7 +25,7 @@ _OLDEST_LEVEL = 6
 
 
 END_BYTES = 24
-"""Of each table: the checksum and the number of its records, and what tells that it is an end."""
+"""End of each table: the checksum and the number of its records, and a mark."""
 
 _END = b" table\n"
 
@@ -48,7 +48,7 @@ def unpack_table(data: bytes, file: str) -> Records:
 
 
 def is_end(end: bytes) -> bool:
-    """Whether a table ends with these bytes."""
+    """Return whether a table ends with these bytes."""
     return len(end) >= END_BYTES and end.endswith(_END)
 
 
@@ -77,12 +77,12 @@ def write_delta(
 
 
 def rows_of(directory: Path) -> dict[bytes, bytes]:
-    """What the database in `directory` has, without the reserved record."""
+    """Return the rows of the database in `directory`, without the reserved record."""
     return {key: value for key, value in records_of(directory).items() if key != META_KEY}
 
 
 def records_of(directory: Path) -> dict[bytes, bytes]:
-    """What the database in `directory` has, with the reserved record."""
+    """Return the rows of the database in `directory`, with the reserved record."""
     with ModelDatabase(directory, DatabaseSettings()) as database:
         return dict(database.scan())
 

@@ -18,7 +18,7 @@ _AGENT_TRIES = 3
 
 
 class Executor:
-    """One executor: its JVM, its agent (started anew when it is gone), its providers by run and partition."""
+    """An executor: its JVM, its agent (replaced if it is gone), its providers by run and partition."""
 
     def __init__(self, site: Site, name: str, wall_ahead_ms: int = 0) -> None:
         self.site = site
@@ -33,8 +33,8 @@ class Executor:
         self._agents = itertools.count(1)
         self._instances = itertools.count(1)
         self.agent: Agent | None = None
-        self.told: dict[int, Agent | None] = {}
-        """Of a damaged base of that partition, and asked for no restore of it since."""
+        self.reported: dict[int, Agent | None] = {}
+        """Note a damaged base of a partition, which has not been restored since."""
         site.scheduler.start(self.jvm, "maintenance", self._maintain)
 
     @property
@@ -42,7 +42,7 @@ class Executor:
         return self.jvm.is_dead
 
     def has_agent(self, agent: Agent) -> bool:
-        """Whether that is the one that answers."""
+        """Return whether that agent is the one that answers."""
         return self.agent is agent and not agent.process.is_dead
 
     def kill(self) -> None:
@@ -69,7 +69,7 @@ class Executor:
             self.site.scheduler.pause(self.agent.process, seconds)
 
     def provider(self, run: str, partition: Partition) -> Provider:
-        """That of the run; one of an earlier run is unloaded by the maintenance."""
+        """Return the provider of the run; the maintenance unloads those of earlier runs."""
         key = run, partition.number
         if key not in self.providers:
             self.providers[key] = Provider(self, run, partition, next(self._instances))

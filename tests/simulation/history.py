@@ -1,4 +1,4 @@
-"""One history of a simulated cluster: a query that goes on, and what holds all the time meanwhile."""
+"""A history of a simulated cluster: a query that goes on, and the invariants that hold meanwhile."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ class History:
 
     @property
     def is_honest(self) -> bool:
-        """Whether storage gives what it was given, where it gives something."""
+        """True if storage returns the bytes that were written, if it returns any."""
         return self.profile in ("calm", "failing")
 
     @property
     def run_id(self) -> str:
-        """That of the query's run."""
+        """Number of the query's run."""
         return f"run-{self._runs}"
 
     @property
     def committed(self) -> int:
-        """How many batches were committed."""
+        """Number of committed batches."""
         return len(self.partitions[0].committed) - 1
 
     def run(self) -> None:
@@ -167,10 +167,10 @@ class History:
         calm_down(self)
 
     def batch(self, chance: random.Random) -> None:
-        """One batch. Raises QueryFailedError where the query has to start again."""
+        """Run a batch. Raises QueryFailedError if the query has to start again."""
         self._jobs += 1
         stages = [Stage(self, partition, chance) for partition in self.partitions]
-        while open_stages := [one for one in stages if one.winner is None]:
+        while open_stages := [stage for stage in stages if stage.winner is None]:
             if self.driver_dies:
                 self.driver_dies = False
                 self._applications += 1
@@ -187,7 +187,7 @@ class History:
             self.note("committed", winner[0], winner[1], "in partition", partition.number)
 
     def preferred(self, chance: random.Random) -> Executor:
-        """Where a task runs if nothing speaks against it."""
+        """Return the executor on which a task runs by preference."""
         return self.executors[0] if chance.random() < 0.8 else chance.choice(self.executors)
 
     def new_task(self, *, again: bool) -> Task:
@@ -214,5 +214,5 @@ class History:
     def note(self, *words: object) -> None:
         self.scheduler.note("--", *words)
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, event: str) -> None:
+        self.counts[event] = self.counts.get(event, 0) + 1

@@ -1,4 +1,4 @@
-"""What a history runs on: a model instead of RocksDB, files in memory, and nothing of the machine."""
+"""Machine of a history: a model in place of RocksDB, files in memory, and nothing real."""
 
 from __future__ import annotations
 

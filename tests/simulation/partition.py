@@ -1,4 +1,4 @@
-"""One partition of the query's state: its checkpoint storage, its truth, and what holds all the time."""
+"""A partition of the query's state: its checkpoint storage, its truth, and its invariants."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from state_store.errors import DamagedError
 
 @dataclass(frozen=True)
 class Terms:
-    """What a history promises to each of its partitions.
+    """Promises of a history to each of its partitions.
 
-    With `ids` Spark names attempts (checkpoint format 2), `retain` versions stay. Storage that `is_lying`
-    loses files; where all `is_prompt`, nobody is slower than a lease allows.
+    With `ids` Spark names attempts (checkpoint format 2); `retain` versions stay. Storage that `is_lying`
+    loses files. If `is_prompt`, no process is slower than a lease allows.
     """
 
     ids: bool
@@ -54,7 +54,9 @@ class Partition:
         newest = max(number for number, _ in self.truth.rows)
         floor = max(1, newest - self._terms.retain + 1)
         wanted = {
-            VersionId(*one) for one in self.committed if one[0] >= floor or one == self.committed[-1]
+            VersionId(*version)
+            for version in self.committed
+            if version[0] >= floor or version == self.committed[-1]
         } - {VersionId(*EMPTY)}
         listing = Listing.from_files((path, len(data)) for path, (data, _) in self.bucket.files.items())
         manifests = {}
@@ -62,11 +64,11 @@ class Partition:
             manifest = self._manifest(name)
             if manifest is not None:
                 manifests[name] = manifest
-        whole = restorable_snapshots(listing, manifests)
-        missing = wanted - set(Lineages(listing.deltas, whole).restorable())
+        complete = restorable_snapshots(listing, manifests)
+        missing = wanted - set(Lineages(listing.deltas, complete).restorable())
         where = f"in partition {self.number}, since '{path}' came or went"
         assert not missing, f"{where}, {missing} cannot be restored"
-        broken = [name.path for name in manifests.keys() - whole.keys() if name.version >= floor]
+        broken = [name.path for name in manifests.keys() - complete.keys() if name.version >= floor]
         assert not (broken and self._terms.is_prompt), f"{where}, {broken} lack files"
 
     def _manifest(self, name: SnapshotName) -> Manifest | None:

@@ -30,11 +30,12 @@ CALL_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class Task:
-    """What Spark tells a task of itself: the application (8 hexadecimal digits), a number that grows with
-    each task that it launches, and whether it has launched one of the same job for this partition before.
+    """Identity of a task as Spark gives it.
 
-    `is_wanted`: whether its application still runs. Without ids a task does not begin when that has ended,
-    as executors end with it: one that did could not be told from a task of the next application.
+    It has the application (8 hexadecimal digits), a number that grows with each task that Spark launches, and
+    a flag: a task of the same job was launched for this partition before. `is_wanted` says whether the
+    application still runs. Without ids a task does not begin after its application has ended, as executors
+    end with it: such a task could not be distinguished from one of the next application.
     """
 
     application: str
@@ -93,7 +94,7 @@ class Provider:
             self.used_at_s = site.scheduler.now_s
 
     def maintain(self) -> None:
-        """What Spark's maintenance does: clean up, or unload what was not used for long."""
+        """Do the work of Spark's maintenance: clean up, or unload a provider that was not used for long."""
         if not self.users and self.executor.site.scheduler.now_s - self.used_at_s > 120:
             self.close()
         elif self.newest is not None:
@@ -126,12 +127,12 @@ class Provider:
         try:
             self._call("close")
         except StateStoreError:
-            self.executor.unheard |= {Path(one).parent for one in self.held}
+            self.executor.unheard |= {Path(directory).parent for directory in self.held}
             raise
 
     def _load(self, version: Version) -> Version:
         """Sees to it that the version is in memory; the name that it has there."""
-        gone = [one for one in self.held if not Path(one).is_dir()]
+        gone = [directory for directory in self.held if not Path(directory).is_dir()]
         assert not gone, f"bases are gone that the JVM has open: {gone}"
         if self._offered is not None:
             before, self._base, self._offered = self._base, self._offered, None
@@ -153,15 +154,19 @@ class Provider:
         return known
 
     def _restored(self, version: Version) -> tuple[dict[str, Any], Rows]:
-        """What the agent restores as the data plane asks for it, and its rows. Where they cannot be read, the
-        task fails, or it is done again and all files are verified. Raises StateStoreError."""
+        """Restore a version as the data plane does, and return the answer and the rows.
+
+        If they cannot be read, the task fails, or it restores again with all files verified.
+
+        Raises:
+            StateStoreError: The restore failed."""
         site, thorough = self.executor.site, False
         id_ = version[1] if site.ids else None
         while True:
-            told = self.executor.told.pop(self.partition.number, None)
+            reported = self.executor.reported.pop(self.partition.number, None)
             answer = self._call("restore", version=version[0], id=id_, thorough=thorough, ingest=False)
             directory = Path(answer["directory"])
-            is_verified = thorough or (told is not None and self.executor.has_agent(told))
+            is_verified = thorough or (reported is not None and self.executor.has_agent(reported))
             self.held.add(str(directory))
             self._count_restore(answer, is_verified)
             try:
@@ -190,7 +195,7 @@ class Provider:
         site.count("damage that a reader found")
         try:
             self._call("damaged", directory=str(directory))
-            self.executor.told[self.partition.number] = self.executor.agent
+            self.executor.reported[self.partition.number] = self.executor.agent
         except StateStoreError as failure:
             never_internal(failure)
         self._release(directory)

@@ -1,4 +1,4 @@
-"""How a JVM reads what its agent has restored: a base, and the deltas beside it, be they there yet or not."""
+"""Reader of a restored version, as in the JVM: a base and its loose deltas, local or still remote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ask = Callable[[str, int, int], None]
 
 
 def rows_of(answer: dict[str, Any], version: int, ask: Ask) -> Rows:
-    """Those of a restored version; each file says what it is. Raises DamagedError, and what `ask` raises."""
+    """Return the rows of a restored version, whose files name it. Raises DamagedError, and as `ask` does."""
     directory = Path(answer["directory"])
     for name in answer["sparse"]:
         _complete(directory / name, name, ask)
@@ -27,11 +27,11 @@ def rows_of(answer: dict[str, Any], version: int, ask: Ask) -> Rows:
     if at.number or not answer["beside"]:
         rows = engine.records_of(directory)
         _check_version(at, rows.get(META_KEY))
-    for one in answer["beside"]:
-        path = Path(one["path"])
+    for delta in answer["beside"]:
+        path = Path(delta["path"])
         changes = engine.unpack_table(path.read_bytes(), str(path))
-        assert one["version"] == at.number + 1, f"{one} lies beside a base, after {at}"
-        at = VersionId(one["version"], one["id"])
+        assert delta["version"] == at.number + 1, f"{delta} lies beside a base, after {at}"
+        at = VersionId(delta["version"], delta["id"])
         _check_version(at, changes.get(META_KEY))
         rows = changed(rows, changes)
     assert at.number == version, f"version {at} was restored instead of {version}"

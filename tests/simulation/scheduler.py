@@ -23,11 +23,11 @@ from state_store.core.runtime import Runtime
 _THREAD_NAME = "simulated"
 
 EPOCH_MS = 1_700_000_000_000
-"""What all clocks show at the start, milliseconds since 1970."""
+"""Time of all clocks at the start, milliseconds since 1970."""
 
 
 def is_simulated() -> bool:
-    """Whether a thread of a simulated process asks."""
+    """Return whether a thread of a simulated process asks."""
     return threading.current_thread().name == _THREAD_NAME
 
 
@@ -40,7 +40,7 @@ class Deadlock(AssertionError):
 
 
 class Process:
-    """One simulated process: its randomness, its clock, whether it lives."""
+    """A simulated process: its randomness, its clock, and whether it lives."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self.name = name
@@ -370,7 +370,7 @@ class SimulatedCondition(SimulatedLock):
 
 
 class SimulatedRuntime(Runtime):
-    """What a simulated process has."""
+    """Runtime of a simulated process."""
 
     def __init__(self, scheduler: Scheduler, process: Process) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""What all executors of a simulated cluster share."""
+"""Site of a simulated cluster: everything that its executors share."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ class Stage:
 
     @property
     def winner(self) -> Version | None:
-        """What the first attempt that succeeded has committed; None while there is none."""
-        return next((one.version for one in self._attempts if one.version is not None), None)
+        """Version that the first successful attempt has committed; None if there is none yet."""
+        return next((attempt.version for attempt in self._attempts if attempt.version is not None), None)
 
     def go_on(self) -> None:
         """Launches another attempt where it takes one. Raises QueryFailedError."""
         now_s = self._history.scheduler.now_s
-        over = [one for one in self._attempts if one.has_failed or one.is_lost]
+        over = [attempt for attempt in self._attempts if attempt.has_failed or attempt.is_lost]
         if len(over) > self._failures:
             self._failures = len(over)
             if self._failures >= MOST_FAILURES:
@@ -86,8 +86,8 @@ class Stage:
             try:
                 attempt.version = provider.run_task(before, change, task)
             except StateStoreError as error:
-                told = str(error).replace(f"{history.site.directory}/", "")  # another one each time
-                history.scheduler.note("task failed:", type(error).__name__, told)
+                message = str(error).replace(f"{history.site.directory}/", "")  # another one each time
+                history.scheduler.note("task failed:", type(error).__name__, message)
                 attempt.has_failed = True
                 self._check_error(error)
             history.wake_driver()
@@ -96,7 +96,7 @@ class Stage:
         attempt.thread = history.scheduler.start(executor.jvm, f"task-{before[0] + 1}", work)
 
     def _check_error(self, error: StateStoreError) -> None:
-        """What a task of the newest version may fail with."""
+        """Return the error with which a task of the newest version may fail."""
         history = self._history
         history.count(f"task: {error.kind}")
         if isinstance(error, (MissingError, DamagedError, FormatError)):

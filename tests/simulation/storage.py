@@ -60,7 +60,7 @@ class Bucket(Storage):
 
 
 class Weather:
-    """What storage calls go through: how long they take, and which of the named faults they have."""
+    """Weather of storage calls: the time that they take, and their faults by name."""
 
     def __init__(self, scheduler: Scheduler, chance: random.Random) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""What the parts of a history agree on: how long things last, and how a query fails."""
+"""Terms that the parts of a history share: durations, and failures of a query."""
 
 LEASE_EXPIRY_S = 120
 LONGEST_LEASE_S = 3600  # that of an embedded store

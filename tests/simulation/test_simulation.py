@@ -88,7 +88,7 @@ def test_a_seed_says_everything(checkout: Path) -> None:
     command = [sys.executable, "-m", "tests.simulation", "5", "--trace", "--profile", "damaging"]
     traces = set()
     for order in ("1", "2"):
-        told = subprocess.run(
+        outcome = subprocess.run(
             command,
             cwd=checkout,
             env={**os.environ, "PYTHONHASHSEED": order},
@@ -96,6 +96,6 @@ def test_a_seed_says_everything(checkout: Path) -> None:
             text=True,
             check=True,
         ).stdout
-        traces.add(told.rpartition("\n1 of 1 held")[0])
+        traces.add(outcome.rpartition("\n1 of 1 held")[0])
     assert len(traces) == 1
     assert len(traces.pop().splitlines()) > 100

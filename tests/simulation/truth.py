@@ -1,4 +1,4 @@
-"""What was written, and what a read of it must give."""
+"""Truth of a history: the rows that were written, which a read must return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY: Version = (0, None)
 
 
 class WrongRowsError(AssertionError):
-    """What was read is not what was committed."""
+    """The rows that were read are not those that were committed."""
 
 
 class Truth:
@@ -29,10 +29,10 @@ class Truth:
         self.rows: dict[Version, Rows] = {EMPTY: {}}
         self._any_attempt = any_attempt
 
-    def check(self, version: Version, found: Rows, what: str) -> None:
+    def check(self, version: Version, found: Rows, subject: str) -> None:
         others = [rows for (number, _), rows in self.rows.items() if number == version[0]]
         if found != self.rows[version] and not (self._any_attempt and found in others):
-            raise WrongRowsError(f"{what} of version {version}: {found} instead of {self.rows[version]}")
+            raise WrongRowsError(f"{subject} of version {version}: {found} instead of {self.rows[version]}")
 
 
 def rows_of(store: EmbeddedStore) -> Rows:

@@ -367,11 +367,11 @@ class Options:
         "1g",
         group="Retention",
         doc="""Bytes of a store in checkpoint storage that only versions before the newest full checkpoint
-        need. If there are more, these versions are deleted as soon as that full checkpoint is the tenth newest
-        version, even if spark.sql.streaming.minBatchesToRetain would keep them. The newest ten versions always
-        stay. 0: no limit.""",
-        trade_off="""Without a limit every retained version can be restored, and a large state takes its space
-        in storage twice, for as long as its oldest retained version is from before a full checkpoint.
+        need. If there are more, these versions are deleted as soon as that full checkpoint is the tenth
+        newest version, even if spark.sql.streaming.minBatchesToRetain would keep them. The newest ten
+        versions always stay. 0: no limit.""",
+        trade_off="""Without a limit every retained version can be restored, and a large state takes its
+        space in storage twice, for as long as its oldest retained version is from before a full checkpoint.
         Restarts need none of these versions; rolling back by hand and reading old versions do.""",
     )
     lease_expiry_ms: int = option(

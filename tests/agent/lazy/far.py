@@ -90,7 +90,7 @@ def restored(job: Job) -> tuple[Path, list[str]]:
     return Path(answer["directory"]), answer["sparse"]
 
 
-def whole(job: Job, directory: Path) -> None:
+def wait_until_whole(job: Job, directory: Path) -> None:
     """Waits until all is there. Fails where something is missing that nobody fetches."""
     end_s = time.monotonic() + PATIENCE_S
     running = job.open_store.hydrations._running[directory]
@@ -131,14 +131,14 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def go_on() -> None:
         monkeypatch.setattr(hydration.Hydration, "start", start)
-        for one in waiting:
-            one.start()
+        for held in waiting:
+            held.start()
 
     return go_on
 
 
 def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
-    """What comes of a full merge, which waits until `go_on` is called."""
+    """Make a full merge, which waits until `go_on` is called, and return its result."""
     hydrations = job.open_store.hydrations
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(job.merge, "full")
@@ -146,7 +146,7 @@ def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
             assert wait([merging], 0.2).not_done
             go_on()
             for directory in list(hydrations._running):
-                whole(job, directory)
+                wait_until_whole(job, directory)
             return merging.result(PATIENCE_S)
         finally:
             hydrations.stop()  # whoever waits for what does not come
@@ -169,7 +169,7 @@ def idle(running: hydration.Hydration) -> None:
 
 
 def is_idle(running: hydration.Hydration) -> bool:
-    """Whether nothing is being fetched, and what came whole is verified."""
+    """Return whether nothing is being fetched, and every whole file is verified."""
     return not running.threads and FileState.FETCHED not in running.states().values()
 
 

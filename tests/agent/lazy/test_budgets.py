@@ -10,7 +10,7 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.far import Far, idle, missing, not_local, reader, restored, slow, sparse_of, whole
+from agent.lazy.far import Far, idle, missing, not_local, reader, restored, slow, sparse_of, wait_until_whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
@@ -31,7 +31,7 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
 
     monkeypatch.setattr(hydration, "difference", compare)
     directory, sparse = restored(job)
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert len(fetched) == len(sparse) > 2
     assert (fetched[0] == len(job.client.reads)) == (limit == "0")
 

@@ -11,7 +11,7 @@ import pytest
 from faults import Call
 
 from agent.harness import PATIENCE_S, Job
-from agent.lazy.far import OnFarStorage, whole
+from agent.lazy.far import OnFarStorage, wait_until_whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Progress
 from state_store.core.files import transfer
@@ -67,7 +67,7 @@ def test_files_come_while_the_end_of_another_is_asked_for(written: Job, job: Job
     job.client.read = read
     directory = Path(job.restore_by_blocks(5)["directory"])
     assert whose and not whose[0].endswith(last)
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert len(set(whose)) == len(list(directory.glob("*.sst")))
 
 
@@ -76,15 +76,15 @@ def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Pa
     job = reader(written, tmp_path, transferThreads="2")
     last = max(path.name for path in written.location.glob("shared/*"))
     under_way, failed = threading.Event(), threading.Event()
-    begun: list[str] = []
+    started: list[str] = []
 
     def read(path: str, is_end: bool, call: Call) -> object:
         if is_end and path.endswith(last):
             assert under_way.wait(PATIENCE_S)
             raise MissingError(f"'{path}' is gone", file=path)
         if not is_end:
-            begun.append(path)
-            if len(begun) == 2:
+            started.append(path)
+            if len(started) == 2:
                 under_way.set()
             assert failed.wait(PATIENCE_S)
         return call()
@@ -97,7 +97,7 @@ def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Pa
         )
     failed.set()
     ended()
-    assert len(begun) == 2  # those that were under way
+    assert len(started) == 2  # those that were under way
     assert not list((tmp_path / "reader").glob("**/*.sst"))
 
 
@@ -105,7 +105,7 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
     """Though all that it had begun to fetch has come."""
     tables = len(list(written.location.glob("shared/*")))
     last = max(path.name for path in written.location.glob("shared/*"))
-    came: list[str] = []
+    fetched: list[str] = []
     others_came = threading.Event()
 
     def read(path: str, is_end: bool, call: Call) -> object:
@@ -115,8 +115,8 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
             raise MissingError(f"'{path}' is gone", file=path)
         found = call()
         if not is_end:
-            came.append(path)
-            if len(came) == tables - 1:
+            fetched.append(path)
+            if len(fetched) == tables - 1:
                 others_came.set()
         return found
 
@@ -140,14 +140,14 @@ def ended() -> None:
 
 
 def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many threads have fetched them."""
-    lock, at_once, most = threading.Lock(), 0, 0
+    """Any number of threads may have fetched them."""
+    lock, at_once, peak = threading.Lock(), 0, 0
 
     def slowly(wanted: Wanted) -> str | None:
-        nonlocal at_once, most
+        nonlocal at_once, peak
         with lock:
             at_once += 1
-            most = max(most, at_once)
+            peak = max(peak, at_once)
         time.sleep(0.05)
         found = transfer.difference(wanted)
         with lock:
@@ -155,5 +155,5 @@ def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPa
         return found
 
     monkeypatch.setattr(hydration, "difference", slowly)
-    whole(job, Path(job.restore_by_blocks(5)["directory"]))
-    assert most == 2
+    wait_until_whole(job, Path(job.restore_by_blocks(5)["directory"]))
+    assert peak == 2

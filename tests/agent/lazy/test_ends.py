@@ -25,7 +25,7 @@ def storage(written: Job) -> FaultyStorage:
 
 @pytest.fixture
 def table(written: Job, storage: FaultyStorage, tmp_path: Path) -> Wanted:
-    """Of the full snapshot, to be made below a directory of its own."""
+    """Return the tables of the full snapshot, to be made below a directory of their own."""
     (path,) = written.location.glob("snapshot/*")
     name = SnapshotName.parse(path.name)
     assert name is not None
@@ -49,8 +49,8 @@ def test_an_end_comes_to_its_place_in_one_request(storage: FaultyStorage, table:
     file, requests = make_sparse(storage, table, table.target.parent)
     assert file is not None and (requests, reads(storage) - before) == (1, 1)
     stored, made = storage.inner.read(table.path), table.target.read_bytes()
-    there = end_bytes(table.size_bytes)
-    assert made == bytes(table.size_bytes - there) + stored[-there:]
+    local_bytes = end_bytes(table.size_bytes)
+    assert made == bytes(table.size_bytes - local_bytes) + stored[-local_bytes:]
 
 
 def test_the_end_of_another_file_is_not_taken(written: Job, storage: FaultyStorage, table: Wanted) -> None:
@@ -63,8 +63,8 @@ def test_an_end_that_fails_once_is_asked_for_again(storage: FaultyStorage, table
     storage.fault = once("read", table.path, unavailable)
     file, _ = make_sparse(storage, table, table.target.parent)
     assert file is not None and storage.faults == 1
-    there = end_bytes(table.size_bytes)
-    assert table.target.read_bytes()[-there:] == storage.inner.read(table.path)[-there:]
+    local_bytes = end_bytes(table.size_bytes)
+    assert table.target.read_bytes()[-local_bytes:] == storage.inner.read(table.path)[-local_bytes:]
 
 
 @pytest.mark.parametrize(("fault", "error"), [(None, StorageError), (short_read, DamagedError)])

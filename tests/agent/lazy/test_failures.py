@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import PATIENCE_S, Job, contents
-from agent.lazy.far import Far, damage, held_back, missing, reader, restored, settled, slow, whole
+from agent.lazy.far import Far, damage, held_back, missing, reader, restored, settled, slow, wait_until_whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Readiness
 from state_store.errors import DamagedError, StorageError
@@ -47,7 +47,7 @@ def test_storage_that_fails_loses_nothing(
     assert job.open_store.hydrations.readiness(directory) is Readiness.COMING
     assert job.open_store.suspicions.of(str(written.location)) == 0
     job.client.is_down = False
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
     assert contents(job.merge("full")["directory"]) == job.state
 
@@ -62,7 +62,7 @@ def test_a_file_goes_on_where_storage_failed(
     job.client.reads.clear()
     job.client.fails_at = 0
     go_on()
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert len(job.client.failed) == len(sparse)
     sizes = [(directory / name).stat().st_size for name in sparse]
     assert sum(length or 0 for _, length in job.client.reads) == missing(sizes)
@@ -81,7 +81,7 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
     job.client = Far(tmp_path / "reader")
     job.store["held"] = [str(directory)]
     assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
 
 

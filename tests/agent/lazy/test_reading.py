@@ -16,7 +16,7 @@ from agent.lazy.far import (
     reader,
     restored,
     slow,
-    whole,
+    wait_until_whole,
 )
 from state_store.agent.lazy import hydration
 from state_store.core.files.sparse import end_bytes
@@ -59,7 +59,7 @@ def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: 
 def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> None:
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
     assert (progress["left_bytes"], progress["on_demand_bytes"]) == (0, 0)
@@ -76,7 +76,7 @@ def test_no_byte_comes_twice_and_no_part_is_tiny(
     monkeypatch.setattr(hydration, "PART_BYTES", 50_000)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
-    whole(job, directory)
+    wait_until_whole(job, directory)
     sizes = [(directory / name).stat().st_size for name in sparse]
     assert sum(length or 0 for _, length in job.client.reads) == sum(sizes)
     ends = {size - end_bytes(size) for size in sizes}
@@ -87,7 +87,7 @@ def test_a_file_that_came_with_its_end_is_there(tmp_path: Path) -> None:
     job = reader(five_versions(tmp_path, 50_000), tmp_path / "reader")
     directory, sparse = restored(job)
     ends = [length for _, length in job.client.reads]
-    whole(job, directory)
+    wait_until_whole(job, directory)
     assert len(ends) == len(job.client.reads) == len(sparse) > 10
     assert contents(directory) == job.versions[3][1]
 

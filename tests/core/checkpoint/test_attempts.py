@@ -1,4 +1,4 @@
-"""Which attempt a number stands for, and which attempt may count."""
+"""Attempts: the one that a number stands for, and those that may count."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ REFUSED_A2 = RefusedName(*A2.version_id)
 
 @given(st.integers(0, 10**9), st.from_regex(r"[0-9a-f]{8}", fullmatch=True), st.integers(0, 10**12))
 def test_ids_are_read_as_they_are_written(ordinal: int, eight: str, task: int) -> None:
-    one = AttemptId(ordinal, eight, task, eight[::-1])
-    assert AttemptId.parse(str(one)) == one
+    attempt_id = AttemptId(ordinal, eight, task, eight[::-1])
+    assert AttemptId.parse(str(attempt_id)) == attempt_id
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ class TestMeaning:
         assert Attempts([A1, A2, C2], written_ms={A2: 1, C2: 2}).resolve(2) == A2.version_id
 
     def test_where_nothing_tells_both_are_named(self) -> None:
-        with pytest.raises(ConflictError, match="remove the one") as told:
+        with pytest.raises(ConflictError, match="remove the one") as failure:
             Attempts([A1, A2, C2], written_ms={A2: 1, C2: 1}).resolve(2)
-        assert A2.path in told.value.message
-        assert C2.path in told.value.message
+        assert A2.path in failure.value.message
+        assert C2.path in failure.value.message
 
 
 class TestOrdinals:
@@ -116,24 +116,24 @@ class TestObjections:
 
     def test_there_is_none_because_of_what_was_known(self) -> None:
         old = frozenset([A2.version_id, VersionId(3, attempt(0))])
-        there = [A1, A2, B2, delta(3, attempt(0), A2.version_id)]
-        assert Attempts(there).why_refused(B2, old) is None
+        stored = [A1, A2, B2, delta(3, attempt(0), A2.version_id)]
+        assert Attempts(stored).why_refused(B2, old) is None
 
     def test_one_at_the_same_time_is_refused_from_either_side(self) -> None:
-        there = Attempts([A1, A2, C2])
+        stored = Attempts([A1, A2, C2])
         for mine, other in ((A2, C2), (C2, A2)):
-            assert f"another attempt committed it meanwhile ('{other.path}')" == there.why_refused(
+            assert f"another attempt committed it meanwhile ('{other.path}')" == stored.why_refused(
                 mine, frozenset()
             )
 
     def test_a_later_one_is_not_refused_because_of_an_earlier_one(self) -> None:
-        there = Attempts([A1, A2, B2])
-        assert there.why_refused(B2, frozenset()) is None
-        assert there.why_refused(A2, frozenset()) is not None
+        stored = Attempts([A1, A2, B2])
+        assert stored.why_refused(B2, frozenset()) is None
+        assert stored.why_refused(A2, frozenset()) is not None
 
     def test_the_query_has_gone_on(self) -> None:
-        there = Attempts([A2, delta(5, attempt(0), VersionId(4, attempt(0)))])
-        assert "the query has gone on to version 5" in str(there.why_refused(A2, frozenset()))
+        stored = Attempts([A2, delta(5, attempt(0), VersionId(4, attempt(0)))])
+        assert "the query has gone on to version 5" in str(stored.why_refused(A2, frozenset()))
 
     def test_the_version_before_was_committed_anew(self) -> None:
         mine = delta(3, attempt(0), A2.version_id)
@@ -143,8 +143,8 @@ class TestObjections:
 
     def test_the_version_before_was_given_up(self) -> None:
         mine = delta(3, attempt(0), A2.version_id)
-        there = Attempts([A1, A2, mine], [REFUSED_A2])
-        assert "which it builds on, was given up" in str(there.why_refused(mine, frozenset()))
+        stored = Attempts([A1, A2, mine], [REFUSED_A2])
+        assert "which it builds on, was given up" in str(stored.why_refused(mine, frozenset()))
 
     def test_it_was_given_up_itself(self) -> None:
         assert Attempts([A1, A2], [REFUSED_A2]).why_refused(A2, frozenset()) == "it was given up"
@@ -169,7 +169,9 @@ class TestObjections:
 
 class TestLaunchOrder:
     def overtaken(self, mine: str, *seen: str) -> str | None:
-        return Attempts([]).superseded_by(VersionId(2, mine), frozenset(VersionId(2, one) for one in seen))
+        return Attempts([]).superseded_by(
+            VersionId(2, mine), frozenset(VersionId(2, checkpoint_id) for checkpoint_id in seen)
+        )
 
     def test_a_task_that_was_launched_later_counts_more(self) -> None:
         assert "launched later" in str(self.overtaken(attempt(1, task=4), attempt(0, task=9)))

@@ -54,7 +54,7 @@ manifests = st.builds(
     merges_since_full=counts,
     deltas_since_full=counts,
     keys=counts,
-    files=st.sets(st.integers(1, 99), max_size=5).map(lambda found: tuple(entry(one) for one in found)),
+    files=st.sets(st.integers(1, 99), max_size=5).map(lambda found: tuple(entry(number) for number in found)),
     column_families=families,
     rocksdb_version=st.text(max_size=8),
     writer=st.text(max_size=8),
@@ -145,7 +145,7 @@ class TestDamage:
             DeltaMetadata.from_json(b'{"format": 9}', file="delta/x")
 
     @pytest.mark.parametrize(
-        ("data", "what"),
+        ("data", "fault"),
         [
             (b"", "not JSON"),
             (b"\xff", "not JSON"),
@@ -192,8 +192,8 @@ class TestDamage:
             ),
         ],
     )
-    def test_what_is_wrong_is_said(self, data: bytes, what: str) -> None:
-        with pytest.raises(DamagedError, match=what) as caught:
+    def test_what_is_wrong_is_said(self, data: bytes, fault: str) -> None:
+        with pytest.raises(DamagedError, match=fault) as caught:
             Manifest.from_json(data, file=FILE)
         assert caught.value.file == FILE
         assert FILE in caught.value.message

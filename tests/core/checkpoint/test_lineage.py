@@ -1,4 +1,4 @@
-"""Which files make a version, and what is said when they are not there."""
+"""Files that make a version, and the errors for missing ones."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def test_mark_round_trip(mark: RefusedName) -> None:
 
 
 @given(shared)
-def test_shared_round_trip(one: SharedName) -> None:
-    assert SharedName.parse(one.name) == one
-    assert names.origin_of(one.path) == one.version
+def test_shared_round_trip(name: SharedName) -> None:
+    assert SharedName.parse(name.name) == name
+    assert names.origin_of(name.path) == name.version
 
 
 @given(st.lists(deltas, min_size=2))
@@ -151,7 +151,7 @@ def test_the_longest_names_fit_a_file_system() -> None:
         SnapshotName(10**19, "a" * 100),
         SharedName(10**19, 0, 10**19),
     ]
-    assert all(len(one.name) <= 255 - len(".12345678") - len(".tmp") for one in longest)
+    assert all(len(name.name) <= 255 - len(".12345678") - len(".tmp") for name in longest)
 
 
 def test_what_a_delta_builds_on() -> None:

@@ -40,16 +40,16 @@ class TestTheWalkThrough:
 
     def test_counts_at_every_step(self) -> None:
         registry = Registry()
-        one, two, three, four, five = (sst(number) for number in range(1, 6))
+        first, two, three, four, five = (sst(number) for number in range(1, 6))
         merged, merged_again = sst("1-2-3"), sst("4-5-6")
 
         def counts() -> dict[str, int]:
             return {file.name.removesuffix(".sst"): registry.count(file.path) for file in registry.entries()}
 
-        register(registry, cp(1), [one, two])
+        register(registry, cp(1), [first, two])
         assert counts() == {"1": 1, "2": 1}
 
-        register(registry, cp(2), [one, two, three, four])
+        register(registry, cp(2), [first, two, three, four])
         assert counts() == {"1": 2, "2": 2, "3": 1, "4": 1}
 
         register(registry, cp(3), [merged, four, five])
@@ -57,7 +57,7 @@ class TestTheWalkThrough:
         assert counts() == {"1": 1, "2": 1, "3": 1, "4": 2, "1-2-3": 1, "5": 1}
 
         register(registry, cp(4), [merged, merged_again])
-        assert paths(registry.retire([cp(2)])) == {one.path, two.path, three.path}
+        assert paths(registry.retire([cp(2)])) == {first.path, two.path, three.path}
         assert counts() == {"4": 1, "1-2-3": 2, "5": 1, "4-5-6": 1}
         assert registry.holders(merged.path) == [cp(3), cp(4)]
         assert registry.checkpoints() == [cp(3), cp(4)]

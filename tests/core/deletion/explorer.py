@@ -54,7 +54,7 @@ class State:
 
 @dataclass
 class Exploration:
-    """What was seen: the number of states, and those in which all programs had ended."""
+    """Result of an exploration: the number of states, and those in which all programs had ended."""
 
     states: int = 0
     ends: list[State] = field(default_factory=list)
@@ -105,7 +105,7 @@ def explore(
     world = _World(programs, files, check, time_jumps_ms, times_tell_order=times_tell_order)
     world.storage_jump_ms = storage_jump_ms
     start = _Turn(world.led(lead)._replace(faults=faults), NOBODY)
-    most = {start: switches or 0}
+    reached = {start: switches or 0}
     stack = [start]
     found = Exploration()
     while stack:
@@ -116,15 +116,15 @@ def explore(
         following = world.following(at)
         if not following:
             found.ends.append(world.state(at))
-        left = most[turn]
+        left = reached[turn]
         yields = switches is not None and running != NOBODY and world.asked(at, running) is not None
         for number, after in following:
             left_then = left - (yields and number not in (running, TIME))
             if left_then < 0:
                 continue
             then = _Turn(after, NOBODY if switches is None else running if number == TIME else number)
-            if most.get(then, -1) < left_then:
-                most[then] = left_then
+            if reached.get(then, -1) < left_then:
+                reached[then] = left_then
                 stack.append(then)
     return found
 
@@ -139,11 +139,11 @@ def wander(
     time_jumps_ms: tuple[int, ...] = (),
     faults: int = 0,
 ) -> Exploration:
-    """One random schedule for each seed, `check` in each state of it.
+    """Run a random schedule for each seed, with `check` in each state of it.
 
-    Programs run by priority, and at `switches` random steps the one that runs falls behind all others: what
-    needs few switches is found with a probability that does not depend on how long the programs are. Calls
-    fail at `faults` random steps.
+    Programs run by priority, and at `switches` random steps the running one falls behind all others. So a
+    fault that needs few switches is found with a probability that does not depend on the length of the
+    programs. Calls fail at `faults` random steps.
     """
     world = _World(programs, files, check, time_jumps_ms)
     found = Exploration()
@@ -225,7 +225,7 @@ class _World:
         return len(self._jumps_ms)
 
     def led(self, lead: Lead) -> _Place:
-        """Where the programs come to by that lead."""
+        """Return the state that the programs reach by that lead."""
         at = self._start
         for number, stop in lead:
             if number == TIME:
@@ -288,7 +288,7 @@ class _World:
         return at._replace(files=files_after, places=places)
 
     def failures(self, at: _Place, number: int) -> tuple[type[StateStoreError], ...]:
-        """How the next call of the program may fail."""
+        """Return the ways in which the next call of the program may fail."""
         return _FAILURES.get((self.asked(at, number) or ("",))[0], ())
 
     def failed(self, at: _Place, number: int, error: type[StateStoreError]) -> _Place:
@@ -320,7 +320,7 @@ class _Course:
         return self._asked[place]
 
     def after(self, place: int, answer: Any) -> int:
-        """Where it comes to with the answer to that operation."""
+        """Return the state of the program after the answer to that operation."""
         if (place, answer) not in self._after:
             self._after[place, answer] = self._add((*self._answers[place], answer))
         return self._after[place, answer]
@@ -344,7 +344,7 @@ _FAILURES: dict[str, tuple[type[StateStoreError], ...]] = {
     "write": (StorageError, UnknownOutcomeError),
     "delete": (StorageError, UnknownOutcomeError),
 }
-"""How a call may fail: refused, or with its effect. What only reads has none."""
+"""Ways in which a call may fail: refused, or with its effect. A read has no effect."""
 
 
 def _perform(

@@ -38,7 +38,7 @@ SWITCHES = 3
 """Between programs, where all schedules would take long: no break that is known needs more to be seen."""
 
 WALL_MS = 10**9
-"""What the clock of every cleaner shows: to it all leases are old, so that the storage's clock decides."""
+"""Time on the clock of every cleaner: all leases are old to it, so that the storage's clock decides."""
 A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
 DELTA_3 = stores.delta(3).path
 
@@ -99,8 +99,8 @@ def cleaner(
 ) -> Program:
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
-        one = kind(storage, policy, runtime=ModelRuntime(f"c{number}", wall_ms, clock_ms))
-        one.cleanup(stores.version(newest))
+        cleaner = kind(storage, policy, runtime=ModelRuntime(f"c{number}", wall_ms, clock_ms))
+        cleaner.cleanup(stores.version(newest))
 
     return program
 
@@ -142,8 +142,7 @@ def about_to(kind: str, prefix: str = "") -> Callable[[Operation], bool]:
 
 
 def replaced_while_a_cleaner_reads(kind: type[Retention]) -> None:
-    """One cleaner has read the snapshots, a full one replaces that of version 4, another cleaner counts on
-    it."""
+    """Replace the snapshot of version 4 by a full one, which a cleaner has read, and another counts on."""
     explore(
         [writer(1, 6), full_writer(2), cleaner(1, kind), cleaner(2, kind)],
         start(),
@@ -177,8 +176,8 @@ RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIR
 @functools.lru_cache(None)
 def _restorable(files: frozenset[tuple[str, bytes]]) -> frozenset:
     held = dict(files)
-    whole = restorable_snapshots(stores.listing(held), stores.manifests(held))
-    return frozenset(Lineages(stores.listing(held).deltas, whole).restorable())
+    complete = restorable_snapshots(stores.listing(held), stores.manifests(held))
+    return frozenset(Lineages(stores.listing(held).deltas, complete).restorable())
 
 
 @functools.lru_cache(None)
@@ -211,15 +210,15 @@ def leaves_nothing(state: State) -> None:
     files = state.as_dict()
     for number in range(7, 10):
         files[stores.delta(number).path] = (b"", state.time_ms)
-    whole = stores.shared(8, 1000)
-    files[whole] = (stores.content(whole), state.time_ms)
-    files[stores.snapshot(8).path] = (stores.archive(stores.version(8), [whole]), state.time_ms)
+    complete = stores.shared(8, 1000)
+    files[complete] = (stores.content(complete), state.time_ms)
+    files[stores.snapshot(8).path] = (stores.archive(stores.version(8), [complete]), state.time_ms)
     left = run(cleaner(9, newest=9), files, state.time_ms)
-    assert left.keys() == {whole, stores.snapshot(8).path, stores.delta(8).path, stores.delta(9).path}
+    assert left.keys() == {complete, stores.snapshot(8).path, stores.delta(8).path, stores.delta(9).path}
 
 
 def different(states: list[State]) -> list[State]:
-    """One of each set of states with the same files."""
+    """Return a state of each set with the same files."""
     return list({(state.files, state.time_ms): state for state in states}.values())
 
 
@@ -251,5 +250,5 @@ def publisher(directory: Path, number: int, version: int = 5, *, full: bool = Fa
 
 
 def recovers(state: State) -> None:
-    """Whoever stops there for good: when the leases have run out, the next clean-up finds what they left."""
+    """Check that the next clean-up after the expiry of leases finds everything that stopped programs left."""
     leaves_nothing(State(state.files, state.time_ms + 10 * EXPIRY_MS))

@@ -80,7 +80,7 @@ def packed(manifest: Manifest) -> bytes:
 
 
 def manifests(files: dict[str, bytes]) -> dict[SnapshotName, Manifest]:
-    """Those of the snapshots in `files` that can be read."""
+    """Return the manifests of the snapshots in `files` that can be read."""
     found = {}
     for path, data in files.items():
         directory, _, name = path.partition("/")

@@ -1,9 +1,9 @@
-"""One process of the stress test: `python -m deletion.stress ROLE NUMBER DIRECTORY`.
+"""A process of the stress test: `python -m deletion.stress ROLE NUMBER DIRECTORY`.
 
 All processes share one store on a local directory. The committer commits versions; writers publish snapshots
 by the lease protocol, sharing files of any snapshot or delta that they have seen, however old; cleaners
-retire; the checker restores what must be restorable, by the files alone. Killed at any moment and started
-again, they do the same. Each says `at work` before its first round, and ends when `over` is there.
+retire; the checker restores every version that must be restorable, by the files alone. They are killed at any
+moment and started again. Each prints `at work` before its first round, and ends when the file `over` exists.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def clean(storage: LocalStorage, chance: random.Random) -> None:
 
 
 def check(storage: LocalStorage, chance: random.Random) -> None:
-    """What is retained can be restored, and its snapshots are whole.
+    """Check that every retained version can be restored, and that its snapshots are complete.
 
-    As a restore does, it looks again when a version seems lost: between two listings a newer snapshot may
-    have appeared, and the older files of that version may have gone.
+    Like a restore it looks again if a version seems lost: between two listings a newer snapshot may have
+    appeared, and the older files of that version may have been deleted.
     """
     for _ in range(3):
         before = newest(storage)

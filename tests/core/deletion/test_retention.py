@@ -1,4 +1,4 @@
-"""What a clean-up keeps and what it deletes, and what it costs when there is nothing to do."""
+"""Files that a clean-up keeps and deletes, and its requests if nothing is to be done."""
 
 from __future__ import annotations
 

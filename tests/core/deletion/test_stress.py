@@ -46,18 +46,18 @@ def _finish(process: subprocess.Popen[str]) -> str:
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     steady = [_start(role, 1, directory) for role in ("committer", "cleaner", "checker", "writer")]
-    mortal = {one: _start(*one, directory) for one in (("writer", 2), ("writer", 3), ("cleaner", 2))}
+    mortal = {victim: _start(*victim, directory) for victim in (("writer", 2), ("writer", 3), ("cleaner", 2))}
     chance = random.Random(7)
     kills = 0
     until = time.monotonic() + _PATIENCE_S
     while kills < _KILLS or stress.newest(LocalStorage(directory)) < _VERSIONS:
         time.sleep(chance.random() / 4)
-        one = chance.choice(list(mortal))
+        victim = chance.choice(list(mortal))
         if any(process.poll() is not None for process in (*steady, *mortal.values())):
             break  # it failed
-        mortal[one].send_signal(signal.SIGKILL)
-        mortal[one].communicate()
-        mortal[one] = _start(*one, directory)
+        mortal[victim].send_signal(signal.SIGKILL)
+        mortal[victim].communicate()
+        mortal[victim] = _start(*victim, directory)
         kills += 1
         assert time.monotonic() < until
     stress.over(directory).touch()

@@ -57,10 +57,10 @@ def test_what_the_dead_left_goes_where_nothing_was_written_for_long():
     }
     needed = {path: file for path, file in history(5).items() if "delta" not in path or int(path[6:26]) > 5}
     storage = bucket(needed | {path: (data, 2 * DAY_MS) for path, data in left.items()})
-    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
     done = sweep(storage)
     assert set(storage.files) == set(needed)
-    assert {*done.deleted, *done.swept} == set(left) == {*told.deleted, *told.swept}
+    assert {*done.deleted, *done.swept} == set(left) == {*shown.deleted, *shown.swept}
     assert all(done.swept[path].size_bytes == len(left[path]) for path in done.swept)
 
 
@@ -82,9 +82,9 @@ def test_a_young_snapshot_that_is_condemned_stays_whole():
     condemned = [snapshot, *(stores.delta(number).path for number in (1, 2, 3))]
     files = history(2, 5) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)}
     storage = bucket(files | {snapshot: (files[snapshot][0], 0)})
-    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
     gone = {stores.delta(number).path for number in (1, 2, 3, 4)}
-    assert set(sweep(storage).deleted) == set(told.deleted) == gone
+    assert set(sweep(storage).deleted) == set(shown.deleted) == gone
     assert {snapshot, table} <= storage.files.keys()
 
 
@@ -119,11 +119,11 @@ AGES = st.sampled_from([0, HOUR_MS // 2, 2 * HOUR_MS, DAY_MS - 1, DAY_MS + 1, 30
 
 @st.composite
 def bad_days(draw) -> dict[str, tuple[bytes, int]]:
-    """What any past may have left: files that are gone, left over, condemned or held, young and old."""
-    whole = history(2, 4, 6)
+    """Files that any past may have left: missing, superfluous, condemned or held, young and old."""
+    complete = history(2, 4, 6)
     kept = draw(st.sets(st.sampled_from(PATHS), min_size=len(PATHS) - 4))
     extra = draw(st.sets(st.sampled_from(EXTRA)))
-    files = {path: (whole[path][0], draw(AGES)) for path in sorted(kept)}
+    files = {path: (complete[path][0], draw(AGES)) for path in sorted(kept)}
     files |= {path: (stores.content(path), draw(AGES)) for path in sorted(extra)}
     named = st.sets(
         st.sampled_from([path for path in PATHS + EXTRA if not path.endswith(".tmp")]), max_size=4
@@ -143,7 +143,7 @@ def bad_days(draw) -> dict[str, tuple[bytes, int]]:
 def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
     storage = bucket(files)
     before = StoreContents.read(storage)
-    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
     assert storage.files == bucket(files).files
     done = sweep(storage)
     after = StoreContents.read(storage)
@@ -156,10 +156,10 @@ def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
     held = [
         LeaseTerms.unpack(data, file=path) for path, (data, age) in files.items() if _is_live(path, data, age)
     ]
-    assert not gone & frozenset().union(*(one.files for one in held))
-    assert (done.skipped is None) == (told.skipped is None)
+    assert not gone & frozenset().union(*(plan.files for plan in held))
+    assert (done.skipped is None) == (shown.skipped is None)
     assert ({*done.deleted, *done.swept} == gone) or done.skipped
-    assert ({*told.deleted, *told.swept} == gone) or done.skipped
+    assert ({*shown.deleted, *shown.swept} == gone) or done.skipped
     if stores.version(NEWEST) in before.lineages.restorable() and done.skipped is None:
         assert stores.version(NEWEST) in after.lineages.restorable()
     if done.skipped is None:
@@ -171,15 +171,15 @@ def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
 
 
 def _surely_restorable(contents: StoreContents) -> set[VersionId]:
-    """Those that need nothing that a clean-up condemned."""
+    """Return the versions that need no condemned file."""
     condemned = contents.tombstones.condemned()
-    deltas = [one for one in contents.listing.deltas if one.path not in condemned]
-    whole = [
+    deltas = [delta for delta in contents.listing.deltas if delta.path not in condemned]
+    complete = [
         name
         for name, manifest in contents.restorable_snapshots.items()
         if condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
     ]
-    return set(Lineages(deltas, whole).restorable())
+    return set(Lineages(deltas, complete).restorable())
 
 
 def _is_live(path: str, data: bytes, age_ms: int) -> bool:

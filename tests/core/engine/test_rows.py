@@ -122,8 +122,8 @@ def test_no_more_than_a_page_of_each_run_is_read_ahead():
     young = run("young", [range(10, 20, 2), range(35, 38)])
     old = run("old", [range(first, first + 10) for first in range(0, 50, 10)])
     found: dict[int, bytes] = {}
-    for one in merged([young, old]):
-        rows = {int.from_bytes(key, "big"): value for key, value in of_page(one)}
+    for stretch in merged([young, old]):
+        rows = {int.from_bytes(key, "big"): value for key, value in of_page(stretch)}
         assert asked.count("old") <= max(rows) // 10 + 2
         assert asked.count("young") == 1 or max(rows) > 10
         found |= rows
@@ -136,16 +136,18 @@ def test_of_several_runs_the_newest_counts():
     """Also where a key is the first or the last of a run, and where a removal is the newest."""
     newest = replace(page([b"b", b"d"], b"3"), removed=numpy.array([False, True]))
     runs = [[newest], [page([b"a", b"b", b"d"], b"2")], [page([b"b", b"c", b"d"], b"1")]]
-    found = [row for one in merged([iter(run) for run in runs]) for row in of_page(one)]
+    found = [row for stretch in merged([iter(run) for run in runs]) for row in of_page(stretch)]
     assert sorted(found) == [(b"a", b"2"), (b"b", b"3"), (b"c", b"1")]
 
 
 def test_a_few_records_are_looked_for_in_many():
-    """Of neighbours of what is there, of what is not, and of what lies beyond both ends."""
+    """Bounds that are keys, neighbours of keys, absent keys, and beyond both ends."""
     many = [number.to_bytes(2, "big") for number in range(10, 5000, 3)]
     few = [number.to_bytes(2, "big") for number in (9, 10, 11, 13, 14, 4999, 5000)]
     taken = replace(page(few, b"new"), removed=numpy.array([False, True, False, False, True, False, True]))
-    found = dict(row for one in merged([iter([taken]), iter([page(many, b"old")])]) for row in of_page(one))
+    found = dict(
+        row for stretch in merged([iter([taken]), iter([page(many, b"old")])]) for row in of_page(stretch)
+    )
     expected = dict.fromkeys(many, b"old") | dict.fromkeys(few, b"new")
     for gone in (10, 14, 5000):
         del expected[gone.to_bytes(2, "big")]
@@ -159,7 +161,7 @@ def page(keys: list[bytes], value: bytes) -> Page:
 
 
 def stretches(parts: list[bytes]) -> ByteSlices:
-    lengths = numpy.array([len(one) for one in parts], numpy.int64)
+    lengths = numpy.array([len(part) for part in parts], numpy.int64)
     return ByteSlices(
         numpy.frombuffer(b"".join(parts) + bytes(32), numpy.uint8), numpy.cumsum(lengths) - lengths, lengths
     )
@@ -170,7 +172,7 @@ def stretches(parts: list[bytes]) -> ByteSlices:
 def test_of_keys_in_several_runs_the_newest_counts(keys: list[bytes], data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.lists(st.sampled_from(keys), unique=True), max_size=4))
     runs = [[page(sorted(part), str(number).encode())] if part else [] for number, part in enumerate(parts)]
-    found = [row for one in merged([iter(run) for run in runs]) for row in of_page(one)]
+    found = [row for stretch in merged([iter(run) for run in runs]) for row in of_page(stretch)]
     expected = {
         key: str(number).encode() for number, part in reversed(list(enumerate(parts))) for key in part
     }
@@ -188,9 +190,9 @@ def test_records_of_a_delta_have_its_removals(tmp_path):
 
 def test_damaged_tables_are_an_error(tmp_path):
     delta: Delta = {b"\0\0" + number.to_bytes(4, "big"): b"v" * 9 for number in range(300)}
-    whole = written(tmp_path / "delta.sst", delta, 1, DatabaseSettings()).read_bytes()
-    for length in (0, 10, 60, len(whole) // 2, len(whole) - 1):
-        (tmp_path / "short.sst").write_bytes(whole[:length])
+    data = written(tmp_path / "delta.sst", delta, 1, DatabaseSettings()).read_bytes()
+    for length in (0, 10, 60, len(data) // 2, len(data) - 1):
+        (tmp_path / "short.sst").write_bytes(data[:length])
         with pytest.raises(DamagedError, match=r"short\.sst' is damaged"):
             list(read_records(tmp_path / "short.sst"))
     shutil.rmtree(tmp_path)

@@ -1,4 +1,4 @@
-"""What a transfer takes from this machine, and what it reads from storage."""
+"""Transfers: files that come from this machine, and files that come from storage."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_came_from_storage_is_kept_once_its_end_was_compared(
 
 
 def with_end(target: Path) -> Wanted:
-    """What is stored, known by its SHA-256, and by that of its last four bytes."""
+    """Return a stored file whose SHA-256 is known, and that of its last four bytes."""
     return Wanted(
         PATH,
         len(STORED),
@@ -170,7 +170,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PART_BYTES", 100)
 
 
-def far(storage: LocalStorage, schedule: Schedule | None = None) -> FaultyStorage:
+def remote(storage: LocalStorage, schedule: Schedule | None = None) -> FaultyStorage:
     storage.write("shared/large.sst", LARGE)
     return FaultyStorage(storage, schedule)
 
@@ -195,7 +195,7 @@ def test_a_large_file_comes_in_parts_several_at_a_time(
             source.reads += 1
             at_once.wait(20)
 
-    source = far(storage, together)
+    source = remote(storage, together)
     source.reads = 0
     small = Wanted(PATH, len(STORED), tmp_path / "small", crc32=zlib.crc32(STORED))
     fetched = fetch(source, empty, [small, large(tmp_path)], 4)
@@ -212,7 +212,7 @@ def test_a_large_file_comes_in_parts_several_at_a_time(
 def test_a_part_that_fails_once_is_fetched_again(
     storage: LocalStorage, empty: StoreCache, tmp_path: Path, fault: Callable[..., object]
 ) -> None:
-    source = far(storage, once("read", "shared/", fault, nth=3))
+    source = remote(storage, once("read", "shared/", fault, nth=3))
     fetch(source, empty, [large(tmp_path)], 4)
     assert (tmp_path / "large").read_bytes() == LARGE
     assert len(source.calls) == 14
@@ -222,7 +222,7 @@ def test_a_part_that_fails_once_is_fetched_again(
 def test_a_part_that_fails_twice_fails_the_file(
     storage: LocalStorage, empty: StoreCache, tmp_path: Path
 ) -> None:
-    source = far(storage, fail_at("read", "shared/", nth=5, message="it is down"))
+    source = remote(storage, fail_at("read", "shared/", nth=5, message="it is down"))
     other = Wanted("shared/other.sst", 300, tmp_path / "other", crc32=0)
     with pytest.raises(StorageError, match="it is down"):
         fetch(source, empty, [large(tmp_path), other], 4)
@@ -235,7 +235,7 @@ def test_a_part_that_fails_twice_fails_the_file(
 def test_a_stored_file_that_lacks_parts_is_damaged(
     storage: LocalStorage, empty: StoreCache, tmp_path: Path
 ) -> None:
-    source = far(storage)
+    source = remote(storage)
     longer = Wanted("shared/large.sst", len(LARGE) + 200, tmp_path / "large", crc32=1)
     with pytest.raises(DamagedError, match=r"large\.sst' is damaged: it ends at 1250, and not at 1261"):
         fetch(source, empty, [longer], 4)
@@ -246,7 +246,7 @@ def test_a_stored_file_that_lacks_parts_is_damaged(
 def test_a_part_that_is_damaged_on_its_way_is_found_and_read_again(
     storage: LocalStorage, empty: StoreCache, tmp_path: Path
 ) -> None:
-    source = far(storage, once("read", "shared/", damaged_read, nth=7))
+    source = remote(storage, once("read", "shared/", damaged_read, nth=7))
     wanted = large(tmp_path)
     fetch(source, empty, [wanted], 4)
     assert wanted.target.read_bytes() != LARGE

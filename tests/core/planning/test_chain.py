@@ -41,7 +41,7 @@ def test_another_size_replaces_the_last() -> None:
 
 def test_a_snapshot_replaces_the_deltas_up_to_it() -> None:
     made = chain(5).publish(snapshot(3))
-    assert [one.name.version for one in made.deltas] == [4, 5]
+    assert [delta.name.version for delta in made.deltas] == [4, 5]
     assert (made.delta_bytes, made.size_bytes, made.files) == (20, 120, 3)
     assert made.deltas_since_full == 2
     assert made.paths() == {entry.path for entry in snapshot(3).files} | {d.name.path for d in made.deltas}
@@ -52,7 +52,7 @@ def test_the_way_between_two_versions() -> None:
     at = VersionId(2, "v2")
     between = made.between(at, VersionId(4, "v4"))
     assert between is not None
-    assert [one.name.version for one in between] == [3, 4]
+    assert [delta.name.version for delta in between] == [3, 4]
     assert made.between(VersionId(4, "v4"), VersionId(4, "v4")) == ()
 
 

@@ -1,4 +1,4 @@
-"""What restores are predicted to take, once some were measured."""
+"""Predicted times of restores after some were measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests of remote storage are found to take, and many of them together."""
+"""Measured times of requests to remote storage, one by one and many together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy costs: bytes uploaded for each byte of change, on a model of a store.
+"""Cost of the policy: bytes uploaded for each byte of change, on a model of a store.
 
 The model has the bytes of each sorted run alone, and merges them as RocksDB's universal compaction does.
 """
@@ -121,7 +121,7 @@ class Simulated:
 def test_an_objective_costs_a_bounded_number_of_bytes(
     live_mib: int, ms_per_mib: float, objective: str
 ) -> None:
-    """What full checkpoints save for an objective bounds what they upload for it."""
+    """The saving of full checkpoints for an objective bounds the bytes that they upload."""
     costs = []
     for option in ("0", objective):
         store = Simulated(live_mib * MIB, 4 * MIB, {"restoreObjective": option}, ms_per_mib)

@@ -1,4 +1,4 @@
-"""What counts for a whole executor is what its first query asked for, and the others are told."""
+"""Options of an executor count as its first query sets them, and others are warned."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SECOND = parse({"memoryBudget": "1g", "maxDeltas": "9"})
 def test_the_first_query_decides_and_another_is_told_once():
     shared = ExecutorOptions()
     assert shared.settle(FIRST) == (FIRST, [])
-    settled, told = shared.settle(SECOND)
+    settled, warnings = shared.settle(SECOND)
     assert settled == parse({"memoryBudget": "64m", "maxDeltas": "9"})
-    (sentence,) = told
+    (sentence,) = warnings
     assert f"{PREFIX}memoryBudget counts for the whole executor" in sentence
     assert f"set it to {64 << 20} bytes first: {1 << 30} bytes has no effect" in sentence
     assert shared.settle(SECOND) == (settled, [])

@@ -21,13 +21,13 @@ def test_template_is_not_stale(checkout):
 
 def test_reference_page_has_every_option_with_type_default_and_trade_off():
     sections = pages.reference().split("\n### ")[1:]
-    assert sorted(section.split("\n")[0] for section in sections) == sorted(one.name for one in OPTIONS)
+    assert sorted(section.split("\n")[0] for section in sections) == sorted(option.name for option in OPTIONS)
     for section in sections:
-        (one,) = (each for each in OPTIONS if each.name == section.split("\n")[0])
-        assert f"`{one.key}` -- {one.type.name}" in section
-        assert one.doc in section
-        assert f"*Trade-off:* {one.trade_off}" in section
-        assert one.unit in section
+        (declared,) = (each for each in OPTIONS if each.name == section.split("\n")[0])
+        assert f"`{declared.key}` -- {declared.type.name}" in section
+        assert declared.doc in section
+        assert f"*Trade-off:* {declared.trade_off}" in section
+        assert declared.unit in section
 
 
 def test_template_sets_the_provider_and_its_comments_are_the_defaults():

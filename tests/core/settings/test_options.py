@@ -14,7 +14,7 @@ from state_store.errors import OptionError
 
 
 def test_defaults_are_what_the_declarations_say():
-    parsed = parsing.parse({one.name: one.default for one in OPTIONS})
+    parsed = parsing.parse({option.name: option.default for option in OPTIONS})
     assert parsed == parsing.parse({}) == Options()
 
 
@@ -48,7 +48,7 @@ def test_texts_become_values(name, text, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("memoryBudget", "lots", "512m"),
         ("memoryBudget", "1m", "16777216 bytes or more"),
@@ -69,13 +69,13 @@ def test_texts_become_values(name, text, value):
         ("fullScheduleTimeZone", "../etc/passwd", "name of a time zone"),
     ],
 )
-def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, told):
+def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, message):
     with pytest.raises(OptionError) as refused:
         parsing.parse({name: text})
     assert refused.value.option == PREFIX + name
     assert PREFIX + name in refused.value.message
     assert repr(text) in refused.value.message
-    assert told in refused.value.message
+    assert message in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_options_cannot_be_changed():
 
 
 def test_every_option_is_documented_and_named_after_its_attribute():
-    for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
-        plain = one.name.replace(".", "_")
+    for attribute, option in zip(dataclasses.fields(Options), OPTIONS, strict=True):
+        plain = option.name.replace(".", "_")
         words = "".join("_" + letter.lower() if letter.isupper() else letter for letter in plain)
-        suffix = {"milliseconds": "_ms", "bytes": "_bytes"}.get(one.unit, "")
+        suffix = {"milliseconds": "_ms", "bytes": "_bytes"}.get(option.unit, "")
         words = words.removesuffix(suffix) + suffix
         assert attribute.name.removesuffix("_per_s") == words
-        assert len(one.doc) > 30, one.name
-        assert one.doc.endswith((".", ")")), one.name
-        assert len(one.trade_off) > 20, one.name
-        assert one.group, one.name
+        assert len(option.doc) > 30, option.name
+        assert option.doc.endswith((".", ")")), option.name
+        assert len(option.trade_off) > 20, option.name
+        assert option.group, option.name
 
 
 def test_every_option_has_an_effect(checkout):
@@ -130,10 +130,10 @@ def test_every_option_has_an_effect(checkout):
     python = [path for path in (checkout / "state_store").rglob("*.py") if path.name not in declared]
     code = "\n".join(path.read_text(encoding="utf-8") for path in python)
     scala = "\n".join(path.read_text(encoding="utf-8") for path in (checkout / "jvm_bridge").rglob("*.scala"))
-    for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
+    for attribute, option in zip(dataclasses.fields(Options), OPTIONS, strict=True):
         read_in_python = re.search(rf"options\.{attribute.name}\b|Options\(\)\.{attribute.name}\b", code)
-        in_scala = f'"{one.name}"' in scala
-        assert read_in_python or in_scala, f"{one.name} changes nothing"
+        in_scala = f'"{option.name}"' in scala
+        assert read_in_python or in_scala, f"{option.name} changes nothing"
 
 
 def test_changed_options_are_texts_that_mean_the_same():

@@ -43,13 +43,14 @@ def run(
     fails: bool,
     again: bool = False,
 ) -> None:
-    """One task: it begins with what it has seen, which its delta says, commits, and notes how it ended.
-    With `again` it makes the same commit again where storage fails, as one does that asks another agent."""
+    """A task: it begins with the attempts that it sees, which its delta names, commits, and notes its end.
+
+    With `again` it repeats a commit that failed, as a JVM does that asks another agent."""
     number = base.number + 1
     unique = f"{ord(name):08x}"
     id_ = str(AttemptId(next_ordinal(seen, number), APPLICATION, task, unique))
     delta = DeltaName(number, id_, parent_of(base), 0)
-    known = " ".join(sorted(str(one.checkpoint_id) for one in seen)).encode()
+    known = " ".join(sorted(str(version.checkpoint_id) for version in seen)).encode()
 
     def store() -> None:
         with contextlib.suppress(ConflictError):  # the same delta again
@@ -111,11 +112,11 @@ def full_writer(number: int) -> Program:
     def program(storage: Storage, clock: Callable[[], float]) -> None:
         if not is_done(storage, number):
             return
-        meant = read_listing(storage).attempts.resolve(number)
-        if meant is not None:
+        resolved = read_listing(storage).attempts.resolve(number)
+        if resolved is not None:
             table = stores.shared(number, 100)
             storage.write(table, stores.content(table), overwrite=True)
-            storage.write(SnapshotName(*meant).path, stores.archive(meant, [table]), overwrite=True)
+            storage.write(SnapshotName(*resolved).path, stores.archive(resolved, [table]), overwrite=True)
 
     return program
 
@@ -155,23 +156,27 @@ def found(state: State) -> tuple[Files, Listing]:
 def check_version(files: Files, listing: Listing, number: int) -> None:
     accepted, failed = of_version(files, "accepted", number), of_version(files, "failed", number)
     seen = {delta.checkpoint_id: set(files[delta.path][0].decode().split()) for delta in listing.deltas}
-    for one, other in itertools.combinations(accepted, 2):
-        assert one in seen[other] or other in seen[one], f"two tasks were accepted at once: {one}, {other}"
+    for attempt, other in itertools.combinations(accepted, 2):
+        assert attempt in seen[other] or other in seen[attempt], (
+            f"two tasks were accepted at once: {attempt}, {other}"
+        )
     if accepted:
-        meant = listing.attempts.resolve(number)
-        assert meant is not None
-        assert accepted <= {meant.checkpoint_id} | seen[meant.checkpoint_id], f"{accepted} became {meant}"
-        assert meant.checkpoint_id not in failed, f"{meant} was refused"
-        assert meant in Lineages(listing.deltas, listing.snapshots).restorable(), (
-            f"version {meant} was taken away"
+        resolved = listing.attempts.resolve(number)
+        assert resolved is not None
+        assert accepted <= {resolved.checkpoint_id} | seen[resolved.checkpoint_id], (
+            f"{accepted} became {resolved}"
+        )
+        assert resolved.checkpoint_id not in failed, f"{resolved} was refused"
+        assert resolved in Lineages(listing.deltas, listing.snapshots).restorable(), (
+            f"version {resolved} was taken away"
         )
 
     parents = {delta.checkpoint_id: delta.builds_on for delta in listing.deltas if delta.version == number}
-    for one in accepted & parents.keys():
-        base = parents[one].checkpoint_id if parents[one] else None
+    for attempt in accepted & parents.keys():
+        base = parents[attempt].checkpoint_id if parents[attempt] else None
         for other in of_version(files, "accepted", number - 1) & seen.keys():
-            is_later = other != base and base in seen[other] and one not in seen[other]
-            assert not is_later, f"{one} was accepted on {base}, in whose place {other} had been accepted"
+            is_later = other != base and base in seen[other] and attempt not in seen[other]
+            assert not is_later, f"{attempt} was accepted on {base}, in whose place {other} had been accepted"
 
 
 def of_version(files: Files, ended: str, number: int) -> set[str]:
@@ -287,7 +292,7 @@ def test_a_task_that_begins_late_is_refused_by_one_that_was_launched_after_it() 
 
 
 def test_a_task_that_runs_again_alone_is_accepted() -> None:
-    """Wherever the one before has stopped: nothing that was left behind keeps the query from going on."""
+    """The task before may have stopped anywhere: nothing that it left keeps the query from going on."""
     for stop in range(8):
         lead = [(0, after(stop)), (1, END)]
         found = explore([task("A"), task("B")], {}, check, lead=lead, times_tell_order=True)

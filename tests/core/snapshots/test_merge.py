@@ -168,16 +168,16 @@ def test_it_goes_on_from_a_full_checkpoint_that_another_process_made(job: Job) -
 def test_a_damaged_local_delta_is_read_again_and_a_damaged_stored_one_is_an_error(job: Job) -> None:
     name = f"{7:020d}"
     (kept,) = (job.location.parent / "local" / "kept").rglob(f"*{name}*.sst")
-    whole = kept.read_bytes()
+    data = kept.read_bytes()
     kept.unlink()
-    kept.write_bytes(whole[:-1])
+    kept.write_bytes(data[:-1])
     assert contents(job.merge("ingest")["directory"]) == job.state
     fresh = new_job(job.location.parent / "second")
     fill(fresh)
     for place in ("local/kept", "state/delta"):
         (path,) = (fresh.location.parent / place).rglob(f"*{name}*.sst")
         path.unlink()
-        path.write_bytes(whole)
+        path.write_bytes(data)
     with pytest.raises(DamagedError, match=name):
         fresh.merge("incremental")
     assert not list(fresh.location.glob(f"snapshot/{10:020d}*"))

@@ -130,8 +130,8 @@ def test_where_all_else_fails_the_first_damage_is_named(job: Job, tmp_path: Path
 
 def test_a_delta_in_a_snapshots_place_is_noticed(job: Job, tmp_path: Path) -> None:
     """A file that is whole, but another."""
-    one, two = stored(job, f"delta/{9:020d}_*.sst"), stored(job, f"delta/{10:020d}_*.sst")
-    replace(two, one.read_bytes())
+    first, two = stored(job, f"delta/{9:020d}_*.sst"), stored(job, f"delta/{10:020d}_*.sst")
+    replace(two, first.read_bytes())
     with pytest.raises(DamagedError):
         reader(job, tmp_path / "reader").restore(12)
 

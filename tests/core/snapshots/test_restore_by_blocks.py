@@ -109,7 +109,7 @@ def test_nothing_is_merged_from_a_base_that_was_found_damaged(job: Job, tmp_path
 
 
 def test_another_whole_file_in_its_place_is_noticed_at_once(job: Job, tmp_path: Path) -> None:
-    """Of the same size, so that only what it says of itself tells them apart."""
+    """The other delta has the same size, so that only its reserved record differs."""
     path = newest_shared(job)
     other_job = Job(InProcess(tmp_path / "stranger", **OWN), tmp_path / "other")
     for version in range(1, 9):
@@ -118,7 +118,7 @@ def test_another_whole_file_in_its_place_is_noticed_at_once(job: Job, tmp_path: 
         )
         if version in (4, 8):
             other_job.merge("full" if version == 4 else "incremental")
-    strange = next(one for one in other_job.location.glob("shared/*008-*.sst"))
+    strange = next(path for path in other_job.location.glob("shared/*008-*.sst"))
     path.unlink()
     path.write_bytes(strange.read_bytes())
     answer = reader(job, tmp_path / "reader").restore_by_blocks(10)
@@ -148,7 +148,7 @@ def test_the_option_verifies_every_file_at_once(job: Job, tmp_path: Path) -> Non
 @pytest.mark.parametrize("version", [2, 4, 7, 10])
 @pytest.mark.parametrize("kind", ["incremental", "full"])
 def test_merges_go_on_from_it(job: Job, tmp_path: Path, version: int, kind: str) -> None:
-    """Whether there is a database below the deltas or none."""
+    """The deltas lie above a database, or above nothing."""
     other = reader(job, tmp_path / "reader")
     other.restore_by_blocks(version)
     other.location = job.location
@@ -166,7 +166,7 @@ def test_a_file_that_is_stored_anew_is_verified_before(job: Job, tmp_path: Path)
     answer = other.restore_by_blocks(10)
     shared = [path for path in job.location.glob("shared/*004-*.sst") if path.exists()]
     for path in Path(answer["directory"]).glob("*.sst"):
-        if any(path.samefile(one) for one in shared):
+        if any(path.samefile(file) for file in shared):
             flip(path)
     for path in shared:
         path.unlink()

@@ -1,4 +1,4 @@
-"""What a process that takes a store over learns of its chain."""
+"""The chain of a store as a process reads it that takes the store over."""
 
 from __future__ import annotations
 

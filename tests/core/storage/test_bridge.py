@@ -68,7 +68,7 @@ def test_a_file_manager_that_does_not_replace_is_found_out(hdfs_cluster: HdfsClu
             storage.write("delta/a", b"new", overwrite=True)
         assert storage.read("delta/a") == b"old"
         storage.write("delta/b", b"new", overwrite=True)
-        finished = [one.name for one in storage.list_files("delta") if not one.name.endswith(".tmp")]
+        finished = [entry.name for entry in storage.list_files("delta") if not entry.name.endswith(".tmp")]
         assert finished == ["a", "b"]
 
 

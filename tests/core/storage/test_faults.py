@@ -1,4 +1,4 @@
-"""What a store makes of storage that fails: each fault by its name, and all that honest storage may do."""
+"""A store on storage that fails: each fault by its name, and all faults of honest storage together."""
 
 from __future__ import annotations
 

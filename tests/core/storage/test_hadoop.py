@@ -38,12 +38,14 @@ class _Calls:
         return answer, data
 
     def _list(
-        self, at: Path, name: str, body: bytes, after: str | None, most: int
+        self, at: Path, name: str, body: bytes, after: str | None, limit: int
     ) -> tuple[dict[str, Any], bytes]:
-        entries = [one for one in LocalStorage(at).list_files(name) if after is None or one.name > after]
+        entries = [
+            entry for entry in LocalStorage(at).list_files(name) if after is None or entry.name > after
+        ]
         page = [
             {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
-            for entry in entries[:most]
+            for entry in entries[:limit]
         ]
         return {"entries": page, "more": len(page) < len(entries)}, b""
 

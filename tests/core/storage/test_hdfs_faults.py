@@ -118,9 +118,11 @@ def test_a_quota_that_is_exceeded(hdfs_cluster: HdfsCluster, witness: Witness, p
 
 
 def _finished(storage: Storage) -> dict[str, list[Entry]]:
-    """What a writer has left unfinished is swept later, by its age."""
+    """Return the files without the unfinished ones, which are swept later, by their age."""
     return {
-        directory: [one for one in storage.list_files(directory) if not one.name.endswith(TEMPORARY_SUFFIX)]
+        directory: [
+            entry for entry in storage.list_files(directory) if not entry.name.endswith(TEMPORARY_SUFFIX)
+        ]
         for directory in ("delta", "shared", "snapshot")
     }
 
@@ -135,11 +137,11 @@ def test_a_datanode_dies_in_mid_upload(
     names = [f"shared/big-{number}" for number in range(4)]
     (tmp_path / "big").write_bytes(data)
     failures: dict[str, StateStoreError] = {}
-    begun = threading.Event()
+    started = threading.Event()
 
     def upload() -> None:
         for name in names:
-            begun.set()
+            started.set()
             try:
                 witness.storage.upload(tmp_path / "big", name)
             except StateStoreError as error:
@@ -147,7 +149,7 @@ def test_a_datanode_dies_in_mid_upload(
 
     uploading = threading.Thread(target=upload)
     uploading.start()
-    begun.wait()
+    started.wait()
     with hdfs_cluster.without_a_datanode():
         uploading.join()
         for name, error in failures.items():

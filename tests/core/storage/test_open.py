@@ -1,4 +1,4 @@
-"""Which storage a URI opens, and what an unknown one says."""
+"""Storage that a URI opens, and the error for an unknown one."""
 
 from __future__ import annotations
 

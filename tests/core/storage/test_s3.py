@@ -162,7 +162,7 @@ class _OnS3(StorageConformance):
         assert storage.read("shared/a") == (tmp_path / "local").read_bytes()
 
     def left_unfinished(self) -> list[str]:
-        """What an upload that broke off leaves for the bucket's own rules to remove."""
+        """Uploads that broke off, which the bucket's own rules remove."""
         return []
 
     def test_a_store_goes_on_through_storms(self, storage: Storage, tmp_path: Path) -> None:
