@@ -196,3 +196,37 @@ def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:
         counts = [sample[resource] for sample in counted]
         print(f"{resource}: {growth[resource]:+.1f} by the line through {counts}")
     assert {resource: by for resource, by in growth.items() if by > GROWTH[resource]} == {}
+
+
+FAMILIES = 30
+
+
+@pytest.mark.parametrize(
+    ("stores", "batches"), [(2, 60), pytest.param(30, 1000, marks=pytest.mark.tier("long"))]
+)
+def test_only_versions_in_memory_have_their_column_families(
+    own_jvm: Jvm, tmp_path: Path, stores: int, batches: int
+) -> None:
+    """Each version has families of its own, as each batch adds a row to all; merges make versions old."""
+    prefix = "spark.sql.streaming.stateStore."
+    conf = {
+        f"{prefix}incremental.memoryBudget": "16m",
+        f"{prefix}incremental.maxDeltas": "3",
+        f"{prefix}incremental.minPauseBetweenMerges": "0s",
+        f"{prefix}checkpointFormatVersion": "2",
+    }
+    versions: list[tuple[int, str | None]] = [(0, None)] * stores
+    for number in range(stores):
+        location = str(tmp_path / "state" / str(number))
+        own_jvm("provider", provider=f"p{number}", location=location, conf=conf, families=True)
+    for _ in range(batches):
+        for number in range(stores):
+            version, checkpoint_id = versions[number]
+            own_jvm("begin", provider=f"p{number}", store="s", version=version, id=checkpoint_id)
+            own_jvm("fill_families", store="s", families=FAMILIES, key=f"k{version}")
+            committed = own_jvm("commit", store="s")
+            versions[number] = committed["version"], committed["id"]
+    known = own_jvm("instances", **{"class": ".checkpoint.ColumnFamily"})
+    assert FAMILIES * stores <= known < FAMILIES * stores * 30
+    memory = own_jvm("memory")
+    assert memory["used"] <= memory["budget"]

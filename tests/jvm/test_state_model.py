@@ -144,6 +144,10 @@ def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, t
     assert "nothing else happened" in told
 
 
+def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
+    assert "outlive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
+
+
 def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path) -> None:
     assert "what is set stays" in walk(class_path, tmp_path, "agent.HdfsWaits")
 

@@ -7,6 +7,8 @@ import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 
 import scala.jdk.CollectionConverters._
 
+import javax.management.ObjectName
+
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
@@ -17,6 +19,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{Agent, Interpreter}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
@@ -102,6 +105,10 @@ object Driver {
     case "fill" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
         store(c).put(key(s"k$i"), toValue(InternalRow(UTF8String.fromString(s"${text(c, "value")}-$i"))))
       })
+    case "fill_families" => ok((0 until c.path("families").asInt).foreach { family =>
+        store(c).createColFamilyIfAbsent(s"family-$family", keys, values, NoPrefixKeyStateEncoderSpec(keys))
+        store(c).put(key(text(c, "key")), toValue(InternalRow(UTF8String.fromString(s"$family"))), s"family-$family")
+      })
     case "remove" => ok(store(c).remove(key(text(c, "key"))))
     case "drop" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
         store(c).remove(key(s"k$i"))
@@ -129,7 +136,14 @@ object Driver {
     case "memory" =>
       System.gc()
       val beans = ManagementFactory.getMemoryMXBean
-      Json.obj("ok" -> Json.obj("heap" -> beans.getHeapMemoryUsage.getUsed))
+      Json.obj("ok" -> Json.obj("heap" -> beans.getHeapMemoryUsage.getUsed,
+        "used" -> StoreMemory.shared.usedBytes, "budget" -> StoreMemory.shared.budgetBytes))
+    case "instances" =>
+      val histogram = ManagementFactory.getPlatformMBeanServer.invoke(
+        new ObjectName("com.sun.management:type=DiagnosticCommand"), "gcClassHistogram",
+        Array[AnyRef](Array.empty[String]), Array(classOf[Array[String]].getName)).toString
+      val lines = histogram.linesIterator.map(_.trim.split("\\s+")).filter(_.length > 3)
+      Json.obj("ok" -> lines.find(_(3).endsWith(text(c, "class"))).fold(0L)(_(1).toLong))
     case "maintain" => ok(providers.get(text(c, "provider")).doMaintenance())
     case "close_all" =>
       stores.values.forEach(store => try store.abort() catch { case _: Exception => () }) // most have ended
@@ -198,7 +212,7 @@ object Driver {
       StateStoreId(text(c, "location"), 0, c.path("partition").asInt), UUID.fromString(
         Json.text(c, "run").getOrElse(UUID.randomUUID.toString)))
     StateStoreProvider.createAndInit(
-      id, keys, values, NoPrefixKeyStateEncoderSpec(keys), useColumnFamilies = false, StateStoreConf(sql),
+      id, keys, values, NoPrefixKeyStateEncoderSpec(keys), c.path("families").asBoolean, StateStoreConf(sql),
       hadoop, useMultipleValuesPerKey = false, None)
   }
 

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ASKED_AGAIN, KILLED_AT_START, PAGES, ROOT, STORES
+from mutants.data_plane.places import ASKED_AGAIN, KILLED_AT_START, PAGES, ROOT, STORES, THREADS
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "an error that is no exception ends the thread that takes events",
+        f"{ROOT}/agent/AgentEvents.scala",
+        "      case e: Throwable =>\n        logQuietly(",
+        "      case e: RuntimeException =>\n        logQuietly(",
+        THREADS,
+    ),
+    Mutant(
+        "an event whose handler fails comes again and again",
+        f"{ROOT}/agent/AgentEvents.scala",
+        'catch { case e: Throwable => logQuietly(logWarning(s"An event',
+        'catch { case e: RuntimeException => logQuietly(logWarning(s"An event',
+        THREADS,
+    ),
+    Mutant(
+        "events that were handled are handled again",
+        f"{ROOT}/agent/AgentEvents.scala",
+        "case (number, event) if number > handled =>",
+        "case (number, event) if number >= 0 =>",
+        THREADS,
+    ),
+    Mutant(
+        "an error of memory ends a thread that serves files",
+        f"{ROOT}/agent/Supervised.scala",
+        "case _: OutOfMemoryError | _: InternalError | ",
+        "case ",
+        THREADS,
+    ),
     Mutant(
         "an agent that is killed while it starts fails the task",
         f"{ROOT}/agent/AgentProcess.scala",

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED, UPLOADED
+from mutants.data_plane.places import ANEW, FAILED, KNOWN, ROOT, STILL, TRIED, UPLOADED
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "the column families of versions that are no longer in memory are kept",
+        f"{ROOT}/local/LocalStore.scala",
+        "    families.forgetBefore(number)\n",
+        "",
+        KNOWN,
+    ),
     Mutant(
         "memory keeps what a refused commit was built on",
         f"{ROOT}/local/LocalStore.scala",

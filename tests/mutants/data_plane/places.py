@@ -24,6 +24,8 @@ FAILED = ("tests/bridge/test_stores.py::test_memory_forgets_the_commit_of_a_fail
 UPLOADED = (
     "tests/bridge/test_stores.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
+THREADS = ("tests/jvm/test_state_model.py::test_threads_outlive_all_errors",)
+KNOWN = ("tests/bridge/test_soak.py::test_only_versions_in_memory_have_their_column_families[2-60]",)
 ASKED_AGAIN = ("tests/bridge/test_life.py::test_a_repeated_call_lists_the_stores_that_the_jvm_has_open",)
 PAGES = ("tests/core/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)

@@ -91,20 +91,6 @@ MUTANTS = [
         TABLES,
     ),
     Mutant(
-        "a number at the end of a block is read from memory of others",
-        f"{ROOT}/sst/SstRoom.scala",
-        "block.length.toLong + SstRoom.slackBytes",
-        "block.length.toLong",
-        TABLES,
-    ),
-    Mutant(
-        "a length of more than 32 bits is another length",
-        f"{ROOT}/sst/VarintReader.scala",
-        "if (shift > 28) return -1",
-        "if (shift > 63) return -1",
-        TABLES,
-    ),
-    Mutant(
         "the length of a buffer for a long key overflows",
         f"{ROOT}/sst/SstCursor.scala",
         "RowSizes.doubled(bytes)",

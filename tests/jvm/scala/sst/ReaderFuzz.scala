@@ -170,11 +170,14 @@ private final class ReaderFuzz(random: Random, directory: File) {
       (what, changed, Some(place).filter(_ => isMended || !place.hasTrailer))
     }
 
-  /** Changes some bytes of a place, most often those that are numbers: at the end of a block are the restarts. */
+  /** Changes some bytes of a place, most often those that are numbers: lengths where a block begins, restarts at its end. */
   private def change(content: Array[Byte], place: Place): String = {
     val bytes = place.bytes + (if (place.hasTrailer) 1 else 0)
-    val isNearEnd = random.nextInt(3) == 0
-    val within = if (isNearEnd) bytes - 1 - random.nextInt(math.min(bytes, 13)) else random.nextInt(bytes)
+    val within = random.nextInt(4) match {
+      case 0 => bytes - 1 - random.nextInt(math.min(bytes, 13))
+      case 1 => random.nextInt(math.min(bytes, 4))
+      case _ => random.nextInt(bytes)
+    }
     val at = place.offset + within
     random.nextInt(5) match {
       case 0 =>

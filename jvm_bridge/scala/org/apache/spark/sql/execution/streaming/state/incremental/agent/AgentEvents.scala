@@ -3,6 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 import java.io.IOException
 import java.util.concurrent.ConcurrentHashMap
 
+import com.fasterxml.jackson.databind.node.ObjectNode
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
@@ -12,19 +14,30 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
  * handled with the next poll, so that none is lost when the connection breaks; an event may then come twice, the second
  * time with a number that was handled.
  *
- * @param handle takes each event, in their order; its exceptions are logged
+ * @param name    of the thread
+ * @param isAlive whether the agent lives
+ * @param call    asks the agent, within so many milliseconds
+ * @param handle  takes each event, in their order; its exceptions are logged
  */
-private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent => Unit) extends Logging {
+private[agent] final class AgentEvents(
+    name: String,
+    isAlive: () => Boolean,
+    call: (ObjectNode, Long) => ObjectNode,
+    handle: AgentEvent => Unit)
+  extends Logging {
+  def this(process: AgentProcess, handle: AgentEvent => Unit) =
+    this(s"state-store-agent-${process.pid}-events", () => process.isAlive, process.call, handle)
+
   @volatile private var handled = 0L
   @volatile private var thread: Thread = _
 
   /** Starts the thread if it does not run: at first, and again where it could not be started or has ended. */
   def ensureRunning(): Unit =
     if (thread == null || !thread.isAlive) synchronized {
-      if (thread == null || !thread.isAlive) thread = Supervised.start(s"state-store-agent-${process.pid}-events")(run())
+      if (thread == null || !thread.isAlive) thread = Supervised.start(name)(run())
     }
 
-  private def run(): Unit = while (process.isAlive) {
+  private def run(): Unit = while (isAlive()) {
     try poll()
     catch {
       case e: IOException =>
@@ -37,7 +50,7 @@ private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent
   }
 
   private def pause(): Unit =
-    try if (process.isAlive) Thread.sleep(AgentEvents.RetryPauseMs)
+    try if (isAlive()) Thread.sleep(AgentEvents.RetryPauseMs)
     catch { case _: InterruptedException => () } // nobody has a reason to interrupt it
 
   /** Logs, unless memory does not suffice for that. */
@@ -47,7 +60,7 @@ private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent
 
   private def poll(): Unit = {
     val request = Json.obj("op" -> "events", "after" -> handled, "wait_ms" -> AgentEvents.WaitMs)
-    Answers.events(process.call(request, AgentEvents.WaitMs + AgentEvents.GraceMs)).foreach {
+    Answers.events(call(request, AgentEvents.WaitMs + AgentEvents.GraceMs)).foreach {
       case (number, event) if number > handled =>
         try handle(event)
         catch { case e: Throwable => logQuietly(logWarning(s"An event of the agent was not handled: $event", e)) }

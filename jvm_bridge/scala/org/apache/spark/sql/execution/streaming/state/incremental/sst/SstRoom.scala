@@ -11,7 +11,7 @@ private[incremental] final class SstRoom {
   def put(block: Array[Byte]): Long = {
     if (block.length > room) {
       free()
-      address = OffHeap.allocate(block.length.toLong + SstRoom.slackBytes)
+      address = OffHeap.allocate(block.length)
       room = block.length
     }
     Bytes.put(block, address)
@@ -24,9 +24,4 @@ private[incremental] final class SstRoom {
     address = 0
     room = 0
   }
-}
-
-private object SstRoom {
-  /** Bytes behind a block, in which three numbers end that begin at its end: then they are found to be impossible. */
-  private val slackBytes = 32
 }

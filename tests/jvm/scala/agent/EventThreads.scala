@@ -1,0 +1,88 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.IOException
+import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/**
+ * Threads that live as long as the agent outlive whatever a step of theirs throws, of `NonFatal` and not: the thread for
+ * events sees each event once and in order, and the step of another is repeated.
+ */
+object EventThreads {
+  private val errors: Seq[() => Throwable] = Seq(
+    () => new IOException("the connection broke"),
+    () => new IllegalStateException("a defect"),
+    () => new OutOfMemoryError("Java heap space"),
+    () => new InternalError("a fault occurred in an unsafe memory access operation"),
+    () => new StackOverflowError,
+    () => new NoClassDefFoundError("missing"))
+
+  def main(arguments: Array[String]): Unit = {
+    eventsAreHandledOnce()
+    stepsAreRepeated()
+    println("threads outlive all errors")
+  }
+
+  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+
+  private def await(what: String)(condition: => Boolean): Unit = {
+    val untilNs = System.nanoTime + 60000000000L
+    while (!condition) {
+      expect(System.nanoTime < untilNs, what)
+      Thread.sleep(5)
+    }
+  }
+
+  private def event(number: Long): ObjectNode = Json.obj("number" -> number, "event" -> "closed", "store" -> number)
+
+  /** Every other poll fails, and so does every event in its turn; some come a second time. */
+  private def eventsAreHandledOnce(): Unit = {
+    val polls = new AtomicInteger
+    val handled = new ConcurrentLinkedQueue[Long]
+    @volatile var alive = true
+    @volatile var thread: Thread = null
+    def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
+      thread = Thread.currentThread
+      val poll = polls.getAndIncrement()
+      if (poll % 2 == 0) throw errors(poll / 2 % errors.size)()
+      val after = request.path("after").asLong
+      val first = math.max(1, after) // one that was handled comes again
+      Json.obj("events" -> Json.array(first to math.min(after + 2, 2L * errors.size) map event))
+    }
+    def handle(event: AgentEvent): Unit = {
+      handled.add(event.store)
+      throw errors(event.store.toInt % errors.size)()
+    }
+    val events = new AgentEvents("events", () => alive, call, handle)
+    events.ensureRunning()
+    await("no thread polls")(thread != null)
+    val begun = thread
+    val wanted = 1L to 2L * errors.size
+    await(s"the events ${handled.asScala.toSeq} of $wanted are handled")(handled.size >= wanted.size || !begun.isAlive)
+    await("it is not polled again")(polls.get > 4 * errors.size || !begun.isAlive)
+    expect(begun.isAlive && (thread eq begun), "an error has ended the thread")
+    expect(handled.asScala.toSeq == wanted, s"the events ${handled.asScala.toSeq} are handled")
+    alive = false
+    begun.join(60000)
+    expect(!begun.isAlive, "the thread lives on without its agent")
+    alive = true
+    events.ensureRunning()
+    await("a thread that has ended is not started again")(thread ne begun)
+    alive = false
+  }
+
+  private def stepsAreRepeated(): Unit = {
+    val steps = new AtomicInteger
+    val thread = Supervised.start("steps") {
+      Supervised.repeat("A step of a test failed", steps.get < errors.size, 1)(throw errors(steps.getAndIncrement())())
+    }
+    thread.join(60000)
+    expect(!thread.isAlive && steps.get == errors.size, s"a thread ends after step ${steps.get}")
+  }
+}
