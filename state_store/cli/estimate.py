@@ -23,8 +23,8 @@ from state_store.cli.output import counted, number_column, print_json, print_tab
 from state_store.cli.progress import Meter
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option_types import BYTES, DURATION
+from state_store.data.dataset.layout.views import default_name, view
 from state_store.data.dataset.packages import require_arrow
-from state_store.data.dataset.views import default_name, view
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
 from state_store.data.estimation.requests import Prices

@@ -39,10 +39,12 @@ class Stamp:
     digest: str
 
     def text(self) -> str:
+        """Return the stamp as the jar has it."""
         return "".join(f"{name}={value}\n" for name, value in vars(self).items())
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Build the jars that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m state_store.session.build", description=(__doc__ or "").split("\n", 1)[0]
     )

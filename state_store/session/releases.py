@@ -64,6 +64,7 @@ def jar_name(spark_version: str) -> str:
 
 
 def main() -> None:
+    """Print the releases that run on this Python."""
     for release in reversed(RELEASES):
         if release.runs_here():
             print(release.tested, jar_name(release.tested))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from query_directory import QueryDirectory
 
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.dataset.stats import ages
 
 

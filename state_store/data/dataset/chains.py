@@ -11,7 +11,7 @@ from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import moment, table
-from state_store.data.dataset.versions import version_number
+from state_store.data.dataset.reading.versions import version_number
 from state_store.data.query import Filter, Query, StoreKey
 from state_store.errors import MissingError
 
@@ -34,6 +34,7 @@ class Link:
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return the link as values for JSON."""
         return {
             "version": self.version.number,
             "id": self.version.checkpoint_id,
@@ -56,6 +57,7 @@ class StoreChain:
 
     @property
     def version(self) -> int:
+        """The number of the version."""
         return self.links[0].version.number
 
     @property
@@ -70,6 +72,7 @@ class StoreChain:
 
     @property
     def delta_bytes(self) -> int:
+        """Bytes of the deltas that a restore reads."""
         return sum(link.delta_bytes or 0 for link in self.deltas)
 
     @property

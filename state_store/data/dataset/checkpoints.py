@@ -36,6 +36,7 @@ class Checkpoint:
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return the checkpoint as values for JSON."""
         start = None if self.start is None else {"kind": self.start[0], "version": self.start[1]}
         return {
             "version": self.version.number,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from state_store.data.dataset.columns import Columns
-from state_store.data.dataset.views import EVENT_TIMERS, EXPIRES_MS, TIMER_MS, View
+from state_store.data.dataset.layout.columns import Columns
+from state_store.data.dataset.layout.views import EVENT_TIMERS, EXPIRES_MS, TIMER_MS, View
 from state_store.data.query import Query
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Expired:
 
     @property
     def share(self) -> float:
+        """The share of expired rows; 0 if there are no rows."""
         return self.rows / self.looked_at if self.looked_at else 0.0
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from state_store.core.compat import zip
 from state_store.data.dataset.changes import PUT, REMOVED, ROWS, records_of, rows_schema
-from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
-from state_store.data.dataset.partitions import Partitions, open_database
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.layout.keys import Key, key_bytes, key_columns, key_filter, partition_of
+from state_store.data.dataset.reading.partitions import Partitions, open_database
 from state_store.errors import MissingError
 
 if TYPE_CHECKING:

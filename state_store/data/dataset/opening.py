@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.history import KeyVersion
-from state_store.data.dataset.keys import Key
+from state_store.data.dataset.layout.keys import Key
+from state_store.data.dataset.layout.views import default_name, view_at
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.state import State
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics
-from state_store.data.dataset.versions import version_number
-from state_store.data.dataset.views import default_name, view_at
 from state_store.data.query import ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location, check_number
 from state_store.errors import OptionError

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from state_store.data.dataset.layout.views import default_name, view_at, views
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow, require_duckdb
+from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.sql.conditions import STATE
 from state_store.data.dataset.sql.connection import MEMORY
 from state_store.data.dataset.sql.database import Named, run
 from state_store.data.dataset.sql.tables import StateTable, state_table
 from state_store.data.dataset.state import State
-from state_store.data.dataset.versions import version_number
-from state_store.data.dataset.views import default_name, view_at, views
 from state_store.data.query import Operator, Progress, Query
 from state_store.errors import StateStoreError
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from state_store.core.engine.rows import rows
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.changes import Changes
-from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.expiry import Expiry
 from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import KeyVersion, Lookups
 from state_store.data.dataset.html import table
-from state_store.data.dataset.keys import Key, key_columns, key_filter
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.layout.keys import Key, key_columns, key_filter
+from state_store.data.dataset.layout.views import View, users_first, views
 from state_store.data.dataset.moments import Moment
-from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.reading.partitions import READING, Partitions
+from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.sql.conditions import STATE, Condition
 from state_store.data.dataset.sql.connection import MEMORY, quoted
 from state_store.data.dataset.sql.database import Named, run
@@ -29,8 +31,6 @@ from state_store.data.dataset.sql.tables import (
     state_table,
 )
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
-from state_store.data.dataset.versions import version_number
-from state_store.data.dataset.views import View, users_first, views
 from state_store.data.query import Progress, ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError

@@ -12,10 +12,10 @@ from state_store.core.compat import zip
 from state_store.core.engine.pages import Page
 from state_store.core.engine.rows import rows
 from state_store.core.engine.table import read_records
-from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.expiry import Expired, Expiry
-from state_store.data.dataset.partitions import READING, Partitions
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.reading.partitions import READING, Partitions
+from state_store.data.dataset.reading.pinned import PinnedVersion
 
 MOST_DELTAS = 100
 MOST_BYTES = 64 << 20
@@ -52,6 +52,7 @@ class Ages:
 
     @property
     def keys(self) -> int:
+        """The number of keys."""
         return self.older + sum(change.keys for change in self.last_changes)
 
 
@@ -171,14 +172,17 @@ class Statistics:
 
     @property
     def rows(self) -> int:
+        """Rows of all partitions."""
         return sum(partition.rows for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all files of the partitions."""
         return sum(partition.size_bytes for partition in self.partitions)
 
     @property
     def is_exact(self) -> bool:
+        """True if all partitions were sampled."""
         return len(self.sampled) == len(self.partitions)
 
     @property

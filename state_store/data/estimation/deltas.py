@@ -13,7 +13,7 @@ from state_store.core.checkpoint.metadata import DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName
 from state_store.core.compat import pairwise
 from state_store.core.engine.table import read_metadata, read_records
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.estimation.touches import Touches, observed
 from state_store.data.estimation.workload import FAMILY_BYTES, TableSize, table_size
 
@@ -51,11 +51,13 @@ class DeltaSample:
 
     @classmethod
     def of(cls, partitions: Sequence[Sequence[DeltaRecords]]) -> DeltaSample:
+        """Return a sample with the same number of last deltas of each partition."""
         batches = min(len(deltas) for deltas in partitions)
         return cls(tuple(tuple(deltas[-batches:]) for deltas in partitions))
 
     @property
     def batches(self) -> int:
+        """The number of deltas of each partition."""
         return len(self.partitions[0])
 
     @property

@@ -44,6 +44,7 @@ class Range:
 
     @classmethod
     def of(cls, values: Sequence[float], times: float = 1.0) -> Range:
+        """Return average and maximum of values, multiplied by `times`."""
         return cls(times * sum(values) / len(values), times * max(values))
 
 

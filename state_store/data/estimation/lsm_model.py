@@ -31,6 +31,7 @@ class Run:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of its files."""
         return sum(file.size_bytes for file in self.files)
 
 

@@ -24,7 +24,7 @@ from state_store.core.snapshots.context import THREADS
 from state_store.core.snapshots.measured_storage import MeasuredStorage
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.html import table
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
 from state_store.data.estimation.workload import TableSize, Workload, table_size
 from state_store.data.query import DEFAULT_NAME, Filter, Progress, Query

@@ -141,6 +141,7 @@ class Workload:
 
     @property
     def keys_per_partition(self) -> float:
+        """The number of keys in a partition."""
         return self.keys / self.partitions
 
     @property

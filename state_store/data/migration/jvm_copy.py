@@ -35,6 +35,7 @@ class Side:
     conf: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
         return {"state": f"{self.location}/state", "conf": dict(self.conf)}
 
 
@@ -61,6 +62,7 @@ class CopiedStore:
     partitions: Sequence[str | None]
 
     def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
         return {
             "operator": self.operator,
             "name": self.name,
@@ -87,6 +89,7 @@ class CopyRequest:
     stores: Sequence[CopiedStore]
 
     def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
         return {
             "version": self.version,
             "threads": self.threads,
@@ -99,21 +102,21 @@ class CopyRequest:
 
 @dataclass(frozen=True)
 class StoreBegun:
-    """Work on a store begins, which has about this many rows."""
+    """Event: work on a store of about this many rows begins."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class RowsCopied:
-    """Rows of all stores that were copied so far."""
+    """Event: the rows of all stores that were copied so far."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class StoreDone:
-    """A store was copied; `checkpoint_id` is the id of its version in the target, if it has one."""
+    """Event: a store was copied; `checkpoint_id` is the id of its version in the target, if it has one."""
 
     key: StoreKey
     rows: int
@@ -122,7 +125,7 @@ class StoreDone:
 
 @dataclass(frozen=True)
 class CopyFailed:
-    """The program ends with an error."""
+    """Event: the program ends with an error."""
 
     error: StateStoreError
 

@@ -13,7 +13,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.files.transfer import parallel
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
-from state_store.data.dataset.versions import identified
+from state_store.data.dataset.reading.versions import identified
 from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
 from state_store.errors import MissingError, OptionError
 

@@ -43,6 +43,7 @@ class RoomyBlobs(Blobs):
 
     @property
     def sizes(self) -> Any:
+        """Words of each slice: two."""
         import numpy
 
         return numpy.full(len(self.lengths), 2)

@@ -33,6 +33,7 @@ class Region:
 
     @classmethod
     def of(cls, packed: Packed) -> Region:
+        """Return the region of packed rows."""
         starts, ends = packed.starts, packed.starts + packed.lengths
         if len(packed.data) % WORD or (starts & (WORD - 1)).any():
             return cls(packed.data, starts, ends, aligned=False)

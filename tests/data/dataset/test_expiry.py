@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from state_store.data.dataset.expiry import TIME, WATERMARK, Expiry
-from state_store.data.dataset.schemas import DEFAULT_FAMILY, FamilySchema
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY, FamilySchema
+from state_store.data.dataset.layout.views import View
 from state_store.data.query import Operator
 from state_store.data.rows.key_layouts import KeyLayout
 

@@ -7,9 +7,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from state_store.data.dataset.keys import key_columns, key_partitions, partitioning_columns
-from state_store.data.dataset.schemas import FamilySchema
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.keys import key_columns, key_partitions, partitioning_columns
+from state_store.data.dataset.layout.schemas import FamilySchema
+from state_store.data.dataset.layout.views import View
 from state_store.data.query import Operator
 from state_store.data.rows.hashing import partitions_of
 from state_store.data.rows.key_layouts import KeyLayout

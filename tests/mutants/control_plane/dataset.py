@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         "an index of a map's times to live goes by both keys",
-        "state_store/data/dataset/keys.py",
+        "state_store/data/dataset/layout/keys.py",
         "if view.is_index_of_map:",
         "if False:",
         ("tests/data/dataset/test_keys.py",),
@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     Mutant(
         "nothing keeps what is read from clean-ups",
-        "state_store/data/dataset/pinned.py",
+        "state_store/data/dataset/reading/pinned.py",
         "        self._hold(wanted)\n",
         "",
         ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),

@@ -16,7 +16,7 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
-from state_store.data.dataset.views import views
+from state_store.data.dataset.layout.views import views
 from state_store.data.query import Query
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode

@@ -15,7 +15,7 @@ from pathlib import Path
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import open_storage
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.dataset.rewriting import logs
 from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location

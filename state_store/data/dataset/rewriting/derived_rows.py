@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state_store.core.compat import zip
-from state_store.data.dataset.columns import encoded_keys, encoded_values
-from state_store.data.dataset.views import (
+from state_store.data.dataset.layout.columns import encoded_keys, encoded_values
+from state_store.data.dataset.layout.views import (
     EXPIRES_MS,
     KEYS_OF_TIMERS,
     ROWS_OF_SIDE,
@@ -85,6 +85,7 @@ class DerivedRows:
 
     @property
     def views(self) -> list[View]:
+        """The derived views that exist."""
         return [view for view in (self.counts, self.first_expiry, self.index) if view is not None]
 
     def moments(self, batch: pyarrow.RecordBatch) -> pyarrow.Array:

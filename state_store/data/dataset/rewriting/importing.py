@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
-from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.export import METADATA, SUCCESS
+from state_store.data.dataset.layout.columns import Columns
+from state_store.data.dataset.layout.views import View, default_name, view, views
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
-from state_store.data.dataset.views import View, default_name, view, views
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location
 from state_store.data.query.targets import new_checkpoint

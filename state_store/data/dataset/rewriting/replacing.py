@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from state_store.core.compat import zip
-from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.damage import shown_key
-from state_store.data.dataset.keys import key_partitions, partitioning_columns
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
+from state_store.data.dataset.layout.views import View
+from state_store.data.dataset.reading.damage import shown_key
 from state_store.data.dataset.rewriting.derived_rows import DerivedRows, numbers
-from state_store.data.dataset.views import View
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.packed import WORD, merged_values
 from state_store.errors import OptionError
@@ -119,6 +119,7 @@ class Replaced:
             raise
 
     def close(self) -> None:
+        """Close the files."""
         self._opened.close()
 
     def records(self, store: str, family: str, partition: int) -> Iterator[Record]:

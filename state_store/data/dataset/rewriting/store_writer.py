@@ -20,12 +20,12 @@ from state_store.core.engine.pages import ByteSlices, Page
 from state_store.core.engine.rows import rows
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
-from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys
-from state_store.data.dataset.keys import key_partitions, partitioning_columns
-from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, decoded_keys
+from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
+from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY
+from state_store.data.dataset.layout.views import View, views
+from state_store.data.dataset.reading.partitions import READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced, spooled
-from state_store.data.dataset.schemas import DEFAULT_FAMILY
-from state_store.data.dataset.views import View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
 from state_store.errors import DamagedError, FormatError, MissingError
 

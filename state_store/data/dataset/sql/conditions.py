@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from state_store.data.dataset.layout.views import View
 from state_store.data.dataset.sql.connection import Connection, Filtering, quoted
 from state_store.data.dataset.sql.tables import (
     StateTable,
@@ -14,7 +15,6 @@ from state_store.data.dataset.sql.tables import (
     named_columns,
     shown_schema,
 )
-from state_store.data.dataset.views import View
 from state_store.errors import OptionError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from state_store.core.compat import zip
-from state_store.data.dataset.columns import Columns
-from state_store.data.dataset.views import EXPIRES_MS, TIMER_MS, View
+from state_store.data.dataset.layout.columns import Columns
+from state_store.data.dataset.layout.views import EXPIRES_MS, TIMER_MS, View
 
 if TYPE_CHECKING:
     import pyarrow

@@ -33,7 +33,7 @@ from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.forwarding import ForwardingStorage
-from state_store.data.dataset.versions import identified
+from state_store.data.dataset.reading.versions import identified
 from state_store.data.query import Progress, StoreKey
 from state_store.errors import DamagedError, MissingError, StateStoreError, StorageError
 
@@ -158,6 +158,7 @@ class PinnedVersion:
         return sum(self._sizes[delta] for delta in self.lineage)
 
     def delta_bytes(self, delta: DeltaName) -> int:
+        """Return the bytes of a delta of the lineage."""
         return self._sizes[delta]
 
     def written_ms(self, delta: DeltaName) -> int:

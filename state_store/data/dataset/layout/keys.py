@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.dataset.columns import FAMILY_BYTES, encoded_keys
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, encoded_keys
+from state_store.data.dataset.layout.views import View
 from state_store.data.rows.hashing import partitions_of
 from state_store.errors import FormatError, OptionError
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from state_store.data.dataset.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
+from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
 from state_store.data.query import DEFAULT_NAME, Operator, Query
 from state_store.errors import FormatError, MissingError
 
@@ -84,6 +84,7 @@ class View:
 
     @property
     def has_groups(self) -> bool:
+        """True if the first column of the value is a user's state."""
         return self.schema.value.names[:1] == ["groupState"]
 
 

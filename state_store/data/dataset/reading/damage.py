@@ -12,8 +12,8 @@ from state_store.core.checkpoint.names import is_sst_path
 from state_store.core.compat import zip
 from state_store.core.engine.table import key_bounds
 from state_store.core.storage.contract import Storage
-from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.layout.views import View
 from state_store.errors import DamagedError, MissingError, StateStoreError
 
 T = TypeVar("T")

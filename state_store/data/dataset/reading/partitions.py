@@ -18,9 +18,9 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.local_database import LocalDatabase
-from state_store.data.dataset.damage import lost_partition
-from state_store.data.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.views import View
+from state_store.data.dataset.reading.damage import lost_partition
+from state_store.data.dataset.reading.pinned import MOST_OPEN_FILES, PinnedVersion
 from state_store.data.query import LISTED_AT_ONCE, Progress, Query, StoreKey
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
@@ -128,6 +128,7 @@ class Partitions:
         return self._query.logs.commit_times_ms()
 
     def key(self, partition: int) -> StoreKey:
+        """Return the store of a partition."""
         return StoreKey(self.view.operator.id, partition, self.view.store)
 
     def base(self, partition: int) -> LocalDatabase:
@@ -183,6 +184,7 @@ class Partitions:
             storage.close()
 
     def is_local(self, partition: int) -> bool:
+        """Return True if the partition has a local database."""
         return partition in self._local
 
     def forget(self, partition: int) -> None:

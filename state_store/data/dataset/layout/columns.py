@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from state_store.core.compat import zip
 from state_store.core.engine.pages import ByteSlices
-from state_store.data.dataset.views import View
+from state_store.data.dataset.layout.views import View
 from state_store.data.rows.avro import decode_avro, decode_avro_keys
 from state_store.data.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.data.rows.decoder import decode_fields
@@ -101,10 +101,12 @@ class Columns:
 
     @property
     def key_fields(self) -> list[pyarrow.Field]:
+        """The chosen columns of the key."""
         return [column.field for column in self._columns if column.of_key]
 
     @property
     def value_fields(self) -> list[pyarrow.Field]:
+        """The chosen columns of the value."""
         return [column.field for column in self._columns if not column.of_key and column.number >= 0]
 
     def keys(self, keys: list[bytes]) -> list[pyarrow.Array]:

@@ -1,0 +1,1 @@
+"""Versions for readers: a version is chosen, leased and restored, partition by partition."""
