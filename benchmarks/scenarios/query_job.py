@@ -101,8 +101,8 @@ def _write_inputs(work: Path, files: int, rows: int) -> None:
         cuts = table.time.quantile([part / files for part in range(1, files)])
         number = rows_by_time.time.searchsorted(cuts) if files > 1 else []
         for part, (start, end) in enumerate(zip([0, *number], [*number, len(rows_by_time)], strict=True)):
-            part = rows_by_time.iloc[start:end].astype({"time": "datetime64[us, UTC]"})
-            part.to_parquet(work / name / f"{part:03d}.parquet", index=False)
+            batch = rows_by_time.iloc[start:end].astype({"time": "datetime64[us, UTC]"})
+            batch.to_parquet(work / name / f"{part:03d}.parquet", index=False)
 
 
 def _stream(spark: SparkSession, work: Path, name: str, schema: str) -> DataFrame:

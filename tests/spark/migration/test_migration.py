@@ -111,11 +111,11 @@ class Played:
 
     def _move(self) -> None:
         session = self.spark.newSession()
-        for leg, (_, target) in enumerate(self.journey.hops):
+        for leg, (_, store) in enumerate(self.journey.hops):
             source, target, breaks_off = self.root / f"leg-{leg}", self.root / f"leg-{leg + 1}", FIRST + leg
             with pytest.raises(StreamingQueryException, match="broken off"):
                 late_workers.run(partial(self._start, session, leg, source, self.moving, breaks_off))
-            done = migrate(str(source), str(target), target.name, checkpoint_format=target.format, conf=CONF)
+            done = migrate(str(source), str(target), store.name, checkpoint_format=store.format, conf=CONF)
             assert not (target / f"commits/{breaks_off}").exists()
             assert (target / f"offsets/{breaks_off}").exists()
             shutil.rmtree(source)  # so that nothing can read it any more

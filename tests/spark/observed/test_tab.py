@@ -269,6 +269,6 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.feed("again", 1)
     awaited(lambda: version(app, "again") == 3, "the batch after the start is shown")
     history = app.get("queries/again/checkpoints").json["history"]
-    assert [version["version"] for version in history] == [3, 2, 1]
+    assert [entry["version"] for entry in history] == [3, 2, 1]
     time.sleep(0.1)
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
