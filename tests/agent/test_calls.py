@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faults import FaultyStorage, once, torn_write
 
 from agent.harness import AgentProcess, InProcess, Job, contents
-from state_store.errors import DamagedError, MissingError, OptionError, StorageError
+from state_store.errors import (
+    ConflictError,
+    DamagedError,
+    MissingError,
+    OptionError,
+    StorageError,
+    UnknownOutcomeError,
+)
 
 
 @pytest.fixture
@@ -268,3 +277,17 @@ def test_numbers_of_operators_and_partitions_may_be_negative(tmp_path: Path) -> 
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
     negative = {**job.store, "operator": -455034847, "partition": -1, "instance": 9}
     assert job.client.call("open", store=negative) is not None
+
+
+def test_half_a_delta_under_its_name_is_not_taken_for_the_commit(tmp_path: Path) -> None:
+    """A write was torn and its answer lost: the same commit again finds another file of that name."""
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit({b"\0\0a": b"1"})
+    faulty = FaultyStorage(job.open_store.context.storage, once("upload", "delta/", torn_write))
+    object.__setattr__(job.open_store, "context", replace(job.open_store.context, storage=faulty))
+    arguments = job.write({b"\0\0b": b"2"})
+    with pytest.raises(UnknownOutcomeError):
+        job.call("commit", **arguments)
+    with pytest.raises(ConflictError):
+        job.call("commit", **arguments)
+    assert faulty.faults == 1

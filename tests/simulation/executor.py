@@ -34,7 +34,7 @@ class Executor:
         self._instances = itertools.count(1)
         self.agent: Agent | None = None
         self.reported: dict[int, Agent | None] = {}
-        """Note a damaged base of a partition, which has not been restored since."""
+        """The agents that heard of a damaged base, by partition, until its next restore."""
         site.scheduler.start(self.jvm, "maintenance", self._maintain)
 
     @property

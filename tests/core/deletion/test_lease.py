@@ -226,3 +226,19 @@ def test_a_full_snapshot_needs_no_claim(storage: FaultyStorage, lease: Lease) ->
     storage.calls.clear()
     publish(lease, NEW)
     assert [operation for operation, _ in storage.calls] == ["write", "delete"]
+
+
+def test_a_lease_is_as_old_as_its_renewal_and_not_as_the_check_that_followed(
+    lease: Lease, storage: FaultyStorage, clock: Clock
+) -> None:
+    """A slow listing takes half of the lease; to others it counts from its write on."""
+
+    def slow_listing(operation: str, path: str) -> None:
+        if (operation, path) == ("list", "shared"):
+            clock.now_ms += EXPIRY_MS / 2
+
+    storage.fault = slow_listing
+    assert lease.hold([A, B]) == frozenset()
+    storage.inner.delete(A)
+    assert publish(lease, A, B) == {A}
+    assert storage.inner.list_files("snapshot") == []

@@ -10,10 +10,14 @@ from types import SimpleNamespace
 import pytest
 from agent.harness import InProcess, Job, contents
 
+from state_store.agent.merges import merging
+from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.wire.answers import MergedStore
 from state_store.core.checkpoint.file_list import pack_tombstone
-from state_store.core.checkpoint.manifest import Manifest
-from state_store.core.checkpoint.names import SnapshotName, tombstone_path
+from state_store.core.checkpoint.manifest import INCREMENTAL, INGEST, Manifest
+from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
 from state_store.core.deletion.reading import read_archive
+from state_store.core.snapshots.merge import Merged
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, DamagedError, StorageError
 
@@ -237,3 +241,61 @@ def test_answers_have_the_fields_of_the_protocol(job: Job) -> None:
     assert answer.new_files == 1
     assert set(answer.chain) == {"deltas", "deltas_since_full", "merges_since_full", "files", "bytes"}
     assert all(value >= 0 for value in answer.phases.values())
+
+
+def test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up(job: Job) -> None:
+    """A base that an ingest made has the files from before the cut."""
+    job.call("release", directory=job.merge("ingest")["directory"])
+    other = Job(InProcess(job.location.parent / "other"), job.location)
+    other.versions = job.versions
+    other.restore(8)
+    other.merge("full")
+    job.commit({b"\0\0more": b"1"})
+    job.merge("incremental")
+    assert min(entry.origin for entry in manifest(job, 11).files) >= 8
+    assert contents(job.restore()["directory"]) == job.state
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> tuple[Job, Job]:
+    """A store whose next merge is due, and another one that went another way after version 8."""
+    job = new_job(tmp_path, maxDeltas="5", minPauseBetweenMerges="1h")
+    fill(job)
+    other = Job(InProcess(tmp_path / "other"), job.location)
+    other.versions = dict(job.versions)
+    other.restore(8)
+    other.commit({b"\0\0other": b"1"})
+    return job, other
+
+
+def test_a_snapshot_of_another_lineage_does_not_count(forked: tuple[Job, Job]) -> None:
+    """If it counted, the merge would not be due any more."""
+    job, other = forked
+    other.merge("incremental")
+    request = MergeRequest(VersionId(10, job.id), INCREMENTAL, "due")
+    answer = job.client.calls.scheduler.merge_now(job.open_store, request)
+    assert isinstance(answer, MergedStore)
+    assert manifest(job, 10).previous == VersionId(4, job.versions[4][0])
+
+
+def test_no_merge_starts_from_a_base_of_another_lineage(
+    forked: tuple[Job, Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store went another way while the merge ran: the base that it restored is still the newest."""
+    job, other = forked
+    real = merging.merge
+    restored: list[Path] = []
+
+    def late(*arguments: object) -> Merged:
+        result = real(*arguments)
+        job.versions = other.versions
+        restored.append(Path(job.restore(9)["directory"]))
+        return result
+
+    monkeypatch.setattr(merging, "merge", late)
+    request = MergeRequest(VersionId(10, job.id), INGEST, "memory is short")
+    answer = job.client.calls.scheduler.merge_now(job.open_store, request)
+    assert isinstance(answer, MergedStore)
+    start = job.open_store.head.begin_merge(VersionId(9, other.id))
+    assert start.base is not None
+    assert [start.base.directory] == restored

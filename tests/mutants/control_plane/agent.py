@@ -7,7 +7,79 @@ from mutants.mutant import Mutant
 _AGENT = "state_store/agent"
 _WITHOUT_IDS = ("tests/agent/test_attempts_without_ids.py",)
 
+_LINEAGE = "tests/core/snapshots/test_merge.py"
+
 MUTANTS = [
+    Mutant(
+        "half a delta under its name counts as the commit",
+        f"{_AGENT}/committing.py",
+        "entry.name == name and entry.size_bytes == size_bytes",
+        "entry.name == name",
+        ("tests/agent/test_calls.py::test_half_a_delta_under_its_name_is_not_taken_for_the_commit",),
+    ),
+    Mutant(
+        "a base from before the cut of another process stays",
+        f"{_AGENT}/head.py",
+        "            unused = self._adopt(None)\n        _remove(unused)\n        return True\n",
+        "        _remove(unused)\n        return True\n",
+        (f"{_LINEAGE}::test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up",),
+    ),
+    Mutant(
+        "a snapshot of another lineage counts",
+        f"{_AGENT}/merges/merging.py",
+        "if name is not None and name.version_id in own]",
+        "if name is not None]",
+        (f"{_LINEAGE}::test_a_snapshot_of_another_lineage_does_not_count",),
+    ),
+    Mutant(
+        "merges start from the base of another lineage",
+        f"{_AGENT}/head.py",
+        "                and chain.between(base.version, chain.version) is not None\n",
+        "",
+        (f"{_LINEAGE}::test_no_merge_starts_from_a_base_of_another_lineage",),
+    ),
+    Mutant(
+        "two calls open one store",
+        f"{_AGENT}/stores.py",
+        "            while instance in self._opening:\n                self._changed.wait()\n",
+        "",
+        ("tests/agent/test_opening.py",),
+    ),
+    Mutant(
+        "a store that could not be opened leaves its options to the next",
+        f"{_AGENT}/stores.py",
+        "                elif not self._stores and not self._opening:\n",
+        "                elif False:\n",
+        ("tests/agent/test_opening.py",),
+    ),
+    Mutant(
+        "a stopped query merges for ever",
+        f"{_AGENT}/merges/scheduler.py",
+        "            if now_s >= entry.lingers_until_s or self._queue.owed(instance) is None:\n",
+        "            if self._queue.owed(instance) is None:\n",
+        ("tests/agent/test_events.py",),
+    ),
+    Mutant(
+        "nobody cleans up after the merges of a job of one batch",
+        f"{_AGENT}/merges/scheduler.py",
+        "        if not entry.is_cleaned and not entry.owes_cleanup:\n",
+        "        if entry.is_cleaned and not entry.owes_cleanup:\n",
+        ("tests/agent/test_events.py",),
+    ),
+    Mutant(
+        "the agent's program takes the first entry of a safe path for its own directory",
+        "jvm_bridge/resources/state-store-agent.py",
+        '    if not getattr(sys.flags, "safe_path", False):',
+        "    if True:",
+        ("tests/agent/test_program.py",),
+    ),
+    Mutant(
+        "another package of the name state_store ends the agent",
+        "jvm_bridge/resources/state-store-agent.py",
+        "    except (Exception, SystemExit):",
+        "    except ImportError:",
+        ("tests/agent/test_program.py",),
+    ),
     Mutant(
         "an attempt without ids is stored and not looked at",
         f"{_AGENT}/committing.py",

@@ -12,6 +12,13 @@ _SWEEP = ("tests/core/deletion/test_sweep.py",)
 
 MUTANTS = [
     Mutant(
+        "a renewed lease is as old as the check that followed",
+        "state_store/core/deletion/lease.py",
+        "        self._valid_from_ms = now_ms\n        return lost\n",
+        "        self._valid_from_ms = self._runtime.uptime_ms()\n        return lost\n",
+        ("tests/core/deletion/test_lease.py",),
+    ),
+    Mutant(
         "only the newest version is sure to stay",
         f"{_DELETION}/policy.py",
         "LEAST_CHECKPOINTS = 2\n",
