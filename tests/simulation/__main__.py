@@ -17,6 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "core"), str(TESTS.parent)]
 
 from simulation.history import PROFILES, History  # noqa: E402
+from simulation.troubles import TROUBLES  # noqa: E402
 
 
 def main() -> int:
@@ -56,19 +57,34 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, help="length of the history (default: as the seed says)")
     parser.add_argument("--profile", choices=sorted(set(PROFILES)), help="faults (default: as the seed says)")
     parser.add_argument("--partitions", type=int, default=2, help="partitions of the state (default: 2)")
+    parser.add_argument(
+        "--trouble",
+        action="append",
+        choices=sorted(TROUBLES),
+        default=[],
+        help="a trouble beyond the profile (repeatable)",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="this many at a time (default: 1)")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     return parser.parse_args()
 
 
 def _arguments(given: argparse.Namespace) -> tuple[object, ...]:
-    return given.format, given.batches, given.profile, given.partitions, given.trace
+    return given.format, given.batches, given.profile, given.partitions, given.trace, given.trouble
 
 
 def _run(
-    seed: int, format_: int, batches: int | None, profile: str | None, partitions: int, trace: bool
+    seed: int,
+    format_: int,
+    batches: int | None,
+    profile: str | None,
+    partitions: int,
+    trace: bool,
+    troubles: list[str],
 ) -> tuple[int, str | None, dict[str, int]]:
-    history = History(seed, ids=format_ == 2, batches=batches, profile=profile, partitions=partitions)
+    history = History(
+        seed, ids=format_ == 2, batches=batches, profile=profile, partitions=partitions, troubles=troubles
+    )
     error = None
     try:
         history.run()

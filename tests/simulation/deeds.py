@@ -41,6 +41,7 @@ class Deeds:
         ]
         if self._history.is_lying:
             deeds.append(self._power_cut)
+        deeds += self._history.troubles.deeds()
         weights = [chance.choice([0, 1, 1, 4]) for _ in deeds]
         weights[0] += 1
         while True:

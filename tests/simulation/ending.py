@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulation.partition import Partition
 from simulation.provider import Provider
 from simulation.terms import LONGEST_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
+from simulation.troubles import LEAST_RETAINED
 from simulation.truth import EMPTY, Version, rows_of
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
@@ -100,10 +101,12 @@ def check_end(history: History, directory: Path) -> None:
 
 
 def _check_partition(history: History, partition: Partition, directory: Path) -> None:
-    retained = [version for version in partition.committed[-history.retain :] if version != EMPTY]
+    hides_leftovers = history.troubles.hides_leftovers
+    count = min(LEAST_RETAINED, history.retain) if hides_leftovers else history.retain
+    retained = [version for version in partition.committed[-count:] if version != EMPTY]
     for version in retained:
         _check_restored(history, partition, version, directory / f"end-{partition.number}-{version[0]}")
-    if history.is_lying:
+    if history.is_lying or hides_leftovers:
         return
     newest, bucket = partition.committed[-1], partition.bucket
     key = StoreKey(0, partition.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from simulation.deeds import Deeds
@@ -16,6 +17,7 @@ from simulation.site import Site
 from simulation.stage import Stage
 from simulation.storage import Weather, storage_clock
 from simulation.terms import LEASE_EXPIRY_S, TEMPORARY_EXPIRY_S, QueryFailedError
+from simulation.troubles import LEAST_RETAINED, Troubles
 
 HONEST = ("error-before", "error-after", "unavailable", "full-disk")
 DAMAGE = ("damaged-read", "short-read")
@@ -25,10 +27,10 @@ PROFILES = ("calm", "failing", "failing", "failing", "damaging", "lying")
 
 
 class History:
-    """The history of one seed. `run` raises AssertionError where something is not as it must be.
+    """The history of a seed. `run` raises AssertionError if an invariant does not hold.
 
-    The state has this many `partitions`; `trace` says what happened, step by step. In a prompt history nobody
-    is slower than a lease allows.
+    The state has this many `partitions`; `trace` has every step. In a prompt history no process is slower
+    than a lease allows. `troubles` are names of TROUBLES.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class History:
         batches: int | None = None,
         profile: str | None = None,
         partitions: int = 2,
+        troubles: Iterable[str] = (),
     ) -> None:
         self.chance = random.Random(f"{seed} history")
         self.seed = seed
@@ -52,15 +55,24 @@ class History:
         self.counts: dict[str, int] = {}
         self.ids = ids
         self.retain = self.chance.randrange(2, 5)
-        terms = Terms(ids, self.retain, self.is_lying, self.is_prompt)
-        clock_ms = storage_clock(self.scheduler)
+        self.is_calm = self.is_quiet = False
+        self.troubles = Troubles(self, frozenset(troubles))
+        self.weather.trouble = self.troubles.storage_fault
+        is_reduced = self.troubles.has("retention") or self.troubles.has("policy")
+        is_late = self.troubles.has("late-effect")
+        terms = Terms(
+            ids,
+            LEAST_RETAINED if is_reduced else self.retain,
+            self.is_lying,
+            self.is_prompt and not is_late,
+        )
+        clock_ms = storage_clock(self.scheduler, self.troubles.clock_ahead_ms)
         self.partitions = [Partition(number, terms, clock_ms) for number in range(partitions)]
         self._runs = self._applications = 1
         self._jobs = self._tasks = 0
         self.executors: list[Executor] = []
         self._born = 0
         self._driver: Thread | None = None
-        self.is_calm = self.is_quiet = False
         self.driver_dies = False
         self.site: Any = None
 
@@ -88,7 +100,7 @@ class History:
         return len(self.partitions[0].committed) - 1
 
     def run(self) -> None:
-        with machine() as directory:
+        with machine() as directory, self.troubles.on_the_machine():
             self.site = Site(
                 self.scheduler,
                 self.partitions,
@@ -126,7 +138,7 @@ class History:
         }
         if len(self.partitions) > 1:
             options["hydrationDiskBudget"] = chance.choice(["2k", "1g"])
-        return options
+        return options | self.troubles.options()
 
     def _set_weather(self) -> None:
         chance, weather = self.chance, self.weather
@@ -162,6 +174,7 @@ class History:
             except QueryFailedError:
                 self.note("the query starts again")
                 self._runs += 1
+                self.troubles.restarted()
                 self.scheduler.sleep(self.chance.uniform(0, 5))
             self.scheduler.sleep(self.chance.uniform(0, 3))
         calm_down(self)

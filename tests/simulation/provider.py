@@ -76,8 +76,7 @@ class Provider:
             raise StorageError("the provider was closed")
         self.users += 1
         try:
-            base = self._load(before)
-            rows = self._memory[base]
+            base, rows = self._load(before)
             if not site.ids:
                 self.partition.truth.check(before, rows, "what memory has")
             seen = self._seen(base, task)
@@ -128,10 +127,12 @@ class Provider:
             self._call("close")
         except StateStoreError:
             self.executor.unheard |= {Path(directory).parent for directory in self.held}
+            if self._incoming is not None:  # a restore that nobody waited for may have left a base beside it
+                self.executor.unheard.add(self._incoming.parent)
             raise
 
-    def _load(self, version: Version) -> Version:
-        """Sees to it that the version is in memory; the name that it has there."""
+    def _load(self, version: Version) -> tuple[Version, Rows]:
+        """Bring a version into memory. Returns the name that it has there, and its rows."""
         gone = [directory for directory in self.held if not Path(directory).is_dir()]
         assert not gone, f"bases are gone that the JVM has open: {gone}"
         if self._offered is not None:
@@ -140,7 +141,8 @@ class Provider:
                 self._release(before)
         ids = self.executor.site.ids
         known = version if ids or version == EMPTY else (version[0], self._taken.get(version[0], ""))
-        if known not in self._memory:
+        rows = self._memory.get(known)
+        if rows is None:
             answer, rows = self._restored(version)
             directory = Path(answer["directory"])
             self.partition.truth.check(version, rows, "what was restored")
@@ -151,7 +153,7 @@ class Provider:
             self._memory = {EMPTY: {}, known: rows}
             if before is not None:
                 self._release(before)
-        return known
+        return known, rows
 
     def _restored(self, version: Version) -> tuple[dict[str, Any], Rows]:
         """Restore a version as the data plane does, and return the answer and the rows.

@@ -11,9 +11,9 @@ from simulation.scheduler import Scheduler
 from simulation.storage import Weather
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site:
-    """See the module. `count` counts what has happened, by name."""
+    """See the module. `count` counts events by name; `retain` may change when the query starts again."""
 
     scheduler: Scheduler
     partitions: Sequence[Partition]

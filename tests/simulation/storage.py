@@ -73,6 +73,7 @@ class Weather:
         self.slow_rate = 0.0
         self.slow_s = 0.0
         self.calm_factor = 1
+        self.trouble: Callable[[str, str], Fault | None] = lambda operation, path: None
 
     def clear(self) -> None:
         """Nothing goes wrong any more."""
@@ -85,6 +86,9 @@ class Weather:
         is_table = operation in ("read", "download") and path.endswith(".sst")
         if is_table and self._chance.random() < self.damaged_tables_rate:
             return FAULTS["damaged-read"].fault
+        trouble = self.trouble(operation, path)
+        if trouble is not None:
+            return trouble
         if self._chance.random() >= self.rate:
             return None
         fitting = [name for name in self.names if operation in FAULTS[name].operations]
@@ -119,6 +123,6 @@ class DistantStorage(FaultyStorage):
         return answer
 
 
-def storage_clock(scheduler: Scheduler) -> Callable[[], int]:
-    """The storage's clock; it is right."""
-    return lambda: EPOCH_MS + int(scheduler.now_s * 1000)
+def storage_clock(scheduler: Scheduler, ahead_ms: int = 0) -> Callable[[], int]:
+    """Return the storage's clock, which is this far ahead."""
+    return lambda: EPOCH_MS + int(scheduler.now_s * 1000) + ahead_ms

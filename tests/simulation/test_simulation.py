@@ -16,6 +16,7 @@ import pytest
 from simulation.history import History
 from simulation.machine import no_system
 from simulation.scheduler import Scheduler
+from simulation.troubles import TROUBLES
 from state_store.core.runtime import SYSTEM
 
 
@@ -61,6 +62,40 @@ def test_a_hundred_histories() -> None:
         "task: storage",
         "task: unknown",
     } <= counts.keys()
+
+
+EVIDENCE = {
+    "late-effect": {"late write", "late upload", "late delete"},
+    "threads": {"thread not started"},
+    "local-disk": {
+        "EIO of link_or_copy",
+        "ENOSPC of link_or_copy",
+        "EMFILE of read_end",
+        "EIO of each_chunk",
+    },
+    "retention": {"retention changed"},
+    "policy": set(),
+    "tools": {"sweep", "verify"},
+    "storage-clock": set(),
+}
+"""Events that histories with a trouble must have, or the simulation does less than it says."""
+
+
+@pytest.mark.parametrize("trouble", sorted(TROUBLES))
+def test_a_dozen_histories_with_each_trouble(trouble: str) -> None:
+    """Nothing is lost or wrong if machines, services and operators cause this trouble, too."""
+    counts: set[str] = set()
+    for seed in range(12):
+        counts |= run(seed, ids=seed % 3 > 0, batches=10, troubles=[trouble]).counts.keys()
+    assert EVIDENCE[trouble] <= counts
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("trouble", [*sorted(TROUBLES), "all"])
+@pytest.mark.parametrize("ids", [True, False])
+def test_many_histories_with_each_trouble(trouble: str, ids: bool) -> None:
+    for seed in range(1000, 1200):
+        run(seed, ids=ids, troubles=sorted(TROUBLES) if trouble == "all" else [trouble])
 
 
 @pytest.mark.tier("long")
