@@ -238,12 +238,17 @@ class TestDirectoriesThatCannotBeSynced:
         with pytest.raises(StorageError, match=f"delta/a.*{os.strerror(code)}"):
             storage.write("delta/a", b"abc")
 
+    @pytest.mark.parametrize("how", ["upload", "write"])
     def test_a_file_that_cannot_be_synced_is_an_error(
-        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+        self, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
+        (tmp_path / "source").write_bytes(b"abc")
         self.refuse(monkeypatch, errno.EINVAL, directories=False)
         with pytest.raises(StorageError, match=r"delta/a.*Invalid argument"):
-            storage.write("delta/a", b"abc")
+            if how == "upload":
+                storage.upload(tmp_path / "source", "delta/a")
+            else:
+                storage.write("delta/a", b"abc")
         assert storage.list_files("delta") == []
 
 
