@@ -14,11 +14,13 @@ import click
 
 from state_store.cli import exit_codes
 from state_store.cli.output import print_error, print_note, set_utc, zone
+from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option_types import OptionType
 from state_store.core.storage import open_storage
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.dataset.table_files import local_path
-from state_store.data.query import Filter
+from state_store.data.query import Filter, Query
+from state_store.data.query.targets import unfinished_batch
 from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 
 PROGRAM = "state-store"
@@ -180,6 +182,13 @@ class _StoreCommand(click.Command):
                 traceback.print_exc()
         print_error(reported, as_json=as_json)
         return exit_codes.OF_KIND[reported.kind]
+
+
+def note_unfinished(query: Query) -> None:
+    """Note that a batch of a query that has to be stopped has begun lately and not ended."""
+    sentence = unfinished_batch(query, SYSTEM.wall_ms())
+    if sentence is not None:
+        print_note(f"note: {sentence}")
 
 
 @contextmanager

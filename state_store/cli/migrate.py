@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.command import Location, OptionValue, command, json_option, target_argument, writing
+from state_store.cli.command import (
+    Location,
+    OptionValue,
+    command,
+    json_option,
+    note_unfinished,
+    target_argument,
+    writing,
+)
 from state_store.cli.output import counted, print_json, say
 from state_store.cli.progress import Meter
 from state_store.core.settings.option_types import BYTES
@@ -80,9 +88,11 @@ def migrate(
     checkpointLocation: it goes on where it stopped. SOURCE stays as it is, to go back to; never let the query
     go on from both.
     """
-    stores = len(Query.of_any_store(source).stores())
+    query = Query.of_any_store(source)
+    note_unfinished(query)
+    stores = len(query.stores())
     advice = "remove it before the command is run again"
-    with Meter("copied", stores, rows=True) as meter, writing(target, if_interrupted=advice):
+    with Meter("copied", stores, unit="rows") as meter, writing(target, if_interrupted=advice):
         done = write_migrated(
             source,
             target,

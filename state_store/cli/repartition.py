@@ -9,23 +9,23 @@ from state_store.cli.command import (
     command,
     directory_argument,
     json_option,
+    note_unfinished,
     target_argument,
     writing,
 )
 from state_store.cli.output import counted, print_json, say, size
 from state_store.cli.progress import Meter
 from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.query import Query
-
-_MOST_PARTITIONS = 100_000
 
 
 @command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)
 @json_option
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1, max=_MOST_PARTITIONS),
+    type=click.IntRange(min=1, max=MOST_PARTITIONS),
     required=True,
     metavar="N",
     help="Partitions in TARGET.",
@@ -41,9 +41,11 @@ def repartition(checkpoint: str, target: str, partitions: int, as_json: bool) ->
     for those of a store in the directory of temporary files (TMPDIR).
     """
     require_arrow()
+    query = Query.open(checkpoint)
+    note_unfinished(query)
     stores = sum(
         1 if operator.is_in_one_partition else partitions
-        for operator in Query.open(checkpoint).operators
+        for operator in query.operators
         for _ in operator.stores
     )
     advice = "remove it before the command is run again"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import json_option, target_argument, writing
+from state_store.cli.command import json_option, note_unfinished, target_argument, writing
 from state_store.cli.output import counted, print_json, say, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import state_command
@@ -46,6 +46,7 @@ def import_(
     require_arrow()
     given = _given(rows, store)
     query = Query.open(checkpoint)
+    note_unfinished(query)
     advice = "remove it before the command is run again"
     with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
         done = import_state(checkpoint, given, target, operator, store, progress=meter)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.data.dataset.table_files import local_path, new_directory
+from state_store.data.dataset.table_files import SUCCESS, local_path, new_directory
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.targets import refuse_nested
 from state_store.errors import ConflictError, Interrupted, OptionError, as_store_error
@@ -24,9 +24,6 @@ The metadata have the checkpoint, operator, store, version, batch and watermark,
 partitions.
 """
 
-SUCCESS = "_SUCCESS"
-"""The file that is written last: JSON with the number of rows and the partitions that were skipped."""
-
 
 def write_export(
     target: Location,
@@ -39,9 +36,10 @@ def write_export(
 ) -> int:
     """Write the rows of each partition to `part-<number>.parquet` in a new directory.
 
-    A directory of this machine is written under a temporary name beside the target, which begins with a dot,
-    and renamed when it is complete. Files for another storage are made in the directory of temporary files
-    (`TMPDIR`); `_SUCCESS` comes last. If the export fails or is interrupted, nothing is left.
+    A directory of this machine is written beside its place, under a name that begins with a dot, and renamed
+    when it is whole. Files for another storage are made in the directory of temporary files (`TMPDIR`).
+    `_SUCCESS` comes last: JSON with the number of rows and the partitions that were skipped. If the export
+    fails or is interrupted, nothing is left; if it is killed, `_SUCCESS` is missing.
 
     Args:
         target: a path, or a URI that `open_storage` knows; it must not exist.

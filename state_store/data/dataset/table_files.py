@@ -28,6 +28,10 @@ def local_path(location: Location) -> Path | None:
     return storage.directory if isinstance(storage, LocalStorage) else None
 
 
+SUCCESS = "_SUCCESS"
+"""The file that is written last into a directory of tables."""
+
+
 @contextmanager
 def new_directory(location: str) -> Iterator[NewDirectory]:
     """Yield a new directory in another storage. If the body fails, its files are removed.
@@ -37,7 +41,14 @@ def new_directory(location: str) -> Iterator[NewDirectory]:
     """
     storage, name = _parted(location)
     try:
-        if storage.list_files(name):
+        names = [entry.name for entry in storage.list_files(name)]
+        if names and SUCCESS not in names:
+            raise ConflictError(
+                f"'{location}' has files of a write that broke off, or still goes on: it has no '{SUCCESS}'. "
+                "If it broke off, remove the directory, or give another one",
+                file=location,
+            )
+        if names:
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
         with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
             directory = NewDirectory(storage, name, Path(scratch))

@@ -38,7 +38,7 @@ from state_store.data.migration.state_stores import (
     of_provider,
 )
 from state_store.data.query import Operator, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import MissingError, OptionError
 from state_store.session.installed import installed_spark
@@ -118,6 +118,8 @@ def migrate(
         ):
             raise OptionError(f"{name} is a number from 1 to {bound}, not {number!r}", option=name)
     _check_memory(memory)
+    if conf is not None and not isinstance(conf, Mapping):
+        raise OptionError(f"conf is a mapping, not {shown(conf)}", option="conf")
     for key, value in (conf or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise OptionError(f"conf has texts as keys and values, not {key!r}: {value!r}", option="conf")
@@ -168,7 +170,7 @@ class _Migration:
         self._check_archives()
         self._source = open_storage(self._query.location)
         self._location = logs.hadoop_uri(checked_location(target, "target"))
-        self._stopped = Stopped(self._query.logs, self._query.location)
+        self._stopped = Stopped(self._query)
 
     @property
     def stores(self) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Union
 
 from state_store.errors import OptionError
 
 Location = Union[str, "os.PathLike[str]"]
 """A directory: a path, or a URI that `open_storage` knows."""
+
+LONGEST_SHOWN = 80
+"""Characters of a wrong value that a message shows."""
 
 
 def checked_location(location: Location, argument: str = "checkpoint") -> str:
@@ -22,7 +26,7 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
         OptionError: it is empty, blank, the root of a file system, or of another type than a path.
     """
     if not isinstance(location, (str, os.PathLike)):
-        raise OptionError(f"{argument} is a path or a URI, not {location!r}", option=argument)
+        raise OptionError(f"{argument} is a path or a URI, not {shown(location)}", option=argument)
     text = os.fspath(location)
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"{argument} is empty: give a path or a URI", option=argument)
@@ -35,7 +39,62 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
     return trimmed
 
 
-def check_number(name: str, value: object) -> None:
-    """Raise OptionError, which names the argument, for what is no whole number."""
+def check_number(
+    name: str, value: object, *, least: int | None = None, most: int | None = None, optional: bool = False
+) -> None:
+    """Check that an argument is a whole number.
+
+    Args:
+        name: the argument.
+        value: its value.
+        least: the smallest number that is allowed; None: there is none.
+        most: the largest number that is allowed; None: there is none.
+        optional: None is allowed, too.
+
+    Raises:
+        OptionError: the value is of another type, or out of these bounds.
+    """
+    if value is None and optional:
+        return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise OptionError(f"{name} is a whole number, not {value!r}", option=name)
+        raise OptionError(f"{name} is a whole number, not {shown(value)}", option=name)
+    if least is not None and value < least:
+        raise OptionError(f"{name} is {least} or more, not {value}", option=name)
+    if most is not None and value > most:
+        raise OptionError(f"{name} is at most {most}, not {value}", option=name)
+
+
+def check_name(name: str, value: object) -> None:
+    """Raise OptionError, which names the argument, if a value is neither a text nor None."""
+    if value is not None and not isinstance(value, str):
+        raise OptionError(f"{name} is a name, not {shown(value)}", option=name)
+
+
+def check_names(name: str, values: object) -> None:
+    """Raise OptionError, which names the argument, if a value is no sequence of texts."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        raise OptionError(f"{name} are names such as ['a', 'b'], not {shown(values)}", option=name)
+    for value in values:
+        check_text(name, value, "'a'")
+
+
+def check_text(name: str, value: object, example: str) -> str:
+    """Return a text. Raise OptionError, with an example, if a value is of another type."""
+    if not isinstance(value, str):
+        raise OptionError(f"{name} is a text such as {example}, not {shown(value)}", option=name)
+    return value
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise OptionError, which names the argument, if a value is neither True nor False."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} is True or False, not {shown(value)}", option=name)
+
+
+def shown(value: object) -> str:
+    """Return a wrong value as a message shows it, cut if it is long."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."

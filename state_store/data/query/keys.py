@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state_store.data.query.arguments import check_name, check_number
+
 DEFAULT_NAME = "default"
 
 
@@ -30,8 +32,17 @@ class Filter:
     """A choice of stores; None stands for all.
 
     `name` is Spark's name of a store, a side of a join (`left`, `right`), or a state variable.
+
+    Raises:
+        OptionError: a number or a name is of another type.
     """
 
     operator: int | None = None
     partition: int | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types of the values."""
+        check_number("operator", self.operator, optional=True)
+        check_number("partition", self.partition, optional=True)
+        check_name("store", self.name)

@@ -41,9 +41,16 @@ class BatchLogs:
 
         The clock is that of the storage.
         """
+        return self._times_ms("commits")
+
+    def begin_times_ms(self) -> dict[int, int]:
+        """Return when each batch of Spark's offset log began, as `commit_times_ms`."""
+        return self._times_ms("offsets")
+
+    def _times_ms(self, log: str) -> dict[int, int]:
         return {
             int(entry.name): entry.modified_ms
-            for entry in self._storage.list_files("commits")
+            for entry in self._storage.list_files(log)
             if entry.name.isdigit()
         }
 

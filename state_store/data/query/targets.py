@@ -11,10 +11,15 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
+from state_store.core.checkpoint.names import DELTA_DIRECTORY
+from state_store.core.files.transfer import parallel
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage
 from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.keys import StoreKey
 from state_store.data.query.logs import BatchLogs
 from state_store.errors import (
     ConflictError,
@@ -32,6 +37,9 @@ COPY = "copy"
 """The operation that goes on where it broke off; every other begins anew."""
 
 SCRATCH_PREFIX = ".bootstrap-"
+
+_RECENT_S = 3600
+_LISTED_AT_ONCE = 16
 
 
 def refuse_incomplete(storage: Storage, location: str) -> None:
@@ -71,22 +79,79 @@ def _canonical(location: str) -> str:
     return f"{scheme.lower()}://{'/'.join(part for part in rest.split('/') if part)}"
 
 
-class Stopped:
-    """The newest batches of a query's logs when this is made; `check` compares them with those of later."""
+class LivingQuery(Protocol):
+    """A query of which signs of life are looked for."""
 
-    def __init__(self, logs: BatchLogs, location: str) -> None:
-        self._logs = logs
-        self._location = location
-        self._started, self._committed = logs.newest_begun(), logs.newest_committed()
+    location: str
+    logs: BatchLogs
+
+    def stores(self) -> list[StoreKey]:
+        """Return its stores."""
+
+    def list_files(self, directory: str) -> list[Entry]:
+        """Return the files in a directory below its checkpoint directory."""
+
+
+class Stopped:
+    """The signs of life of a query when this is made; `check` compares them with those of later.
+
+    They are the newest batches of Spark's logs, and the files of the stores' versions: a batch that began
+    before and commits after the work shows by the files that its tasks write. A query that waits for data
+    writes nothing, and cannot be told from one that is stopped.
+    """
+
+    def __init__(self, query: LivingQuery) -> None:
+        self._query = query
+        self._started, self._committed = query.logs.newest_begun(), query.logs.newest_committed()
+        self._files = self._version_files()
 
     def check(self) -> None:
-        """Raise ConflictError if the query has begun or committed a batch since."""
-        started = self._logs.newest_begun()
-        if started != self._started or self._logs.newest_committed() != self._committed:
+        """Raise ConflictError if the query has begun or committed a batch, or written files, since."""
+        location = self._query.location
+        started = self._query.logs.newest_begun()
+        if started != self._started or self._query.logs.newest_committed() != self._committed:
             raise ConflictError(
-                f"the query of {self._location} has gone on meanwhile, to batch {started}: stop it first",
-                file=self._location,
+                f"the query of {location} has gone on meanwhile, to batch {started}: stop it first",
+                file=location,
             )
+        new = sorted(self._version_files() - self._files)
+        if new:
+            raise ConflictError(
+                f"the query of {location} is running: it has written '{new[0]}' meanwhile. Stop it first",
+                file=f"{location}/{new[0]}",
+            )
+
+    def _version_files(self) -> frozenset[str]:
+        """Return the files that versions are made of: deltas of this store, all files of Spark's stores."""
+
+        def listed(directory: str) -> list[str]:
+            names = (entry.name for entry in self._query.list_files(directory))
+            return [f"{directory}/{name}" for name in names if not name.startswith(".")]
+
+        directories = [
+            directory
+            for key in self._query.stores()
+            for directory in (key.path, f"{key.path}/{DELTA_DIRECTORY}")
+        ]
+        found = parallel(_LISTED_AT_ONCE, listed, directories)
+        return frozenset(file for files in found for file in files)
+
+
+def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
+    """Return a sentence if a batch has begun within the last hour and has not ended; None otherwise.
+
+    Either the query runs, or it was stopped or killed in the middle of the batch.
+    """
+    started, committed = query.logs.newest_begun(), query.logs.newest_committed()
+    if started is None or started == committed:
+        return None
+    age_s = (now_ms - (query.logs.begin_times_ms().get(started) or 0)) / 1000
+    if not 0 <= age_s <= _RECENT_S:
+        return None
+    return (
+        f"batch {started} began {age_s:.0f} s ago and has not ended. If the query runs, stop it first; "
+        "if it was stopped, it makes that batch again"
+    )
 
 
 @contextmanager

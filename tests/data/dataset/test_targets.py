@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +16,11 @@ import pytest
 
 import state_store
 from dataset.golden_states import checkpoint
+from state_store.cli.main import main
 from state_store.core.snapshots.assembly import StateStoreError
+from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, repartition
+from state_store.data.dataset.table_files import NewDirectory
 from state_store.data.query.targets import MARKER, Stopped, new_checkpoint, refuse_nested
 from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
 
@@ -174,6 +179,76 @@ def test_a_query_that_runs_meanwhile_is_refused(
     with pytest.raises(ConflictError, match=r"has gone on meanwhile, to batch .*: stop it first"):
         WAYS[way](source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("way", ["repartition", "import_state"])
+def test_a_batch_that_is_on_its_way_is_noticed_by_the_files_of_its_tasks(
+    source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch began before the work and commits after it, so Spark's logs stay the same meanwhile."""
+    check = Stopped.check
+    delta = next((source / "state/0/1/delta").iterdir())
+
+    def after_a_task(stopped: Stopped) -> None:
+        shutil.copyfile(delta, delta.with_name(f"{9:020}_task_0_0.sst"))
+        check(stopped)
+
+    monkeypatch.setattr(Stopped, "check", after_a_task)
+    with pytest.raises(ConflictError, match=r"is running: it has written 'state/0/1/delta/.*Stop it first"):
+        WAYS[way](source, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_batch_that_has_not_ended_is_noted(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["repartition", str(source), str(tmp_path / "before"), "--partitions", "3"]) == 0
+    assert "note:" not in capsys.readouterr().err
+    begun = source / "offsets/4"
+    shutil.copyfile(source / "offsets/3", begun)
+    assert main(["repartition", str(source), str(tmp_path / "target"), "--partitions", "3"]) == 0
+    assert "note: batch 4 began " in capsys.readouterr().err
+    os.utime(begun, (0, 0))
+    assert main(["repartition", str(source), str(tmp_path / "later"), "--partitions", "3"]) == 0
+    assert "note:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", range(1, 3))
+def test_an_export_to_another_storage_that_was_killed_is_refused(
+    source: Path, tmp_path: Path, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill cleans nothing up: some or all files of the partitions are there, and `_SUCCESS` is not."""
+    target = tmp_path / "exported"
+    monkeypatch.setattr(export, "local_path", lambda _: None)
+    with monkeypatch.context() as killed:
+        killed.setattr(NewDirectory, "remove", lambda _: None)
+        killed.setattr(NewDirectory, "move", _killed_after(written, NewDirectory.move))
+        with pytest.raises(_Killed):
+            state_store.export(source, target)
+    assert len(list(target.iterdir())) == written
+    with pytest.raises(OptionError, match=r"broke off.*'_SUCCESS'.*remove the directory, and export again"):
+        state_store.import_state(source, target, tmp_path / "imported")
+    with pytest.raises(ConflictError, match=r"broke off.*'_SUCCESS'.*remove the directory, or give another"):
+        state_store.export(source, target)
+    shutil.rmtree(target)
+    assert state_store.export(source, target) == rows_of(source).num_rows
+    state_store.import_state(source, target, tmp_path / "imported")
+
+
+class _Killed(BaseException):
+    """The end of a process."""
+
+
+def _killed_after(count: int, move: Callable[[NewDirectory, Path], None]) -> Callable[..., None]:
+    moved: list[Path] = []
+
+    def moved_or_killed(directory: NewDirectory, local: Path) -> None:
+        if len(moved) == count:
+            raise _Killed
+        moved.append(local)
+        move(directory, local)
+
+    return moved_or_killed
 
 
 def test_an_existing_empty_directory_stays_after_a_failure(tmp_path: Path) -> None:

@@ -263,9 +263,15 @@ def _check_whole(
         return
     lacking = sorted(expected - set(names))
     if success is None:
-        raise OptionError(f"'{location}' is an export that did not end: it has no '{SUCCESS}'", file=location)
+        raise OptionError(
+            f"'{location}' is an export that broke off, or still goes on: it has no '{SUCCESS}'. If it broke "
+            "off, remove the directory, and export again",
+            file=location,
+        )
     if lacking:
-        raise OptionError(f"'{location}' lacks files of its export, such as '{lacking[0]}'", file=location)
+        raise OptionError(
+            f"'{location}' lacks files of its export, such as '{lacking[0]}': export again", file=location
+        )
 
 
 def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:

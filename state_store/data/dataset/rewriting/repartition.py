@@ -20,9 +20,11 @@ from state_store.data.dataset.rewriting import logs
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import StoreWriter
 from state_store.data.query import Progress, ProgressOption, Query, reporting
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, check_number
 from state_store.data.query.targets import Stopped, new_checkpoint
-from state_store.errors import MissingError, OptionError
+from state_store.errors import MissingError
+
+MOST_PARTITIONS = 100_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def repartition(
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
         target: an empty directory, a path or a URI.
-        partitions: the new number, at least 1. An operator without grouping keys stays in one partition.
+        partitions: the new number, 1 to 100,000. An operator without grouping keys stays in one partition.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -67,8 +69,7 @@ def repartition(
         OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
         FormatError: the partition of a key is not known.
     """
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-        raise OptionError(f"partitions is a number of at least 1, not {partitions!r}", option="partitions")
+    check_number("partitions", partitions, least=1, most=MOST_PARTITIONS)
     require_arrow()
     query = Query.open(checkpoint)
     with new_checkpoint("repartition", query.location, target) as (storage, location):
@@ -104,7 +105,7 @@ def rewrite(
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
-    stopped = Stopped(query.logs, query.location)
+    stopped = Stopped(query)
     source = open_storage(query.location)
     has_ids = any(version.checkpoint_id for version in query.committed().values())
     counts = {
