@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options
+    from state_store.core.settings.parsing import options as options
     from state_store.data.dataset.chains import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
     from state_store.data.dataset.opening import diff as diff
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from state_store.data.dataset.opening import get as get
     from state_store.data.dataset.opening import history as history
     from state_store.data.dataset.opening import open as open
+    from state_store.data.dataset.opening import show as show
     from state_store.data.dataset.opening import stats as stats
     from state_store.data.dataset.querying import sql as sql
     from state_store.data.dataset.rewriting.bootstrapping import bootstrap as bootstrap
@@ -48,9 +50,12 @@ if TYPE_CHECKING:
     from state_store.functions import accelerate as accelerate
     from state_store.functions import per_group as per_group
     from state_store.functions import vectorized as vectorized
+    from state_store.observe.doctor import doctor as doctor
+    from state_store.observe.serving.starting import serve as serve
     from state_store.session.configuration import check_checkpoint as check_checkpoint
     from state_store.session.configuration import configure as configure
     from state_store.session.configuration import spark_conf as spark_conf
+    from state_store.session.jar import build_jar as build_jar
     from state_store.session.jar import jar_path as jar_path
 
 __version__ = "0.2.0"
@@ -68,14 +73,19 @@ _HOMES = {
     "StateStoreError": "state_store.errors",
     "Verification": "state_store.data.maintenance.verification",
     "Workload": "state_store.data.estimation.workload",
+    "build_jar": "state_store.session.jar",
     "bootstrap": "state_store.data.dataset.rewriting.bootstrapping",
     "chain": "state_store.data.dataset.chains",
     "checkpoints": "state_store.data.dataset.checkpoints",
     "check_checkpoint": "state_store.session.configuration",
+    "doctor": "state_store.observe.doctor",
     "estimate": "state_store.data.estimation.estimate",
     "full_checkpoint": "state_store.data.maintenance.full_checkpoints",
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
+    "options": "state_store.core.settings.parsing",
+    "serve": "state_store.observe.serving.starting",
+    "show": "state_store.data.dataset.opening",
     "open": "state_store.data.dataset.opening",
     "copy": "state_store.data.dataset.rewriting.copying",
     "diff": "state_store.data.dataset.opening",

@@ -7,25 +7,9 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.command import DIRECTORY, command, directory_argument, json_option
 from state_store.cli.output import print_json, say
-from state_store.core.settings.option_types import DURATION
-from state_store.errors import OptionError
-from state_store.observe.doctor import examine
+from state_store.observe.doctor import doctor as examine
 from state_store.observe.model.declared import to_json
 from state_store.observe.model.rules import FINE, NOTE
-
-OBJECTIVE = "restoreObjective"
-
-
-def duration_ms(text: str) -> int:
-    """Return a duration such as `10s` in milliseconds.
-
-    Raises:
-        OptionError: the text is no duration.
-    """
-    try:
-        return int(DURATION.parse(text))
-    except ValueError as error:
-        raise OptionError(f"'{text}' is not a duration such as 10s: {error}", option=OBJECTIVE) from None
 
 
 @command(
@@ -36,19 +20,18 @@ def duration_ms(text: str) -> int:
 @directory_argument
 @click.option(
     "--restore-objective",
-    "objective",
     metavar="TIME",
     help="Compare predicted restores with this. 0: with nothing. Default: the query's restoreObjective, as "
     "its newest merge found it.",
 )
 @json_option
-def doctor(checkpoint: str, objective: str | None, as_json: bool) -> int:
+def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
     """Say what is wrong with a query's checkpoints, worst first, and what to do.
 
     Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 when something is
     wrong, notes aside. Works beside the running query and on a stopped one.
     """
-    examination = examine(checkpoint, objective_ms=None if objective is None else duration_ms(objective))
+    examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look
     if as_json:
         shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}

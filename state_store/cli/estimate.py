@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
-from rich.console import Console
 
 from state_store.cli.command import (
     DIRECTORY,
@@ -23,7 +22,6 @@ from state_store.cli.output import counted, number_column, print_json, print_tab
 from state_store.cli.progress import Meter
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option_types import BYTES, DURATION
-from state_store.data.dataset.layout.views import default_name, view
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
@@ -205,15 +203,13 @@ def estimate_command(
     if checkpoint is not None:
         numbers.check_unused()
         require_arrow()
-        query = Query.open(checkpoint)
-        spark_name = view(query, operator, store or default_name(query, operator)).store
-        with Meter("measured", len(query.stores(Filter(operator, None, spark_name)))) as meter:
-            measured = measure(checkpoint, operator, spark_name, progress=meter)
+        with Meter("measured", len(Query.open(checkpoint).stores(Filter(operator)))) as meter:
+            measured = measure(checkpoint, operator, store, progress=meter)
     cost = None if measured is None else measured.cost
     if fetch_rate:
         cost = CostModel(transfers=Transfers(0.5, 1000 * _MIB / fetch_rate))
     workload = numbers.workload() if measured is None else measured.workload
-    with Console(stderr=True).status("simulating thousands of batches"):
+    with Meter("simulated", 1, unit="batches") as meter:
         estimated = estimate(
             workload,
             _options(options, fullAfterDeltas=full_every, restoreObjective=objective),
@@ -222,6 +218,7 @@ def estimate_command(
             executors=executors,
             cost=cost,
             prices=Prices(*prices),
+            progress=meter,
         )
     if as_json:
         print_json(_json(estimated, measured))

@@ -8,16 +8,15 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json, print_note, say
-from state_store.session import build
-from state_store.session.installed import installed_pyspark, installed_spark
-from state_store.session.jar import jar_path
+from state_store.session.installed import installed_spark
+from state_store.session.jar import build_jar, jar_path
 from state_store.session.releases import SUPPORTED_SPARKS, is_supported
 
 
 @command("jar", examples=("", "--spark 4.2.0", "--build --out /opt/jars"))
 @click.option("--path", "action", flag_value="path", default="path", help="Print the path (the default).")
 @click.option("--build", "action", flag_value="build", help="Compile the jar for the installed pyspark.")
-@click.option("--spark", "version", metavar="VERSION", help="The jar for this version of Spark.")
+@click.option("--spark", metavar="VERSION", help="The jar for this version of Spark.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -25,7 +24,7 @@ from state_store.session.releases import SUPPORTED_SPARKS, is_supported
     help="The directory that --build writes to; default: that of the package.",
 )
 @json_option
-def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> None:
+def jar(action: str, spark: str | None, out: Path | None, as_json: bool) -> None:
     """Print the path of the jar, or compile it.
 
     Without an argument the command prints the path of the jar for the installed pyspark, as spark.jars and
@@ -33,7 +32,7 @@ def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> No
     the directory is up to date. The compiler comes with pyspark: nothing is downloaded, and Java 17, 21 or 25
     is needed.
     """
-    path = _build(out) if action == "build" else jar_path(version)
+    path = _build(out) if action == "build" else jar_path(spark)
     if as_json:
         print_json({"jar": str(path)})
     else:
@@ -42,9 +41,8 @@ def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> No
 
 def _build(out: Path | None) -> Path:
     version = installed_spark()
-    is_known = is_supported(version)
-    if not is_known:
+    if not is_supported(version):
         print_note(
             f"Spark {version} is not among {', '.join(SUPPORTED_SPARKS)}, with which this store is tested"
         )
-    return build.build(installed_pyspark(), out or build.JAR_DIRECTORY, force=not is_known)[0]
+    return build_jar(out)

@@ -9,10 +9,9 @@ import click
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json, print_table, say, text_column, write
 from state_store.core.settings import pages
-from state_store.core.settings.option import PREFIX, Option
+from state_store.core.settings.option import Option
 from state_store.core.settings.options import OPTIONS
-from state_store.core.settings.parsing import parse
-from state_store.errors import OptionError
+from state_store.core.settings.parsing import options as declared
 
 _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 
@@ -35,26 +34,15 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
     """
     if markdown + conf + as_json > 1:
         raise click.UsageError("--markdown, --conf and --json exclude each other")
-    named = [_named(given) for given in names]
+    named = declared(*names)
     if markdown or conf:
         write(pages.reference() if markdown else pages.template())
     elif as_json:
-        print_json([_json(option) for option in named or OPTIONS])
-    elif named:
+        print_json([_json(option) for option in named])
+    elif names:
         say("\n\n".join(_explained(option) for option in named))
     else:
-        print_table(_COLUMNS, map(_row, OPTIONS))
-
-
-def _named(given: str) -> Option:
-    name, equals, value = given.partition("=")
-    name = name.removeprefix(PREFIX)
-    option = next((option for option in OPTIONS if option.name == name), None)
-    if option is None or equals:
-        parse({name: value})
-    if option is None:
-        raise OptionError(f"there is no option {PREFIX}{name}", option=PREFIX + name)
-    return option
+        print_table(_COLUMNS, map(_row, named))
 
 
 def _row(option: Option) -> tuple[object, ...]:

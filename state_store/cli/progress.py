@@ -29,18 +29,20 @@ SHOWN_AFTER_S = 1.0
 
 
 class Meter:
-    """Counts bytes, or rows with `rows`, and stores. A context manager, safe for any thread.
+    """Counts stores, and bytes or another unit. A context manager, safe for any thread.
 
     The counts are on standard error if that is a terminal, once the work has taken `SHOWN_AFTER_S`, and are
     removed at the end.
     """
 
-    def __init__(self, done: str, stores: int, *, rows: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, done: str, stores: int, *, unit: str = "bytes", console: Console | None = None
+    ) -> None:
         self._console = console or Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
             BarColumn(),
-            *([_RowsColumn()] if rows else [DownloadColumn(), TransferSpeedColumn()]),
+            *([DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [_CountColumn(unit)]),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
@@ -99,10 +101,14 @@ class Meter:
         self.shown.set()
 
 
-class _RowsColumn(ProgressColumn):
-    """Rows done, the total if it is known, and the rows a second."""
+class _CountColumn(ProgressColumn):
+    """A number of rows or batches, the total if it is known, and the number a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
 
     def render(self, task: Task) -> Text:
         rate = f", {task.speed:,.0f} a second" if task.speed else ""
         total = "" if task.total is None else f"/{task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{total} rows{rate}")
+        return Text(f"{task.completed:,.0f}{total} {self._unit}{rate}")

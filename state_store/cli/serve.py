@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
 
-from state_store.cli import exit_codes
 from state_store.cli.command import DIRECTORY, command
-from state_store.cli.doctor import duration_ms
 from state_store.cli.output import say
-from state_store.errors import OptionError
-
-_EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
+from state_store.observe.serving.starting import serve as run
 
 
 @command(
@@ -36,7 +31,6 @@ _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
 )
 @click.option(
     "--restore-objective",
-    "objective",
     metavar="TIME",
     help="Compare predicted restores with this. 0: with nothing. Default: each query's restoreObjective, as "
     "its newest merge found it.",
@@ -56,7 +50,7 @@ _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
     "--stores",
     default=2,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1024),
     metavar="N",
     help="Stores of which full checkpoints are made at a time.",
 )
@@ -66,7 +60,7 @@ def serve(
     host: str,
     port: int,
     every: str | None,
-    objective: str | None,
+    restore_objective: str | None,
     token_file: Path | None,
     allow_host: tuple[str, ...],
     tls_certificate: Path | None,
@@ -74,39 +68,28 @@ def serve(
     read_only: bool,
     stores: int,
     documentation: str | None,
-) -> int:
+) -> None:
     """Serve a page, a REST API and Prometheus metrics of queries, running or stopped.
 
     Needs no Spark: it reads listings and archives in checkpoint storage. Requests for full checkpoints work
     as `state-store full` does. Listens on this machine alone, unless there is a token. Ends with Ctrl-C.
     """
-    try:
-        program = importlib.import_module("state_store.observe.serving.program")
-    except ModuleNotFoundError as error:
-        lacking = (error.name or "").partition(".")[0]
-        if lacking not in _EXTRA:
-            raise
-        raise OptionError(
-            f"serve needs the Python package '{lacking}': pip install 'incremental-state-store[serve]'"
-        ) from None
-    every_s = None if every is None else duration_ms(every) / 1000
-    if every_s is not None and every_s < 1:
-        raise OptionError("--every must be 1s or more", option="--every")
-    settings = program.Settings(
+    run(
+        checkpoints,
         host=host,
         port=port,
-        every_s=every_s,
-        objective_ms=None if objective is None else duration_ms(objective),
-        token=None if token_file is None else program.token_from(token_file),
-        allowed_hosts=allow_host,
-        certificate=tls_certificate,
-        key=tls_key,
+        every=every,
+        restore_objective=restore_objective,
+        token_file=token_file,
+        allow_host=allow_host,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
         read_only=read_only,
         stores=stores,
         documentation=documentation,
+        ready=_say,
     )
-    service = program.Program(checkpoints, settings)
-    count = len(service.watched)
-    say(f"Serving {count} {'query' if count == 1 else 'queries'} on {service.url} (end with Ctrl-C)")
-    service.run()
-    return exit_codes.OK
+
+
+def _say(url: str, count: int) -> None:
+    say(f"Serving {count} {'query' if count == 1 else 'queries'} on {url} (end with Ctrl-C)")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.option_types import DURATION
+from state_store.data.query.arguments import Location, check_text, checked_location
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.answers import Failure, Verdict
 from state_store.observe.verdict import judge, totals_of
 from state_store.observe.watching.look import Look, Looker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examination:
     """The result of an examination.
 
@@ -22,6 +24,40 @@ class Examination:
 
     verdict: Verdict
     look: Look | None
+
+    def __repr__(self) -> str:
+        return f"Examination({self.verdict.severity}: {self.verdict.sentence})"
+
+
+def doctor(checkpoint: Location, *, restore_objective: str | None = None) -> Examination:
+    """Say what is wrong with a query's checkpoints, worst first, and what to do.
+
+    Reads listings and archives of snapshots, no state and no rows. The query may run meanwhile.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        restore_objective: compare predicted restores with this, such as `10s`; `0`: with nothing. Default:
+            the query's `restoreObjective`, as its newest merge found it.
+
+    Raises:
+        MissingError: no stateful query has run there.
+        OptionError: an argument is wrong, or another provider keeps the query's state.
+    """
+    location = checked_location(checkpoint)
+    return examine(location, objective_ms=objective_ms(restore_objective))
+
+
+def objective_ms(restore_objective: str | None) -> int | None:
+    """Return an objective in milliseconds, None for the query's own. Raise OptionError if it is wrong."""
+    return None if restore_objective is None else duration_ms(restore_objective, "restoreObjective")
+
+
+def duration_ms(text: str, option: str) -> int:
+    """Return a duration such as `10s` in milliseconds. Raise OptionError, which names the option."""
+    try:
+        return int(DURATION.parse(check_text(option, text, "'10s'")))
+    except ValueError as error:
+        raise OptionError(f"'{text}' is not a duration such as 10s: {error}", option=option) from None
 
 
 def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtime = SYSTEM) -> Examination:

@@ -32,7 +32,7 @@ def spark_conf(
     *,
     agent_python: str | None = None,
     spark_version: str | None = None,
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Return the configuration with which every stateful query of a session uses this store.
 
         SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
@@ -54,7 +54,12 @@ def spark_conf(
     Raises:
         OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
     """
-    options = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
+    if settings is not None and not isinstance(settings, Mapping):
+        raise OptionError(f"settings are options by name, not {settings!r}", option="settings")
+    for name, value in (("agent_python", agent_python), ("spark_version", spark_version)):
+        if value is not None and not isinstance(value, str):
+            raise OptionError(f"{name} is a text, not {value!r}", option=name)
+    options = {str(name).removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
     options.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
     parsing.parse(options)
     return {
@@ -146,6 +151,8 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """
     from state_store.core.storage import open_storage
 
+    if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint).strip():
+        raise OptionError(f"checkpoint is a path or a URI, not {checkpoint!r}", option="checkpoint")
     storage = open_storage(str(checkpoint))
     try:
         batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]

@@ -31,14 +31,38 @@ from state_store.session.releases import is_supported, jar_name, minor_of, suppo
 _NAME = "incremental-state-store"
 
 
+def build_jar(out: str | os.PathLike[str] | None = None) -> Path:
+    """Compile the jar for the installed pyspark, unless one in the directory is up to date; return its path.
+
+    A release of Spark that is not supported is tried with the sources for the newest one before it. Nothing
+    is downloaded; Java 17, 21 or 25 is needed. Any thread may call it.
+
+    Args:
+        out: the directory that the jar is written to. Default: that of the package.
+
+    Raises:
+        OptionError: Java or pyspark is missing, the sources do not compile, or `out` is no path.
+    """
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise OptionError(f"out is a path, not {out!r}", option="out")
+    force = not is_supported(installed_spark())
+    directory = build.JAR_DIRECTORY if out is None else Path(out)
+    return build.build(installed_pyspark(), directory, force=force)[0]
+
+
 def jar_path(spark: str | None = None) -> Path:
-    """Return the jar for a version of Spark (default: the installed one); compile it if necessary.
+    """Return the jar for a version of Spark; compile it if the package does not carry it.
 
     If several threads and processes call this at once, one compiles and the others wait.
 
+    Args:
+        spark: the version, such as `4.2.0`. Default: that of the installed pyspark.
+
     Raises:
-        OptionError: there is no jar and it cannot be compiled; the message says what is missing.
+        OptionError: there is no jar, and it cannot be compiled; the message says what is missing.
     """
+    if spark is not None and not isinstance(spark, str):
+        raise OptionError(f"spark is a version such as '4.2.0', not {spark!r}", option="spark")
     version = spark or installed_spark()
     carried = build.JAR_DIRECTORY / jar_name(version)
     if carried.is_file() and not (sources.is_checkout() and is_supported(version)):

@@ -10,7 +10,7 @@ from dataset.golden_states import VERSIONS, checkpoint
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.data.query import Filter, StoreKey
+from state_store.data.query import StoreKey
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_notebooks_show_it_and_the_versions_that_can_be_restored(flights):
     assert f"store 0/1/default, version {VERSIONS[-1]}: from snapshot" in shown
     assert shown.count("<tr>") == len(chains[StoreKey(0, 1)].links) + 1
     assert f"<td>{chains.largest.size_bytes}</td>" in chains._repr_html_()
-    checkpoints = state_store.checkpoints(flights, Filter(partition=0))
+    checkpoints = state_store.checkpoints(flights, partition=0)
     assert list(checkpoints) == [StoreKey(0, 0)]
     assert checkpoints._repr_html_().count("<tr>") == len(VERSIONS) + 1
     assert "1 partitions" in checkpoints._repr_html_()

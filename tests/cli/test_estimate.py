@@ -60,7 +60,7 @@ def test_of_a_checkpoint(flights, capsys):
         ([*PLANNED, "--option", "maxDeltas"], exit_codes.USAGE, "NAME=VALUE"),
         ([*PLANNED, "--option", "maxDelta=3"], exit_codes.USAGE, "maxDeltas"),
         ([*PLANNED, "--interval", "soon"], exit_codes.USAGE, "duration"),
-        (["DIR", "--operator", "3"], exit_codes.NOT_FOUND, "no stateful operator 3"),
+        (["DIR", "--operator", "3"], exit_codes.NOT_FOUND, "there are operator 0 "),
         (["nowhere"], exit_codes.NOT_FOUND, "not the checkpoint directory"),
     ],
 )

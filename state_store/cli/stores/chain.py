@@ -8,24 +8,26 @@ from rich.tree import Tree
 
 from state_store.cli.command import NUMBER, query_command
 from state_store.cli.output import counted, moment, print_json, print_tree, size, visible
+from state_store.cli.progress import Meter
 from state_store.data.dataset import chains
-from state_store.data.query import Filter
+from state_store.data.query import Filter, Query
 
 
 @query_command(
     "chain",
     examples=("/data/checkpoint --partition 0", "/data/checkpoint --version 41 --json"),
 )
-@click.option(
-    "--version", "number", type=NUMBER, metavar="N", help="The version; default: the one committed last."
-)
-def chain(checkpoint: str, chosen: Filter, as_json: bool, number: int | None) -> None:
+@click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last.")
+def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -> None:
     """Draw the files of a version.
 
     Draws, for each store, the versions that a version came from, newest first: those that a restore reads
     (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
     """
-    by_store = chains.chain(checkpoint, number, chosen)
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        by_store = chains.chain(
+            checkpoint, chosen.operator, chosen.partition, chosen.name, version=version, progress=meter
+        )
     if as_json:
         print_json(
             [

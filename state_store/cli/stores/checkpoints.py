@@ -19,8 +19,9 @@ from state_store.cli.output import (
     size,
     text_column,
 )
+from state_store.cli.progress import Meter
 from state_store.data.dataset import checkpoints as histories
-from state_store.data.query import Filter
+from state_store.data.query import Filter, Query
 
 _WIDE = 110
 """Columns of a terminal that has room for all columns of the table."""
@@ -43,7 +44,10 @@ def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> N
     is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
     the version, and "why" says for what reason; "new" are its bytes that no older version has.
     """
-    history = histories.checkpoints(checkpoint, chosen)
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        history = histories.checkpoints(
+            checkpoint, chosen.operator, chosen.partition, chosen.name, progress=meter
+        )
     if as_json:
         print_json(_json(history))
         return

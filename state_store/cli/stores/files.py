@@ -8,6 +8,7 @@ import click
 
 from state_store.cli.command import NUMBER, query_command
 from state_store.cli.output import (
+    counted,
     number_column,
     print_json,
     print_table,
@@ -16,9 +17,10 @@ from state_store.cli.output import (
     size,
     text_column,
 )
+from state_store.cli.progress import Meter
 from state_store.data.maintenance.files import Files, HeldFile
 from state_store.data.maintenance.files import files as files_of
-from state_store.data.query import Filter
+from state_store.data.query import Filter, Query
 
 _COLUMNS = (
     text_column("store"),
@@ -60,9 +62,16 @@ def files(
     With --by-reason it sums them up: the snapshots and deltas that the newest version needs, those that only
     older versions need which can still be restored, and those that no version needs.
     """
-    found = files_of(
-        checkpoint, chosen.operator, chosen.partition, chosen.name, unneeded=unneeded, needed_by=needed_by
-    )
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        found = files_of(
+            checkpoint,
+            chosen.operator,
+            chosen.partition,
+            chosen.name,
+            unneeded=unneeded,
+            needed_by=needed_by,
+            progress=meter,
+        )
     if as_json:
         print_json(_summed(found) if by_reason else found.to_json())
         return
@@ -73,7 +82,7 @@ def files(
         )
         return
     print_table(_COLUMNS, map(_row, found.all))
-    say(f"\n{len(found.all)} files, {size(sum(file.bytes for file in found.all))}")
+    say(f"\n{counted(len(found.all), 'file')}, {size(sum(file.bytes for file in found.all))}")
 
 
 def _summed(found: Files) -> dict[str, Any]:

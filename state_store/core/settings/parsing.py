@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from state_store.core.settings.option import PREFIX, Option
-from state_store.core.settings.options import Options
+from state_store.core.settings.options import OPTIONS, Options
 from state_store.errors import OptionError
 
 _ATTRIBUTES: dict[str, tuple[str, Option]] = {
@@ -32,6 +32,30 @@ def parse(texts: Mapping[str, str]) -> Options:
     options = Options(**values)
     _check(options)
     return options
+
+
+def options(*names: str) -> tuple[Option, ...]:
+    """Return the declarations of options: name, type, unit, default, meaning and trade-off of each.
+
+    Args:
+        names: options by name, with or without the prefix that they have in Spark. `NAME=VALUE` checks a
+            value, as the start of a query does. Default: all options.
+
+    Raises:
+        OptionError: there is no such option, or the value is not of its type.
+    """
+    return tuple(map(_declared, names)) if names else OPTIONS
+
+
+def _declared(given: str) -> Option:
+    if not isinstance(given, str):
+        raise OptionError(f"an option is named by a text, not {given!r}")
+    name, equals, value = given.partition("=")
+    name = name.removeprefix(PREFIX)
+    _, option = _find(name)
+    if equals:
+        parse({name: value})
+    return option
 
 
 def by_name(options: Options) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import moment, table
 from state_store.data.dataset.reading.versions import version_number
-from state_store.data.query import Filter, Query, StoreKey
+from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location
 from state_store.errors import MissingError
 
 
@@ -48,7 +49,7 @@ class Link:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoreChain:
     """The chain of one store, newest version first. Notebooks show it as a table."""
 
@@ -79,6 +80,9 @@ class StoreChain:
     def size_bytes(self) -> int:
         """Bytes that a restore reads."""
         return self.delta_bytes + (self.base.snapshot_bytes if self.base else 0)
+
+    def __repr__(self) -> str:
+        return f"StoreChain({self})"
 
     def __str__(self) -> str:
         start = f"snapshot {self.base.version.number}" if self.base else "nothing"
@@ -120,6 +124,10 @@ class Chains(Mapping[StoreKey, StoreChain]):
         """The chain with the largest restore, which the tasks of a batch wait for."""
         return max(self._found.values(), key=lambda chain: chain.size_bytes)
 
+    def __repr__(self) -> str:
+        largest = f", the largest is {self.largest}" if self else ""
+        return f"Chains({len(self)} stores{largest})"
+
     def _repr_html_(self) -> str:
         rows = [
             (
@@ -135,21 +143,35 @@ class Chains(Mapping[StoreKey, StoreChain]):
         return table(f"{len(rows)} stores", headings, rows)
 
 
-def chain(checkpoint: str, version: int | None = None, stores: Filter | None = None) -> Chains:
-    """Return the chains of a version of a query's stores.
+def chain(
+    checkpoint: Location,
+    operator: int | None = None,
+    partition: int | None = None,
+    store: str | None = None,
+    *,
+    version: int | None = None,
+    progress: ProgressOption = None,
+) -> Chains:
+    """Return the files that make a version of a query's stores.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        version: the number of the version; None is the one that Spark committed last.
-        stores: chooses the stores; None is all.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
+        version: the number of the version. Default: the version that Spark committed last.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
-        MissingError: the version or a chosen store does not exist.
+        MissingError: there is no such query, version or store.
+        OptionError: an argument is of a wrong type, or another provider keeps the query's state.
         StateStoreError: as the files and the storage are.
     """
     query = Query.open(checkpoint)
     committed = query.committed(None if version is None else version_number(query, version) - 1)
-    found = query.for_each(query.stores(stores), FoundStore.read)
+    keys = query.stores(Filter(operator, partition, store))
+    with reporting(progress, "listed", len(keys)) as meter:
+        found = query.for_each(keys, FoundStore.read, meter=meter)
     times_ms = query.logs.commit_times_ms()
     return Chains(
         {store.key: StoreChain(store.key, tuple(_links(store, committed, times_ms))) for store in found}

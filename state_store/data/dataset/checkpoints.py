@@ -11,7 +11,8 @@ from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import moment, table
-from state_store.data.query import Filter, Query, StoreKey
+from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
                 _tally(checkpoint.reason for checkpoint in same if checkpoint.reason is not None),
             )
 
+    def __repr__(self) -> str:
+        numbers = [checkpoint.version.number for versions in self.values() for checkpoint in versions]
+        span = f", versions {min(numbers)} to {max(numbers)}" if numbers else ""
+        return f"Checkpoints({len(self)} stores, {len(numbers)} that can be restored{span})"
+
     def _repr_html_(self) -> str:
         shown = []
         for heading, lines in self.groups():
@@ -164,20 +170,33 @@ HEADINGS = (
 """Headings of the fields of a `Line`."""
 
 
-def checkpoints(checkpoint: str, stores: Filter | None = None) -> Checkpoints:
+def checkpoints(
+    checkpoint: Location,
+    operator: int | None = None,
+    partition: int | None = None,
+    store: str | None = None,
+    *,
+    progress: ProgressOption = None,
+) -> Checkpoints:
     """Return the versions of a query's stores that can be restored.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        stores: chooses the stores; None is all.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
-        MissingError: a chosen store does not exist.
+        MissingError: there is no such query or store.
+        OptionError: an argument is of a wrong type, or another provider keeps the query's state.
         StateStoreError: as the files and the storage are.
     """
     query = Query.open(checkpoint)
     committed = query.committed()
-    found = query.for_each(query.stores(stores), FoundStore.read)
+    keys = query.stores(Filter(operator, partition, store))
+    with reporting(progress, "listed", len(keys)) as meter:
+        found = query.for_each(keys, FoundStore.read, meter=meter)
     times_ms = query.logs.commit_times_ms()
     return Checkpoints(
         query, {store.key: _history(store, committed.get(store.key), times_ms) for store in found}

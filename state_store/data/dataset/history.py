@@ -30,7 +30,7 @@ class _Database(Protocol):
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KeyVersion:
     """A key at a version.
 
@@ -45,6 +45,17 @@ class KeyVersion:
     committed_ms: int
     is_changed: bool
     found: pyarrow.RecordBatch
+
+    def __repr__(self) -> str:
+        wrote = "wrote it" if self.is_changed else "did not write it"
+        rows = (
+            "no row"
+            if not self.found.num_rows
+            else repr(self.row)
+            if self.found.num_rows == 1
+            else f"{self.found.num_rows} rows"
+        )
+        return f"KeyVersion({self.version}, {wrote}: {rows})"
 
     @property
     def rows(self) -> list[dict[str, Any]]:

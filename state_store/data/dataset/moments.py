@@ -77,10 +77,14 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
     Raises:
         OptionError: the value is no moment.
     """
-    if isinstance(value, datetime):
-        return _in_zone(value, zone)
     if isinstance(value, date):
-        return _in_zone(datetime(value.year, value.month, value.day), zone)
+        given = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+        try:
+            found = _in_zone(given, zone)
+            _ = found - _EPOCH
+        except (OverflowError, ValueError, OSError) as error:
+            raise OptionError(f"{value!r} is not a moment: {error}") from error
+        return found
     if isinstance(value, str):
         return parse_moment(value, zone)
     if isinstance(value, bool) or not isinstance(value, (int, float)):

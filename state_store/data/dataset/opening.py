@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
@@ -12,10 +13,12 @@ from state_store.data.dataset.layout.views import default_name, view_at
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.reading.versions import version_number
+from state_store.data.dataset.sql.conditions import Condition
+from state_store.data.dataset.sql.connection import MEMORY
 from state_store.data.dataset.state import State
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics
 from state_store.data.query import ProgressOption, Query, reporting
-from state_store.data.query.arguments import Location, check_number
+from state_store.data.query.arguments import Location, check_flag, check_number
 from state_store.errors import OptionError
 
 if TYPE_CHECKING:
@@ -92,6 +95,86 @@ def open(
     )
 
 
+@contextmanager
+def _followed(state: State, progress: ProgressOption, partitions: int | None = None) -> Iterator[None]:
+    """Report readings of a state, of this many of its partitions (None: all), to the argument `progress`."""
+    count = len(state.partitions)
+    with reporting(progress, "read", count if partitions is None else min(partitions, count)) as meter:
+        if meter is not None:
+            state.follow(meter)
+        yield
+
+
+def show(
+    checkpoint: Location,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    partitions: Iterable[int] | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    order_by: str | None = None,
+    key: Key = None,
+    limit: int | None = None,
+    memory: str = MEMORY,
+    utc: bool = False,
+    progress: ProgressOption = None,
+) -> pyarrow.Table:
+    """Return rows of a state as an Arrow table, in memory. `open` gives them in batches.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: as for `open`.
+        partitions: as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+        columns: the names of the columns, in that order. Default: all.
+        where: a condition in SQL that rows have to meet, such as `flights > 8 and carrier <> 'AA'`.
+        order_by: the order in SQL, such as `flights desc, carrier`. Default: none.
+        key: only rows of this key, as for `get`.
+        limit: the most rows. Default: all.
+        memory: the most that sorting takes, such as `512m`.
+        utc: moments without a zone in `where` and `order_by` are in UTC, not in the local zone.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+    Raises:
+        OptionError: a condition, an order, a column or another argument is wrong.
+        StateStoreError: as for `open`.
+    """
+    check_number("limit", limit, least=0, optional=True)
+    check_flag("utc", utc)
+    with (
+        open(checkpoint, operator, store, version, partitions, batch=batch, at=at) as state,
+        _followed(state, progress),
+    ):
+        if order_by is not None:
+            ordered = state.ordered(order_by, columns, where, key=key, limit=limit, memory=memory, utc=utc)
+            return ordered.read_all()
+        condition = None if where is None else Condition(where, state.view, option="where", utc=utc)
+        return _first(state.scan(columns, condition, key=key), limit)
+
+
+def _first(reader: pyarrow.RecordBatchReader, limit: int | None) -> pyarrow.Table:
+    """Return at most `limit` rows of a reader (None: all), without reading more than these."""
+    import pyarrow
+
+    batches, left = [], limit
+    while left is None or left > 0:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            break
+        batches.append(batch if left is None else batch.slice(0, left))
+        left = None if left is None else left - batches[-1].num_rows
+    reader.close()
+    return pyarrow.Table.from_batches(batches, reader.schema)
+
+
 def get(
     checkpoint: Location,
     key: Key,
@@ -101,10 +184,11 @@ def get(
     *,
     batch: int | None = None,
     at: Moment | None = None,
+    progress: ProgressOption = None,
 ) -> dict[str, Any] | None:
     """Return the row of a key as Python values by column; None without one.
 
-    Reads only the partition that the key is in.
+    Only the partition that the key is in is read.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -115,12 +199,16 @@ def get(
         version: as for `open`.
         batch: as for `open`.
         at: as for `open`.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
         OptionError: the key has other columns or types, or has several rows (`State.rows_of` has them all).
         StateStoreError: as for `open`.
     """
-    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
+    with (
+        open(checkpoint, operator, store, version, batch=batch, at=at) as state,
+        _followed(state, progress, 1),
+    ):
         return state.get(key)
 
 
@@ -133,6 +221,8 @@ def diff(
     *,
     batch: int | None = None,
     at: Moment | None = None,
+    feed: bool = False,
+    progress: ProgressOption = None,
 ) -> pyarrow.Table:
     """Return the changes from version `since` up to another one.
 
@@ -144,6 +234,8 @@ def diff(
         version: the later version, as for `open`.
         batch: as for `open`.
         at: as for `open`.
+        feed: return the writes of each version instead, as `State.changes` does.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Returns:
         A row for each key that differs: `change` (added, changed, removed), the columns of the key, and its
@@ -153,14 +245,27 @@ def diff(
         MissingError: the version `since` is gone.
         StateStoreError: as for `open`.
     """
-    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
-        return state.diff(since).read_all()
+    check_flag("feed", feed)
+    with (
+        open(checkpoint, operator, store, version, batch=batch, at=at) as state,
+        _followed(state, progress),
+    ):
+        return (state.changes(since) if feed else state.diff(since)).read_all()
 
 
 def history(
-    checkpoint: Location, key: Key, operator: int = 0, store: str | None = None, version: int | None = None
+    checkpoint: Location,
+    key: Key,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+    every: bool = False,
+    progress: ProgressOption = None,
 ) -> list[KeyVersion]:
-    """Return the state of a key at every version that can still be restored, oldest first.
+    """Return the state of a key at each version that wrote it, oldest first, as far back as deltas go.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -168,13 +273,21 @@ def history(
         operator: the number of the stateful operator in the query.
         store: as for `open`.
         version: the last version, as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+        every: return versions that did not write the key, too.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
         OptionError: the key has other columns or types.
         StateStoreError: as for `open`.
     """
-    with open(checkpoint, operator, store, version) as state:
-        return state.history(key)
+    check_flag("every", every)
+    with (
+        open(checkpoint, operator, store, version, batch=batch, at=at) as state,
+        _followed(state, progress, 1),
+    ):
+        return [found for found in state.history(key) if every or found.is_changed]
 
 
 def stats(
@@ -189,7 +302,7 @@ def stats(
     recent: int = RECENT,
     progress: ProgressOption = None,
 ) -> Statistics:
-    """Return the sizes of a state (partitions, keys, values), its recent changes and its expired rows.
+    """Return the sizes of a state: of partitions, keys and values; and its changes and expired rows.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -205,12 +318,12 @@ def stats(
     Raises:
         StateStoreError: as for `open`.
     """
-    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
-        chosen = len(state.partitions) if sample is None else min(sample, len(state.partitions))
-        with reporting(progress, "read", chosen) as meter:
-            if meter is not None:
-                state.follow(meter)
-            return state.stats(sample=sample, recent=recent)
+    check_number("sample", sample, least=1, optional=True)
+    with (
+        open(checkpoint, operator, store, version, batch=batch, at=at) as state,
+        _followed(state, progress, sample),
+    ):
+        return state.stats(sample=sample, recent=recent)
 
 
 def export(

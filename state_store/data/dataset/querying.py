@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from state_store.data.dataset.layout.views import default_name, view_at, views
@@ -14,7 +15,8 @@ from state_store.data.dataset.sql.connection import MEMORY
 from state_store.data.dataset.sql.database import Named, run
 from state_store.data.dataset.sql.tables import StateTable, state_table
 from state_store.data.dataset.state import State
-from state_store.data.query import Operator, Progress, Query
+from state_store.data.query import Operator, Progress, ProgressOption, Query, reporting
+from state_store.data.query.arguments import Location, check_flag, check_number, check_text
 from state_store.errors import StateStoreError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def sql(
-    checkpoint: str,
+    checkpoint: Location,
     query: str,
     *,
     operator: int = 0,
@@ -31,7 +33,7 @@ def sql(
     at: Moment | None = None,
     memory: str = MEMORY,
     utc: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> pyarrow.RecordBatchReader:
     """Run a SELECT over the stores of a query, all at one version.
 
@@ -51,7 +53,8 @@ def sql(
         memory: the bound of DuckDB's memory, such as `512m`; sorts and joins spill into the directory of
             temporary files.
         utc: read and show moments in UTC, not in the local zone.
-        progress: is told of the files that are fetched.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, until the
+            rows have been read.
 
     Returns:
         The rows, for one thread. Files are held until the reader ends or is collected.
@@ -62,17 +65,36 @@ def sql(
     """
     require_arrow()
     require_duckdb()
-    opened = Query.open(str(checkpoint))
+    check_text("query", query, "'select count(*) from state'")
+    check_number("operator", operator)
+    check_flag("utc", utc)
+    opened = Query.open(checkpoint)
     number = version_number(opened, version, batch, at)
+    shown = ExitStack()
+    meter = shown.enter_context(reporting(progress, "read", len(opened.stores())))
 
     def at_version(address: str, text: str) -> StateTable:
         operator_id, _, store = address.partition("/")
         is_number = text.isdigit() and len(text) < 9
         found = version_number(opened, int(text)) if is_number else version_number(opened, at=text)
-        return _table(opened, int(operator_id), store, found, progress)
+        return _table(opened, int(operator_id), store, found, meter)
 
-    tables = list(_tables(opened, operator, number, progress))
-    return run(query, tables, at_version, memory=memory, utc=utc)
+    with shown:
+        tables = list(_tables(opened, operator, number, meter))
+        rows = run(query, tables, at_version, memory=memory, utc=utc)
+        until_read = shown.pop_all()
+    return _closing(rows, until_read)
+
+
+def _closing(rows: pyarrow.RecordBatchReader, resources: ExitStack) -> pyarrow.RecordBatchReader:
+    """Return the same rows, after which resources are closed."""
+    import pyarrow
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        with resources:
+            yield from rows
+
+    return pyarrow.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def _tables(query: Query, chosen: int, version: int, progress: Progress | None) -> Iterator[Named]:

@@ -32,7 +32,8 @@ from state_store.data.dataset.sql.tables import (
 )
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.query import Progress, ProgressOption, Query, reporting
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, check_flag, check_number, check_text
+from state_store.data.query.arguments import shown as as_text
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
@@ -165,9 +166,14 @@ class State:
             OptionError: if the filter or the key is wrong.
         """
         import pyarrow
+        import pyarrow.compute
 
-        if batch_rows < 1:
-            raise OptionError(f"a batch has at least 1 row, not {batch_rows}")
+        check_number("batch_rows", batch_rows, least=1)
+        if not isinstance(filter, (type(None), str, Condition, pyarrow.compute.Expression)):
+            raise OptionError(
+                f"filter is a condition in SQL or an expression of pyarrow, not {as_text(filter)}",
+                option="filter",
+            )
         shown = Columns(self.view, columns)
         names = shown.schema.names
         of_key = None if key is None else self.key_filter(key)
@@ -238,6 +244,9 @@ class State:
         """
         import pyarrow
 
+        check_text("order_by", order_by, "'flights desc'")
+        check_number("limit", limit, least=0, optional=True)
+        check_flag("utc", utc)
         shown = Columns(self.view, columns).schema
         query = f"SELECT {', '.join(map(quoted, shown.names))} FROM {STATE}"
         if condition is not None:
@@ -317,6 +326,8 @@ class State:
             sample: the number of partitions whose rows are read, evenly chosen; None reads all.
             recent: the number of versions whose changes are counted.
         """
+        check_number("sample", sample, least=1, optional=True)
+        check_number("recent", recent, least=0)
         expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
         return statistics(self._partitions, self.columns, sample, recent, expiry)
 
@@ -463,7 +474,9 @@ class State:
         )
 
     def _number(self, since: int | Moment) -> int:
-        return since if isinstance(since, int) else version_number(self._query, at=since)
+        if isinstance(since, int) and not isinstance(since, bool):
+            return since
+        return version_number(self._query, at=since)
 
     def _filtered(
         self,
@@ -476,7 +489,7 @@ class State:
         for partition in self.partitions if partitions is None else partitions:
             with self._partitions.read(partition):
                 for batch in self._decoded(needed, partition, batch_rows):
-                    kept = batch if filter is None else batch.filter(filter)
+                    kept = batch if filter is None else _that_match(batch, filter)
                     if kept.num_rows:
                         yield kept.select(names) if names != needed.schema.names else kept
 
@@ -501,3 +514,13 @@ class State:
         """Return the shown columns and those that the filter may name: its text contains their names."""
         text = str(filter)
         return [name for name in self.schema.names if name in names or name in text]
+
+
+def _that_match(batch: pyarrow.RecordBatch, filter: pyarrow.compute.Expression) -> pyarrow.RecordBatch:
+    """Return the rows for which an expression is true. Raise OptionError if it does not fit the columns."""
+    import pyarrow
+
+    try:
+        return batch.filter(filter)
+    except pyarrow.ArrowException as error:
+        raise OptionError(f"the filter does not fit the columns: {error}", option="filter") from error

@@ -142,7 +142,7 @@ class VersionChanges:
     delta_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Statistics:
     """Sizes of a view at a version.
 
@@ -169,6 +169,12 @@ class Statistics:
     recent: tuple[VersionChanges, ...]
     ages: Ages
     expired: Expired | None
+
+    def __repr__(self) -> str:
+        return (
+            f"Statistics(version {self.version}: {self.rows} rows in {len(self.partitions)} partitions, "
+            f"{self.size_bytes} bytes in files)"
+        )
 
     @property
     def rows(self) -> int:

@@ -19,6 +19,8 @@ from state_store.data.dataset.html import table
 from state_store.data.estimation.requests import Prices, Requests
 from state_store.data.estimation.simulation import Sample, SimulatedStore
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload
+from state_store.data.query import ProgressOption, reporting
+from state_store.data.query.arguments import check_number, shown
 from state_store.errors import OptionError
 
 RETAIN = 100
@@ -31,6 +33,8 @@ HIT_RATIO = 0.9
 MOST_BATCHES = 12_000
 _CYCLES = 8
 """Number of cycles between full checkpoints that are simulated."""
+
+MOST_RETAINED, MOST_EXECUTORS = 100_000, 1_000_000
 
 _MS_PER_HOUR = 3_600_000
 
@@ -48,7 +52,7 @@ class Range:
         return cls(times * sum(values) / len(values), times * max(values))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """The resources of a workload in steady state, over all partitions unless stated otherwise.
 
@@ -121,13 +125,20 @@ class Estimate:
             (f"memoryBudget for {self.hit_ratio:.0%} of look-ups", self.memory_bytes, None),
         ]
 
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({self.stored_bytes.average:.0f} bytes in {self.stored_files.average:.0f} files, "
+            f"{self.upload_bytes_per_s:.0f} bytes uploaded a second, "
+            f"a restore takes {self.restore_ms.average:.0f} ms, memoryBudget {self.memory_bytes})"
+        )
+
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        shown = [
+        cells = [
             (name, f"{average:,.6g}", "" if maximum is None else f"{maximum:,.6g}")
             for name, average, maximum in self.rows()
         ]
-        return table(f"{self.workload}", ("", "on average", "at most"), shown)
+        return table(f"{self.workload}", ("", "on average", "at most"), cells)
 
 
 def estimate(
@@ -142,6 +153,7 @@ def estimate(
     settings: DatabaseSettings | None = None,
     batches: int = MOST_BATCHES,
     prices: Prices | None = None,
+    progress: ProgressOption = None,
 ) -> Estimate:
     """Simulate the agent's planning for the workload, on sizes alone, until its decisions are periodic.
 
@@ -161,14 +173,24 @@ def estimate(
         settings: settings of databases, for tests.
         batches: the maximum number of batches to simulate.
         prices: prices of storage; None is S3's list prices.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
         OptionError: an option does not exist, or a number is out of its bounds.
     """
-    if not 0 < hit_ratio <= 1:
-        raise OptionError(f"a ratio of hits is above 0 and at most 1, not {hit_ratio}")
-    if retain < 1 or executors < 1 or batches < 10:
-        raise OptionError("retain and executors are 1 or more, batches 10 or more")
+    if not isinstance(workload, Workload):
+        raise OptionError(f"workload is a state_store.Workload, not {shown(workload)}", option="workload")
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options are a mapping by name, not {shown(options)}", option="options")
+    if cost is not None and not isinstance(cost, CostModel):
+        raise OptionError(f"cost is that of state_store.measure, not {shown(cost)}", option="cost")
+    if not isinstance(hit_ratio, (int, float)) or not 0 < hit_ratio <= 1:
+        raise OptionError(f"hit_ratio is above 0 and at most 1, not {shown(hit_ratio)}", option="hit_ratio")
+    check_number("retain", retain, least=1, most=MOST_RETAINED)
+    check_number("executors", executors, least=1, most=MOST_EXECUTORS)
+    check_number("batches", batches, least=10, most=10 * MOST_BATCHES)
+    if not isinstance(maintenance_ms, (int, float)) or not maintenance_ms > 0:
+        raise OptionError(f"maintenance_ms is above 0, not {shown(maintenance_ms)}", option="maintenance_ms")
     given = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(given)
     retention = RetentionPolicy(
@@ -188,7 +210,8 @@ def estimate(
         maintenance_ms=maintenance_ms,
         settings=settings,
     )
-    samples = _sampled(store, retention.keep, batches)
+    with reporting(progress, "simulated", 1, "batches") as meter:
+        samples = _sampled(store, retention.keep, batches, meter)
     window, is_steady = _steady(samples, retention.keep)
     return _summed(
         workload,
@@ -202,12 +225,16 @@ def estimate(
     )
 
 
-def _sampled(store: SimulatedStore, keep: int, maximum: int) -> list[Sample]:
+def _sampled(store: SimulatedStore, keep: int, maximum: int, meter: Any) -> list[Sample]:
     """Return the first batches: until enough cycles are complete, or the maximum is reached."""
     samples: list[Sample] = []
     remaining = _CYCLES + 1
+    if meter is not None:
+        meter.expect(maximum)
     while remaining and len(samples) < maximum:
         samples.append(store.batch())
+        if meter is not None and hasattr(meter, "moved"):
+            meter.moved(1)
         remaining -= samples[-1].merged == FULL and len(samples) > keep
     return samples
 

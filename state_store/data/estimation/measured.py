@@ -24,10 +24,13 @@ from state_store.core.snapshots.context import THREADS
 from state_store.core.snapshots.measured_storage import MeasuredStorage
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.html import table
+from state_store.data.dataset.layout.views import default_name, view
+from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
 from state_store.data.estimation.workload import TableSize, Workload, table_size
-from state_store.data.query import DEFAULT_NAME, Filter, Progress, Query
+from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, check_name, check_number
 from state_store.errors import MissingError
 
 SAMPLED = 4
@@ -41,7 +44,7 @@ _LEAST_RESTORES, _MOST_RESTORES, _LONG_MS = 2, 9, 300
 _REPEATS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Measured:
     """The workload of one of Spark's stores of a query, all partitions, measured at `version`.
 
@@ -75,6 +78,14 @@ class Measured:
     restore_ms: float
     cost: CostModel
 
+    def __repr__(self) -> str:
+        work = self.workload
+        return (
+            f"Measured(operator {self.operator}, store {self.store}, version {self.version}: "
+            f"{work.keys:.0f} keys, {work.updates_per_batch:.0f} written a batch, "
+            f"{self.stored_bytes} bytes in {self.stored_files} files)"
+        )
+
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         work = self.workload
@@ -96,11 +107,11 @@ class Measured:
 
 
 def measure(
-    checkpoint: str,
+    checkpoint: Location,
     operator: int = 0,
-    store: str = DEFAULT_NAME,
+    store: str | None = None,
     *,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Measured:
     """Measure the workload of one of Spark's stores of a query, which may be running.
@@ -112,17 +123,42 @@ def measure(
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
         operator: the number of the stateful operator in the query.
-        store: Spark's name of the store.
-        progress: is told of the partitions that are listed and the files that are fetched.
-        runtime: clocks, randomness and threads.
+        store: the store: a side of a join, a state variable (which counts with all), or Spark's name.
+            Default: the only store, the left side, or the first variable.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks and threads.
 
     Raises:
-        MissingError: the query has no such store, or Spark has committed no batch of it.
-        DamagedError: a file is damaged.
-        StorageError: as the storage raises it.
+        MissingError: there is no such query or store, or Spark has committed no batch of it.
+        OptionError: an argument is of a wrong type, or another provider keeps the query's state.
+        StateStoreError: as the files and the storage are.
     """
+    check_number("operator", operator)
+    check_name("store", store)
     query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, None, store))
+    spark_name = _spark_name(query, operator, store)
+    keys = query.stores(Filter(operator, None, spark_name))
+    with reporting(progress, "measured", len(keys)) as meter:
+        return _measured(query, operator, spark_name, keys, meter, runtime)
+
+
+def _spark_name(query: Query, operator: int, store: str | None) -> str:
+    """Return Spark's name of a store that is called by it, by a side or by a variable; None: the default."""
+    names = [name for found in query.operators if found.id == operator for name in found.stores]
+    if store in names or (store is None and len(names) == 1):
+        return store or names[0]
+    require_arrow()
+    return view(query, operator, store or default_name(query, operator)).store
+
+
+def _measured(
+    query: Query,
+    operator: int,
+    store: str,
+    keys: Sequence[StoreKey],
+    progress: Progress | None,
+    runtime: Runtime,
+) -> Measured:
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")

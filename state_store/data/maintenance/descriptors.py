@@ -5,6 +5,11 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
+from state_store.data.query.arguments import check_number
+
+MAX_STORES = 1024
+"""Stores that are worked on at a time at most."""
+
 _ENOUGH = 65_536
 """Descriptors that suffice for any work here; the soft limit is not raised above this number."""
 
@@ -32,11 +37,15 @@ class Share:
 def share(stores: int) -> Share:
     """Divide the descriptors of the process among stores.
 
+    The soft limit of the process is raised to the hard limit first.
+
     Args:
         stores: stores that are to be worked on at a time; fewer are if descriptors are short.
 
-    The soft limit of the process is raised to the hard limit first.
+    Raises:
+        OptionError: `stores` is no number from 1 to 1024.
     """
+    check_number("stores", stores, least=1, most=MAX_STORES)
     available = _raise_limit() - _RESERVED
     at_once = max(1, min(stores, available // _PER_STORE))
     return Share(at_once, min(MAX_OPEN_FILES, max(available // at_once - _TRANSFERS, _TRANSFERS)))

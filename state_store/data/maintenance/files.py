@@ -10,9 +10,9 @@ from state_store.core.checkpoint.names import VersionId, origin_of
 from state_store.core.checkpoint.reasons import REASONS, reason_of
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
-from state_store.data.query import Filter, Query, StoreKey
-from state_store.data.query.arguments import Location
-from state_store.errors import MissingError, OptionError
+from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, check_flag, check_number
+from state_store.errors import MissingError
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,11 @@ def files(
     checkpoint: Location,
     operator: int | None = None,
     partition: int | None = None,
-    name: str | None = None,
+    store: str | None = None,
     *,
     unneeded: bool = False,
     needed_by: int | None = None,
+    progress: ProgressOption = None,
 ) -> Files:
     """Return the files of a query's state with the restorable checkpoints that need each.
 
@@ -124,18 +125,21 @@ def files(
         checkpoint: the query's checkpoint directory, a path or a URI.
         operator: only the stores of this stateful operator.
         partition: only the stores of this partition.
-        name: only the stores of this name: Spark's, a side of a join, or a state variable.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
         unneeded: only files that no checkpoint needs.
         needed_by: only files that this version needs.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
         MissingError: there is no such query or store, or the version cannot be restored.
         OptionError: another provider keeps the query's state, or `needed_by` is no number.
     """
-    if needed_by is not None and (isinstance(needed_by, bool) or not isinstance(needed_by, int)):
-        raise OptionError(f"needed_by is the number of a version, not {needed_by!r}", option="needed_by")
+    check_number("needed_by", needed_by, optional=True)
+    check_flag("unneeded", unneeded)
     query = Query.open(checkpoint)
-    stores = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
+    keys = query.stores(Filter(operator, partition, store))
+    with reporting(progress, "listed", len(keys)) as meter:
+        stores = query.for_each(keys, FoundStore.read, meter=meter)
     restorable = sorted({version.number for store in stores for version in store.registry.checkpoints()})
     if needed_by is not None and needed_by not in restorable:
         known = runs(restorable) or "none"

@@ -22,6 +22,7 @@ from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 
 COMPRESSIONS = ("none", "lz4")
@@ -132,10 +133,10 @@ class FullCheckpoints:
 
 
 def full_checkpoint(
-    checkpoint: str,
+    checkpoint: Location,
     operator: int | None = None,
     partition: int | None = None,
-    name: str | None = None,
+    store: str | None = None,
     *,
     stores: int = STORES,
     compression: str | None = None,
@@ -154,7 +155,7 @@ def full_checkpoint(
         checkpoint: the query's checkpoint directory, a path or a URI.
         operator: only the stores of this stateful operator.
         partition: only the stores of this partition.
-        name: only the stores of this name, as Spark names them.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
         stores: stores that are worked on at a time; fewer if file descriptors are short.
         compression: `none` or `lz4`, the query's option `snapshotCompression`. Default: the compression of
             the store's newest snapshot.
@@ -174,11 +175,12 @@ def full_checkpoint(
         raise OptionError(f"compression is none or lz4, not {compression!r}", option="compression")
     if on_failure not in ("raise", "report"):
         raise OptionError(f"on_failure is 'raise' or 'report', not {on_failure!r}", option="on_failure")
+    chosen = Filter(operator, partition, store)
+    resources = share(stores)
     query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    keys = query.stores(chosen)
     if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
-    resources = share(stores)
 
     def of_store(key: StoreKey, storage: Storage) -> FullCheckpoint | Failure:
         try:

@@ -30,6 +30,7 @@ from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.maintenance.verification import Finding, counted, verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, check_flag
 from state_store.errors import OptionError
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
@@ -294,10 +295,10 @@ class Repairs:
 
 
 def repair(
-    checkpoint: str,
+    checkpoint: Location,
     operator: int | None = None,
     partition: int | None = None,
-    name: str | None = None,
+    store: str | None = None,
     *,
     apply: bool = False,
     older_than: str = "24h",
@@ -315,7 +316,7 @@ def repair(
         checkpoint: the query's checkpoint directory, a path or a URI.
         operator: only the stores of this stateful operator.
         partition: only the stores of this partition.
-        name: only the stores of this name, as Spark names them.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
         apply: do it; otherwise return what would be done.
         older_than: the age that a file must have to be removed, such as `24h`, at least `1h`: younger files
             may belong to a writer at work.
@@ -335,9 +336,12 @@ def repair(
         older_than_ms = int(at_least(DURATION, _LEAST_AGE_MS).parse(older_than))
     except (AttributeError, TypeError, ValueError) as error:
         raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
-    query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):
+        check_flag(name, flag)
+    chosen = Filter(operator, partition, store)
     resources = share(stores)
+    query = Query.open(checkpoint)
+    keys = query.stores(chosen)
     with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
         repairs = query.for_each(
             keys,

@@ -28,6 +28,7 @@ from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, check_flag
 from state_store.errors import DamagedError, LocalDiskError, StateStoreError
 
 TRIES = 3
@@ -484,10 +485,10 @@ class Verification:
 
 
 def verify(
-    checkpoint: str,
+    checkpoint: Location,
     operator: int | None = None,
     partition: int | None = None,
-    name: str | None = None,
+    store: str | None = None,
     *,
     all_versions: bool = False,
     stores: int = 4,
@@ -503,7 +504,7 @@ def verify(
         checkpoint: the query's checkpoint directory, a path or a URI.
         operator: only the stores of this stateful operator.
         partition: only the stores of this partition.
-        name: only the stores of this name, as Spark names them.
+        store: only this store: a side of a join, a state variable, or Spark's name of a store.
         all_versions: restore every version that can be restored, not the newest alone.
         stores: stores that are read at a time; fewer if file descriptors are short.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
@@ -516,9 +517,11 @@ def verify(
         OptionError: another provider keeps the query's state.
         StorageError: the storage fails where nothing can be found out.
     """
-    query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    check_flag("all_versions", all_versions)
+    chosen = Filter(operator, partition, store)
     resources = share(stores)
+    query = Query.open(checkpoint)
+    keys = query.stores(chosen)
     with reporting(progress, "verified", len(keys)) as meter:
         verdicts = query.for_each(
             keys,
@@ -533,7 +536,6 @@ def verify(
             at_once=resources.stores,
             meter=meter,
         )
-    chosen = Filter(operator, partition, name)
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
     return Verification(query.location, tuple(verdicts))
 

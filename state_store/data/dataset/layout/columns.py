@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Union
 from state_store.core.compat import zip
 from state_store.core.engine.pages import ByteSlices
 from state_store.data.dataset.layout.views import View
+from state_store.data.query.arguments import check_names
 from state_store.data.rows.avro import decode_avro, decode_avro_keys
 from state_store.data.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.data.rows.decoder import decode_fields
@@ -68,8 +69,12 @@ class Columns:
 
         Raises:
             MissingError: a name in `chosen` is no column.
+            OptionError: `chosen` is no sequence of names.
         """
         import pyarrow
+
+        if chosen is not None:
+            check_names("columns", chosen)
 
         self.view = view
         every = {column.field.name: column for column in _columns(view)}

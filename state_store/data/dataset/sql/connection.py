@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from state_store.core.settings.option_types import BYTES
 from state_store.data.dataset.packages import require_duckdb
 from state_store.data.dataset.sql.tables import StateTable, table_class
+from state_store.data.query.arguments import check_text
 from state_store.errors import InternalError, OptionError, StateStoreError, StorageError
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Connection:
         """Raise OptionError unless the text is one statement that only reads."""
         import duckdb
 
+        check_text(self._option, query, "'select count(*) from state'")
         with self.translated():
             statements = self._duckdb.extract_statements(query)
         types = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -112,6 +114,7 @@ class Connection:
         """Raise OptionError unless the text is one expression."""
         import duckdb
 
+        check_text(self._option, text, "'flights > 8'")
         with self.translated():
             duckdb.SQLExpression(text)
 
