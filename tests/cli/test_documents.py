@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from dataset.golden_states import checkpoint
 
+from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
 from state_store.core.settings.options import OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-COMPILES, SERVES = "jar", "serve"
+ELSEWHERE = {"jar", "serve", "migrate"}
+"""Commands that compile, go on until they are ended or need a JVM: other tests run them."""
+
+PAGES = (
+    "README.md",
+    "docs/operations.md",
+    "docs/alerts.md",
+    "docs/tuning.md",
+    "docs/index.md",
+    "docs/cli.md",
+)
+"""Pages whose commands are about one checkpoint; docs/state.md and the tutorial have tests of their own."""
+
+WITH_TESTS = {
+    "README.md": "tests/spark/test_first_steps.py",
+    "docs/tutorial.md": "tests/spark/test_first_steps.py",
+    "docs/state.md": "tests/data/dataset/test_document.py",
+    "docs/operations.md": "tests/data/dataset/test_document.py",
+    "docs/functions.md": "tests/functions/test_guide.py",
+    "docs/vectorized.md": "tests/functions/test_guide.py",
+}
+"""Pages with blocks in Python, and the tests that run them."""
+
+
+TYPED = r"def \1(\2: Any, \3: Any, \4: Any) -> Any:"
 
 
 def commands(document: str) -> list[str]:
@@ -42,14 +70,68 @@ def test_the_documents_have_commands():
     "command",
     [
         one
-        for page in ("README.md", "docs/operations.md")
+        for page in PAGES
         for one in commands(page)
-        if shlex.split(one)[1] not in (COMPILES, SERVES)
+        if shlex.split(one)[1] not in ELSEWHERE and "--url" not in one
     ],
 )
 def test_commands_of_the_documents_run(command, directory, capsys):
     words = [{"DIR": str(directory), "VERSION": "2"}.get(word, word) for word in shlex.split(command)]
     assert main(words[1:]) == 0, capsys.readouterr().err
+
+
+def test_every_block_in_python_is_run_by_a_test():
+    with_blocks = {
+        page.relative_to(CHECKOUT).as_posix()
+        for page in pages()
+        if re.search(r"^```(python|py)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert with_blocks == WITH_TESTS.keys()
+    for page, test in WITH_TESTS.items():
+        assert Path(page).name in (CHECKOUT / test).read_text(encoding="utf-8")
+
+
+def test_every_page_with_commands_is_run_by_a_test():
+    others = {"docs/state.md", "docs/tutorial.md", "docs/migration.md", "docs/rest.md"}
+    with_commands = {page.relative_to(CHECKOUT).as_posix() for page in pages() if commands(str(page))}
+    assert with_commands <= {*PAGES, *others}
+
+
+def test_commands_of_the_documents_are_understood():
+    """Parse every command of every page: its options exist, and its arguments have their types."""
+    for page in pages():
+        for command in commands(str(page)):
+            name, *words = shlex.split(command)[1:]
+            places = {
+                "VERSION": "2",
+                "SOURCE": "/data/source",
+                "BACK": "/data/back",
+                "TARGET": "/data/target",
+            }
+            words = [places.get(word, word) for word in words]
+            state_store_command.commands[name].make_context(name, words)
+
+
+def test_blocks_in_python_satisfy_a_strict_type_checker(tmp_path):
+    """Functions that Spark calls have no types to give; packages without types cannot be checked."""
+    names = []
+    for page in ("README.md", "docs/tutorial.md", "docs/state.md", "docs/operations.md"):
+        text = (CHECKOUT / page).read_text(encoding="utf-8")
+        for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)):
+            names.append(f"{Path(page).stem}_{number}.py")
+            typed = re.sub(r"^def (\w+)\((\w+), (\w+), (\w+)\):$", TYPED, code, flags=re.MULTILINE)
+            (tmp_path / names[-1]).write_text(f"from typing import Any\n{typed}", encoding="utf-8")
+    checker = (sys.executable, "-m", "mypy", "--strict", "--follow-imports", "silent", "--no-error-summary")
+    done = subprocess.run(
+        [*checker, "--disable-error-code", "import-untyped", *names],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(CHECKOUT), "MYPY_CACHE_DIR": str(CHECKOUT / ".mypy_cache/blocks")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert len(names) >= 11
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

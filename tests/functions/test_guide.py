@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -36,6 +37,28 @@ def functions(name: str) -> dict:
             if found == name:
                 exec(compile(code, f"{guide.name}:{name}", "exec"), vars(module))
     return vars(module)
+
+
+def test_the_first_examples_run(spark):
+    """Run the blocks that are no form of an example, which need a stream `df`."""
+    for guide in GUIDES:
+        text = guide.read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        (first,) = set(blocks) - {code for _, code in EXAMPLE.findall(text)}
+        rates = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+        found = {"df": rates.selectExpr("concat('u', value % 3) as user", "value")}
+        exec(first, found)
+        rows = []
+        writer = found["counted"].writeStream.outputMode("update").trigger(processingTime="1 second")
+        query = writer.foreachBatch(lambda frame, _, rows=rows: rows.extend(frame.collect())).start()
+        try:
+            deadline = time.monotonic() + 120
+            while not rows and time.monotonic() < deadline and query.isActive:
+                query.awaitTermination(1)
+        finally:
+            query.stop()
+        assert {row.user for row in rows} <= {"u0", "u1", "u2"}
+        assert rows and all(row.n >= 1 for row in rows)
 
 
 def events(seed: int, **columns) -> pa.Table:

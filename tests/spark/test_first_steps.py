@@ -1,7 +1,8 @@
-"""The examples of README and tutorial run as they stand, in an empty directory."""
+"""The examples of README.md, docs/tutorial.md and docs/state.md with Spark run as they stand."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -36,6 +37,15 @@ def test_the_example_of_the_readme_runs(checkout: Path, tmp_path: Path) -> None:
     printed = run([sys.executable, "-c", example], tmp_path)
     table = printed[printed.rindex("partition_id") :].strip().splitlines()
     assert len(table) == 11  # a heading and ten users
+
+
+def test_the_example_of_a_bootstrap_runs(checkout: Path, tmp_path: Path) -> None:
+    text = (checkout / "docs/state.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"<!-- with Spark -->\n```python\n(.*?)```", text, re.DOTALL)
+    printed = run([sys.executable, "-c", example], tmp_path).strip().splitlines()
+    row = ast.literal_eval(printed[-1])
+    assert row["user"] == "user2"
+    assert row["n"] >= 2000
 
 
 def test_the_tutorial_runs_from_top_to_bottom(checkout: Path, tmp_path: Path) -> None:

@@ -1,49 +1,61 @@
-"""The examples of docs/state.md run as they are written, on the checkpoint of a real query."""
+"""The examples of docs/state.md and docs/operations.md run as they stand, on a real checkpoint."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 from dataset.golden_states import checkpoint
 from state_store.cli.main import main
 
+BLOCK = re.compile(r"(<!-- with Spark -->\n)?```python\n(.*?)```", re.DOTALL)
+
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory) -> str:
-    return str(checkpoint("flights", tmp_path_factory.mktemp("document")))
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory in the place of `/data`, with a checkpoint."""
+    directory = tmp_path_factory.mktemp("data")
+    checkpoint("flights", directory).rename(directory / "checkpoint")
+    return directory
 
 
-def page(checkout) -> str:
-    return (checkout / "docs/state.md").read_text(encoding="utf-8")
+def page(checkout: Path, name: str) -> str:
+    return (checkout / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_examples_in_python_run(checkout, directory, capsys):
-    examples = re.findall(r"```python\n(.*?)```", page(checkout), re.DOTALL)
-    assert len(examples) >= 4
+def run(example: str, data: Path, found: dict[str, object]) -> None:
+    exec(example.replace('"/data/', f'"{data}/'), found)
+
+
+def test_examples_in_python_run(checkout: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = [code for with_spark, code in BLOCK.findall(page(checkout, "state.md")) if not with_spark]
+    assert len(examples) >= 8
     found: dict[str, object] = {}
     for example in examples:
-        exec(example.replace("/data/checkpoint", directory), found)
+        run(example, data, found)
     assert "C1" in capsys.readouterr().out
-    assert found["changed"].num_rows and found["feed"].num_rows
+    assert found["changed"].num_rows and found["feed"].num_rows  # type: ignore[attr-defined]
+    assert sorted(path.name for path in data.iterdir()) == ["checkpoint", "checkpoint-filled", "counts"]
 
 
-def test_the_example_of_an_estimate_runs(checkout, directory, capsys):
-    text = (checkout / "docs/operations.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(example.replace("/data/checkpoint", directory), {})
+def test_the_example_of_an_estimate_runs(
+    checkout: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((_, example),) = BLOCK.findall(page(checkout, "operations.md"))
+    run(example, data, {})
     assert "Range(average=" in capsys.readouterr().out
 
 
-def test_examples_in_a_terminal_run(checkout, directory, tmp_path, capsys):
-    commands = re.findall(r"^    (state-store .*)$", page(checkout), re.MULTILINE)
+def test_examples_in_a_terminal_run(
+    checkout: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = re.findall(r"^    (state-store .*)$", page(checkout, "state.md"), re.MULTILINE)
     assert len(commands) >= 6
+    places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY", "FILLED")}
     for command in commands:
-        places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY", "FILLED")} | {
-            "DIR": directory
-        }
-        words = [places.get(word, word) for word in shlex.split(command)]
+        words = [{**places, "DIR": str(data / "checkpoint")}.get(word, word) for word in shlex.split(command)]
         assert main(words[1:]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.strip()
