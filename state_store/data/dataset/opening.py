@@ -146,7 +146,7 @@ def show(
         OptionError: a condition, an order, a column or another argument is wrong.
         StateStoreError: as for `open`.
     """
-    check_number("limit", limit, least=0, optional=True)
+    check_number("limit", limit, minimum=0, optional=True)
     check_flag("utc", utc)
     with (
         open(checkpoint, operator, store, version, partitions, batch=batch, at=at) as state,
@@ -318,7 +318,7 @@ def stats(
     Raises:
         StateStoreError: as for `open`.
     """
-    check_number("sample", sample, least=1, optional=True)
+    check_number("sample", sample, minimum=1, optional=True)
     with (
         open(checkpoint, operator, store, version, batch=batch, at=at) as state,
         _followed(state, progress, sample),

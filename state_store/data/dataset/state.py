@@ -168,7 +168,7 @@ class State:
         import pyarrow
         import pyarrow.compute
 
-        check_number("batch_rows", batch_rows, least=1)
+        check_number("batch_rows", batch_rows, minimum=1)
         if not isinstance(filter, (type(None), str, Condition, pyarrow.compute.Expression)):
             raise OptionError(
                 f"filter is a condition in SQL or an expression of pyarrow, not {as_text(filter)}",
@@ -245,7 +245,7 @@ class State:
         import pyarrow
 
         check_text("order_by", order_by, "'flights desc'")
-        check_number("limit", limit, least=0, optional=True)
+        check_number("limit", limit, minimum=0, optional=True)
         check_flag("utc", utc)
         shown = Columns(self.view, columns).schema
         query = f"SELECT {', '.join(map(quoted, shown.names))} FROM {STATE}"
@@ -326,8 +326,8 @@ class State:
             sample: the number of partitions whose rows are read, evenly chosen; None reads all.
             recent: the number of versions whose changes are counted.
         """
-        check_number("sample", sample, least=1, optional=True)
-        check_number("recent", recent, least=0)
+        check_number("sample", sample, minimum=1, optional=True)
+        check_number("recent", recent, minimum=0)
         expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
         return statistics(self._partitions, self.columns, sample, recent, expiry)
 

@@ -186,9 +186,9 @@ def estimate(
         raise OptionError(f"cost is that of state_store.measure, not {shown(cost)}", option="cost")
     if not isinstance(hit_ratio, (int, float)) or not 0 < hit_ratio <= 1:
         raise OptionError(f"hit_ratio is above 0 and at most 1, not {shown(hit_ratio)}", option="hit_ratio")
-    check_number("retain", retain, least=1, most=MOST_RETAINED)
-    check_number("executors", executors, least=1, most=MOST_EXECUTORS)
-    check_number("batches", batches, least=10, most=10 * MOST_BATCHES)
+    check_number("retain", retain, minimum=1, maximum=MOST_RETAINED)
+    check_number("executors", executors, minimum=1, maximum=MOST_EXECUTORS)
+    check_number("batches", batches, minimum=10, maximum=10 * MOST_BATCHES)
     if not isinstance(maintenance_ms, (int, float)) or not maintenance_ms > 0:
         raise OptionError(f"maintenance_ms is above 0, not {shown(maintenance_ms)}", option="maintenance_ms")
     given = {name: str(value) for name, value in (options or {}).items()}

@@ -45,7 +45,7 @@ def share(stores: int) -> Share:
     Raises:
         OptionError: `stores` is no number from 1 to 1024.
     """
-    check_number("stores", stores, least=1, most=MAX_STORES)
+    check_number("stores", stores, minimum=1, maximum=MAX_STORES)
     available = _raise_limit() - _RESERVED
     at_once = max(1, min(stores, available // _PER_STORE))
     return Share(at_once, min(MAX_OPEN_FILES, max(available // at_once - _TRANSFERS, _TRANSFERS)))

@@ -40,15 +40,20 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
 
 
 def check_number(
-    name: str, value: object, *, least: int | None = None, most: int | None = None, optional: bool = False
+    name: str,
+    value: object,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    optional: bool = False,
 ) -> None:
     """Check that an argument is a whole number.
 
     Args:
         name: the argument.
         value: its value.
-        least: the smallest number that is allowed; None: there is none.
-        most: the largest number that is allowed; None: there is none.
+        minimum: the smallest number that is allowed; None: there is none.
+        maximum: the largest number that is allowed; None: there is none.
         optional: None is allowed, too.
 
     Raises:
@@ -58,10 +63,10 @@ def check_number(
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionError(f"{name} is a whole number, not {shown(value)}", option=name)
-    if least is not None and value < least:
-        raise OptionError(f"{name} is {least} or more, not {value}", option=name)
-    if most is not None and value > most:
-        raise OptionError(f"{name} is at most {most}, not {value}", option=name)
+    if minimum is not None and value < minimum:
+        raise OptionError(f"{name} is {minimum} or more, not {value}", option=name)
+    if maximum is not None and value > maximum:
+        raise OptionError(f"{name} is at most {maximum}, not {value}", option=name)
 
 
 def check_name(name: str, value: object) -> None:

@@ -63,8 +63,8 @@ def serve(
     _check_texts("checkpoints", locations)
     _check_texts("allow_host", allow_host)
     check_text("host", host, "'127.0.0.1'")
-    check_number("port", port, least=0, most=65535)
-    check_number("stores", stores, least=1, most=1024)
+    check_number("port", port, minimum=0, maximum=65535)
+    check_number("stores", stores, minimum=1, maximum=1024)
     check_name("documentation", documentation)
     check_flag("read_only", read_only)
     files = [

@@ -204,11 +204,11 @@ def test_a_batch_that_has_not_ended_is_noted(
 ) -> None:
     assert main(["repartition", str(source), str(tmp_path / "before"), "--partitions", "3"]) == 0
     assert "note:" not in capsys.readouterr().err
-    begun = source / "offsets/4"
-    shutil.copyfile(source / "offsets/3", begun)
+    offsets = source / "offsets/4"
+    shutil.copyfile(source / "offsets/3", offsets)
     assert main(["repartition", str(source), str(tmp_path / "target"), "--partitions", "3"]) == 0
     assert "note: batch 4 began " in capsys.readouterr().err
-    os.utime(begun, (0, 0))
+    os.utime(offsets, (0, 0))
     assert main(["repartition", str(source), str(tmp_path / "later"), "--partitions", "3"]) == 0
     assert "note:" not in capsys.readouterr().err
 

@@ -69,7 +69,7 @@ def repartition(
         OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
         FormatError: the partition of a key is not known.
     """
-    check_number("partitions", partitions, least=1, most=MOST_PARTITIONS)
+    check_number("partitions", partitions, minimum=1, maximum=MOST_PARTITIONS)
     require_arrow()
     query = Query.open(checkpoint)
     with new_checkpoint("repartition", query.location, target) as (storage, location):
