@@ -13,7 +13,8 @@ private[incremental] object SecondRuns extends StoreCases {
   val cases: Seq[(String, File => Unit)] = Seq(
     "second run" -> theVersionBeforeTheNewestIsInMemory,
     "second run while memory goes" -> evictedRowsAreInTheBase,
-    "second run of no changes" -> aBatchWithoutChangesRunsAgain)
+    "second run of no changes" -> aBatchWithoutChangesRunsAgain,
+    "second run after a scan" -> whatAScanHasMadeIsTakenBack)
 
   private val until = bytes("\u0000\u0001")
   private def key(i: Int): Array[Byte] = bytes(f"\u0000\u0000\u0003\u0000\u0000\u0000$i%06d")
@@ -119,6 +120,20 @@ private[incremental] object SecondRuns extends StoreCases {
     }
 
   private var offered: Option[BaseDirectory] = None
+
+  /** The first scan of all puts the newest rows in order, and the next run takes them back. */
+  private def whatAScanHasMadeIsTakenBack(directory: File): Unit = withState(directory, 8L << 20) { (state, _) =>
+    Seq("first" -> Map(1 -> "a", 2 -> "b"), "second" -> Map(2 -> "c", 3 -> "d"), "third" -> Map(4 -> "e")).foreach {
+      case (run, rows) =>
+        val writer = begin(state, VersionId.empty)
+        rows.foreach { case (i, value) => writer.put(key(i), bytes(value)) }
+        writer.committed(version(1, run))
+        state.indexCommitted()
+        val reader = state.tryBegin(version(1, run), readOnly = true).get
+        check(reader, rows, s"the version of the $run run")
+        reader.abort()
+    }
+  }
 
   private def aBatchWithoutChangesRunsAgain(directory: File): Unit = withState(directory, 8L << 20) { (state, _) =>
     begin(state, VersionId.empty).committed(version(1, "a"))
