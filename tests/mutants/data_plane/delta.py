@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, LOCALE, MODEL, ROOT
+from mutants.data_plane.places import DAMAGE, EITHER, HARD, LOCALE, MODEL, ROOT
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "half a delta stays where it could not be written",
+        f"{ROOT}/delta/DeltaWriter.scala",
+        "        Files.deleteIfExists(file.toPath)\n",
+        "",
+        HARD,
+    ),
     Mutant(
         "a delta lacks the removed rows",
         f"{ROOT}/delta/DeltaWriter.scala",

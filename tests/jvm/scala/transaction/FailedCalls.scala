@@ -11,7 +11,7 @@ import scala.util.{Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryShortage
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{DiskFailure, MemoryShortage}
 
 /**
  * A call of a transaction that fails leaves no transaction that shows, or commits, a part of the rows: it can only be
@@ -23,6 +23,7 @@ private[incremental] object FailedCalls extends StoreCases {
   val cases: Seq[(String, File => Unit)] = Seq(
     "memory" -> eachUseOfMemoryMayFail,
     "disk" -> eachPlaceOnDiskMayBeRefused,
+    "files" -> eachUseOfFilesMayFail,
     "far" -> eachRequestMayFail,
     "blind" -> keysThatWerePutBlindlyComeSeveralAtATime,
     "pins" -> aScanThatCannotBeginPinsNothing,
@@ -113,14 +114,25 @@ private[incremental] object FailedCalls extends StoreCases {
    * Runs the steps while a fault may happen at any place, which the caller catches. If a step fails, the others are tried
    * without faults: none of them may answer.
    */
-  private def batch(state: StoreVersions, directory: File, fault: (=> Unit) => Boolean): Boolean = {
+  private def batch(
+      state: StoreVersions,
+      directory: File,
+      fault: (=> Unit) => Boolean,
+      restore: () => Unit = () => throw new AssertionError("a base is damaged")): Boolean = {
     val transaction = begin(state, at)
+    val delta = new File(directory, "batch.sst")
+    def write(transaction: Transaction, rows: Rows): Rows = {
+      val written = transaction.writeDelta(delta, bytes(TestBases.meta(VersionId(2, Some("batch")), rows.size)))
+      expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the delta is another than it says")
+      rows
+    }
+    val all = steps :+ write _
     var rows = first
     var done = 0
     var isBroken = false
     val failed = fault {
       try
-        steps.foreach { step =>
+        all.foreach { step =>
           rows = step(transaction, rows)
           done += 1
         }
@@ -131,15 +143,18 @@ private[incremental] object FailedCalls extends StoreCases {
       }
     }
     if (isBroken) {
-      steps.drop(done).foreach { step =>
+      all.drop(done).foreach { step =>
         expect(Try(step(transaction, rows)).failed.toOption.exists(_.isInstanceOf[IllegalStateException]),
           s"a transaction answers, though its step $done failed")
       }
-      val delta = new File(directory, "broken.sst")
-      expect(Try(transaction.writeDelta(delta, bytes("{}"))).isFailure && !delta.exists, "it can be written")
+      expect(!delta.exists, "a delta that could not be written is there")
       expect(Try(transaction.committed(VersionId(2, Some("broken")))).isFailure, "it can be committed")
-    } else expect(done == steps.size, s"$done steps are done")
+    } else {
+      expect(done == all.size, s"$done steps are done")
+      Files.delete(delta.toPath)
+    }
     transaction.abort()
+    if (state.isDamaged) restore()
     val again = begin(state, at)
     steps.foldLeft(first)((rows, step) => step(again, rows))
     again.abort()
@@ -185,6 +200,38 @@ private[incremental] object FailedCalls extends StoreCases {
       room += 512
     }
     expect(room > 4096, s"$room bytes suffice")
+  }
+
+  /**
+   * Each time that a file is opened, read, written or mapped fails in turn: of a base that nobody has verified, of spilled
+   * memory, and of the delta.
+   */
+  private def eachUseOfFilesMayFail(directory: File): Unit = {
+    val whole = new File(directory, "whole")
+    withState(directory, 8L << 20) { (state, _) =>
+      TestBases.build(whole, Seq(committed(state, directory)), new Random(1), compressed = false)
+    }
+    var uses = 0
+    var more = true
+    while (more) {
+      val place = Files.createTempDirectory(directory.toPath, "files").toFile
+      withState(place, 8L << 20) { (state, memory) =>
+        var copies = 0
+        def restore(): Unit = {
+          copies += 1
+          val base = new File(place, s"base-$copies")
+          base.mkdir()
+          whole.listFiles.foreach(file => Files.copy(file.toPath, new File(base, file.getName).toPath))
+          state.reset(BaseDirectory(base.getPath, at, first.size, () => ()))
+        }
+        restore()
+        memory.setBudget(memory.usedBytes + (32 << 10))
+        more = batch(state, place, action => DiskFailure.after(uses)(action), () => restore())
+      }
+      TestFiles.delete(place)
+      uses += 1
+    }
+    expect(uses > 20, s"files are used $uses times")
   }
 
   /** The base is fetched as it is read, and the n-th request fails. */

@@ -26,6 +26,7 @@ private[incremental] final class DeltaWriter(
     spillDirectory: File) {
   /** Throws when there are not as many records, or not as many that remove, as the caller has counted. */
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
+    OffHeap.fileUse()
     val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     try {
       try {

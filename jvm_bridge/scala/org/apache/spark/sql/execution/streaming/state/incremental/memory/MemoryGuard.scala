@@ -72,6 +72,9 @@ private[memory] object MemoryGuard {
   /** Asked before memory is allocated, and before any is copied. Tests let it throw. */
   @volatile var beforeUse: () => Unit = () => ()
 
+  /** Asked before a local file is opened, read, written or mapped. Tests let it throw. */
+  @volatile var beforeFileUse: () => Unit = () => ()
+
   @volatile private var live = new Pieces(Array.empty, Array.empty)
   private val freed = mutable.ArrayDeque.empty[Piece]
   private var keptBytes = 0L

@@ -86,6 +86,9 @@ private[incremental] object OffHeap {
 
   def free(address: Long): Unit = if (checked) MemoryGuard.free(address) else Platform.freeMemory(address)
 
+  /** Notes that a local file is about to be opened, read, written or mapped: a test lets that fail. */
+  def fileUse(): Unit = if (checked) MemoryGuard.beforeFileUse()
+
   /** A buffer outside the heap, which the garbage collector frees, or [[dispose]]. */
   def buffer(bytes: Int): ByteBuffer = {
     val made = ByteBuffer.allocateDirect(bytes)

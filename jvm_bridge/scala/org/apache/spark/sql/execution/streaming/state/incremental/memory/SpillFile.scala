@@ -77,12 +77,14 @@ private[memory] object SpillFile {
   private def forget(file: SpillFile): Unit = synchronized(current.filterInPlace((_, one) => one ne file))
 
   private def create(bytes: Long, directory: File): SpillFile = {
+    OffHeap.fileUse()
     directory.mkdirs()
     val file = File.createTempFile("spill", ".tmp", directory)
     try {
       val channel = new RandomAccessFile(file, "rw").getChannel
       try {
         fill(channel, bytes)
+        OffHeap.fileUse()
         new SpillFile(channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes))
       } finally channel.close()
     } finally file.delete()
@@ -93,6 +95,7 @@ private[memory] object SpillFile {
     var left = bytes
     while (left > 0) {
       block.position(0).limit(math.min(left, block.capacity).toInt)
+      OffHeap.fileUse()
       left -= channel.write(block)
     }
   }

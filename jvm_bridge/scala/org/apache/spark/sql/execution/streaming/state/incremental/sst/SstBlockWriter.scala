@@ -48,6 +48,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
     buffer.position(0).limit(at)
     whole.update(buffer)
     buffer.position(0)
+    OffHeap.fileUse()
     while (buffer.hasRemaining) channel.write(buffer)
     written += at
     at = 0

@@ -8,6 +8,8 @@ import java.util.concurrent.locks.ReentrantLock
 
 import com.sun.management.UnixOperatingSystemMXBean
 
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
+
 /** An SST that only RocksDB itself can read. */
 private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
 
@@ -36,6 +38,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
 
   private def opened: RandomAccessFile = {
     if (open == null) {
+      OffHeap.fileUse()
       open = new RandomAccessFile(file, "r")
       SstFile.noteOpen(this)
     }
@@ -66,6 +69,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     val content = new Array[Byte](length)
     locked {
       opened.seek(offset)
+      OffHeap.fileUse()
       try open.readFully(content)
       catch { case _: EOFException => throw new DamagedSstException(file, offset, s"it ends before the $length bytes there") }
     }
@@ -100,6 +104,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
    */
   def map(): MappedByteBuffer = {
     if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file: it has more than 2 GiB")
+    OffHeap.fileUse()
     try locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
     catch {
       case e: IOException if e.getCause.isInstanceOf[OutOfMemoryError] =>
