@@ -197,13 +197,16 @@ class Troubles:
         """Somebody runs `state-store verify`: on storage that is honest it finds no damage."""
         history = self._history
         process, partition = self._tool("verify", chance)
-        version = partition.committed[-1]
 
         def work() -> None:
             storage = DistantStorage(partition.bucket, history.weather, history.scheduler, process)
             with contextlib.suppress(StateStoreError):
                 verdict = verify_store(
-                    StoreKey(0, partition.number), storage, lambda: partition.named(version), every=True
+                    StoreKey(0, partition.number),
+                    storage,
+                    lambda: partition.named(partition.committed[-1]),
+                    every=True,
+                    runtime=process.runtime,
                 )
                 damaged = [finding for finding in verdict.findings if finding.kind == "damaged"]
                 assert not (damaged and history.is_honest), f"verify finds {damaged} on honest storage"

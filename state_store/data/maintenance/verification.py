@@ -19,6 +19,7 @@ from state_store.core.deletion.markers import Leases
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.restore import restore
@@ -109,6 +110,7 @@ def verify_store(
     every: bool = False,
     open_files: int = MAX_OPEN_FILES,
     meter: Progress | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> Verdict:
     """Check everything in one store; the version that Spark committed last must be restorable.
 
@@ -122,6 +124,7 @@ def verify_store(
         every: Restore every restorable version, not the newest alone.
         open_files: Tables that a database keeps open at most.
         meter: Is told how many bytes will be read.
+        runtime: Clocks and threads.
 
     Raises:
         LocalDiskError: If the directory for temporary files is full or cannot be written.
@@ -132,7 +135,7 @@ def verify_store(
     sizes = store.contents.listing.sst_bytes()
     if meter is not None:
         meter.expect(sum(sizes.values()))
-    with temporary_context(storage, settings) as (context, directory):
+    with temporary_context(storage, settings, runtime=runtime) as (context, directory):
         findings = [*_unreadable(store), *_unreadable_marks(store, storage), *_shared_by_full(store)]
         findings += _checksums(store, context, committed(), directory)
         outcome = _restore_newest(store, context, committed, every=every)
@@ -340,7 +343,8 @@ def _checksums(
             return Finding(store.key, error.kind, path, _predicate(error.message, context.storage, path))
         return Finding(store.key, "damaged", path, f"is damaged: {why}")
 
-    return [finding for finding in parallel(_THREADS, check, sorted(sizes)) if finding is not None]
+    found = parallel(_THREADS, check, sorted(sizes), runtime=context.runtime)
+    return [finding for finding in found if finding is not None]
 
 
 def _restore_newest(
