@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import java.util.UUID
 
-import org.apache.spark.sql.Row
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPandasExec
@@ -41,7 +40,7 @@ object ProcessorHandles {
   def isClosed(handle: Handle): Boolean = handle.getHandleState == StatefulProcessorHandleState.CLOSED
 
   /** Sets the grouping key of this thread's calls on state. */
-  def setKey(key: Row): Unit = ImplicitGroupingKeyTracker.setImplicitKey(key)
+  def setKey(key: Any): Unit = ImplicitGroupingKeyTracker.setImplicitKey(key)
 
   def forgetKey(): Unit = ImplicitGroupingKeyTracker.removeImplicitKey()
 }

@@ -6,7 +6,6 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.{JobArtifactSet, TaskContext}
 import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{PythonUDF, UnsafeProjection}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
@@ -66,9 +65,9 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
   private def process(store: StateStore, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
     val start = System.nanoTime
     ArrowTypes.failDuplicatedFieldNames(call.sentType)
-    val keyEncoder = ExpressionEncoder(call.keyType).resolveAndBind().asInstanceOf[ExpressionEncoder[Any]]
-    val handle = ProcessorHandles.make(this, store, getStateInfo.queryRunId, keyEncoder, metrics)
-    val server = new StateServer(new StateAnswers(handle, call.keyType, call.maxMessageBytes))
+    val keys = new RowCodec(call.keyType)
+    val handle = ProcessorHandles.make(this, store, getStateInfo.queryRunId, keys.keyEncoder, metrics)
+    val server = new StateServer(new StateAnswers(handle, keys, call.maxMessageBytes))
     serve(server)
     val projection = UnsafeProjection.create(call.sentAttributes, child.output)
     val runner = new RowsRunner(call, server, live(rows).map(projection), pythonMetrics)

@@ -8,7 +8,6 @@ import scala.collection.mutable
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.Handle
-import org.apache.spark.sql.Row
 import org.apache.spark.sql.streaming.TTLConfig
 import org.apache.spark.sql.types.StructType
 
@@ -30,10 +29,9 @@ import org.apache.spark.sql.types.StructType
  * variable and most entries, each. The answer to `run` is the results of the operations that have one, and the
  * results of the fetches key by key; [[StateAnswers.NotFetched]] stands for what did not fit into an answer.
  */
-private[processors] final class StateAnswers(handle: Handle, keyType: StructType, maxMessageBytes: Long) {
+private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, maxMessageBytes: Long) {
   import StateAnswers._
 
-  private val keys = new RowCodec(keyType)
   private val variables = new mutable.ArrayBuffer[StateVariable]
   private val names = new mutable.HashSet[String]
   private val iterators = new mutable.HashMap[Int, (Iterator[Any], Any => Any)]
@@ -88,7 +86,7 @@ private[processors] final class StateAnswers(handle: Handle, keyType: StructType
     val found = new ArrayList[Any]
     while (found.size < most && expired.hasNext) {
       val (key, at) = expired.next()
-      found.add(Array[Any](keys.toPython(key.asInstanceOf[Row]), at))
+      found.add(Array[Any](keys.toPython(key.asInstanceOf[GroupingKey].row), at))
     }
     Array[Any](found, expired.hasNext)
   }
@@ -96,7 +94,7 @@ private[processors] final class StateAnswers(handle: Handle, keyType: StructType
   /** Sets the implicit key; iterators of another key end, as in Spark's state server. */
   private def setKey(key: AnyRef): Unit = if (!Objects.deepEquals(key, present)) {
     present = key
-    ProcessorHandles.setKey(keys.toRow(key))
+    ProcessorHandles.setKey(new GroupingKey(keys.toUnsafe(key), keys))
     iterators.clear()
   }
 

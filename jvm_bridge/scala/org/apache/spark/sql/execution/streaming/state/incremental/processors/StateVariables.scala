@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
 import java.util.{ArrayList, List => JavaList}
 
-import org.apache.spark.sql.{Encoders, Row}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.Handle
 import org.apache.spark.sql.streaming.TTLConfig
 
@@ -52,54 +52,54 @@ private[processors] object StateVariable {
 
 private[processors] final class ValueVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
-  private val state = handle.getValueState[Row](name, Encoders.row(codec.schema), ttl)
+  private val state = handle.getValueState[UnsafeRow](name, codec.encoder, ttl)
 
   override def exists: Boolean = state.exists()
   override def clear(): Unit = state.clear()
   override def value: Any = codec.toPython(state.get())
-  override def update(sent: AnyRef): Unit = state.update(codec.toRow(sent))
+  override def update(sent: AnyRef): Unit = state.update(codec.toUnsafe(sent))
 }
 
 private[processors] final class ListVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
-  private val state = handle.getListState[Row](name, Encoders.row(codec.schema), ttl)
+  private val state = handle.getListState[UnsafeRow](name, codec.encoder, ttl)
 
   override def exists: Boolean = state.exists()
   override def clear(): Unit = state.clear()
-  override def append(sent: JavaList[AnyRef]): Unit = state.appendList(codec.toRows(sent))
-  override def appendOne(sent: AnyRef): Unit = state.appendValue(codec.toRow(sent))
-  override def put(sent: JavaList[AnyRef]): Unit = state.put(codec.toRows(sent))
+  override def append(sent: JavaList[AnyRef]): Unit = state.appendList(codec.toUnsafeRows(sent))
+  override def appendOne(sent: AnyRef): Unit = state.appendValue(codec.toUnsafe(sent))
+  override def put(sent: JavaList[AnyRef]): Unit = state.put(codec.toUnsafeRows(sent))
 
   override def list(most: Int, maxBytes: Long): Any =
     StateVariable.most(state.get().map(codec.toPython), most, maxBytes)
 
   override def iterator(part: Int): (Iterator[Any], Any => Any) =
-    (state.get(), row => codec.toPython(row.asInstanceOf[Row]))
+    (state.get(), row => codec.toPython(row.asInstanceOf[UnsafeRow]))
 }
 
 private[processors] final class MapVariable(
     handle: Handle, name: String, keys: RowCodec, values: RowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
-  private val state = handle.getMapState[Row, Row](name, Encoders.row(keys.schema), Encoders.row(values.schema), ttl)
+  private val state = handle.getMapState[UnsafeRow, UnsafeRow](name, keys.encoder, values.encoder, ttl)
 
   override def exists: Boolean = state.exists()
   override def clear(): Unit = state.clear()
-  override def entry(key: AnyRef): Any = values.toPython(state.getValue(keys.toRow(key)))
-  override def hasEntry(key: AnyRef): Boolean = state.containsKey(keys.toRow(key))
-  override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toRow(key), values.toRow(sent))
-  override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toRow(key))
+  override def entry(key: AnyRef): Any = values.toPython(state.getValue(keys.toUnsafe(key)))
+  override def hasEntry(key: AnyRef): Boolean = state.containsKey(keys.toUnsafe(key))
+  override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key), values.toUnsafe(sent))
+  override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toUnsafe(key))
 
   override def entries(most: Int, maxBytes: Long): Any =
     StateVariable.most(state.iterator().map(pair), most, maxBytes)
 
   override def iterator(part: Int): (Iterator[Any], Any => Any) = part match {
     case 0 => (state.iterator(), pair)
-    case 1 => (state.keys(), row => keys.toPython(row.asInstanceOf[Row]))
-    case 2 => (state.values(), row => values.toPython(row.asInstanceOf[Row]))
+    case 1 => (state.keys(), row => keys.toPython(row.asInstanceOf[UnsafeRow]))
+    case 2 => (state.values(), row => values.toPython(row.asInstanceOf[UnsafeRow]))
   }
 
   private def pair(entry: Any): Any = {
-    val (key, value) = entry.asInstanceOf[(Row, Row)]
+    val (key, value) = entry.asInstanceOf[(UnsafeRow, UnsafeRow)]
     Array[Any](keys.toPython(key), values.toPython(value))
   }
 }
