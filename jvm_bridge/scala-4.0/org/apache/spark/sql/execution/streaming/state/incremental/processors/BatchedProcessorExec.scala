@@ -32,24 +32,23 @@ private[processors] class BatchedProcessorExec(
   with BatchedProcessor
   with OperatorTwin {
 
-  def this(exec: TransformWithStateInPandasExec) = this(
+  def this(exec: TransformWithStateInPandasExec, input: SparkPlan, initial: SparkPlan) = this(
     exec.functionExpr, exec.groupingAttributes, exec.output, exec.outputMode, exec.timeMode,
     exec.stateInfo, exec.batchTimestampMs, exec.eventTimeWatermarkForLateEvents,
-    exec.eventTimeWatermarkForEviction, exec.child, exec.isStreaming, exec.hasInitialState,
-    exec.initialState, exec.initialStateGroupingAttrs, exec.initialStateSchema)
+    exec.eventTimeWatermarkForEviction, input, exec.isStreaming, exec.hasInitialState,
+    initial, exec.initialStateGroupingAttrs, exec.initialStateSchema)
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store)
 
-  override protected def withNewChildrenInternal(
-      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPandasExec =
-    new BatchedProcessorExec(super.withNewChildrenInternal(newLeft, newRight))
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPandasExec =
+    new BatchedProcessorExec(this, newLeft, newRight)
 }
 
 private[processors] object BatchedProcessorExec {
 
   /** The batched twin of one of Spark's operators. */
   def apply(exec: TransformWithStateInPandasExec): SparkPlan = {
-    val twin = new BatchedProcessorExec(exec)
+    val twin = new BatchedProcessorExec(exec, exec.child, exec.initialState)
     twin.copyTagsFrom(exec)
     twin
   }

@@ -35,27 +35,26 @@ private[processors] class BatchedProcessorExec(
   with BatchedProcessor
   with OperatorTwin {
 
-  def this(exec: TransformWithStateInPySparkExec) = this(
+  def this(exec: TransformWithStateInPySparkExec, input: SparkPlan, initial: SparkPlan) = this(
     exec.functionExpr, exec.groupingAttributes, PythonProcessorOutput.of(exec), exec.outputMode, exec.timeMode,
     exec.stateInfo, exec.batchTimestampMs, exec.prevBatchTimestampMs, exec.eventTimeWatermarkForLateEvents,
-    exec.eventTimeWatermarkForEviction, exec.userFacingDataType, exec.child, exec.isStreaming, exec.hasInitialState,
-    exec.initialState, exec.initialStateGroupingAttrs, exec.initialStateSchema)
+    exec.eventTimeWatermarkForEviction, exec.userFacingDataType, input, exec.isStreaming, exec.hasInitialState,
+    initial, exec.initialStateGroupingAttrs, exec.initialStateSchema)
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
     if (!StatefulProcessorRule.isOurStore(conf)) super.validateStateStoreProvider(isStreaming)
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store, isStreaming)
 
-  override protected def withNewChildrenInternal(
-      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
-    new BatchedProcessorExec(super.withNewChildrenInternal(newLeft, newRight))
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
+    new BatchedProcessorExec(this, newLeft, newRight)
 }
 
 private[processors] object BatchedProcessorExec {
 
   /** The batched twin of one of Spark's operators. */
   def apply(exec: TransformWithStateInPySparkExec): SparkPlan = {
-    val twin = new BatchedProcessorExec(exec)
+    val twin = new BatchedProcessorExec(exec, exec.child, exec.initialState)
     twin.copyTagsFrom(exec)
     twin
   }
