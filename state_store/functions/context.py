@@ -47,6 +47,23 @@ class Context:
     output_schema: pa.Schema
 
 
+def to_arrow_schema(schema: Any, time_zone: str, large_types: bool) -> pa.Schema:
+    """Return a schema of Spark as pyarrow has it, with moments in `time_zone`.
+
+    Args:
+        schema: a `pyspark.sql.types.StructType`.
+        time_zone: the name of a time zone.
+        large_types: whether strings and binaries have offsets of 64 bits.
+    """
+    from pyspark.sql.pandas import types
+
+    from state_store.functions import older_spark
+
+    if older_spark.is_installed():
+        return older_spark.arrow_schema(schema, time_zone, large_types)
+    return types.to_arrow_schema(schema, timezone=time_zone, prefers_large_types=large_types)
+
+
 @dataclasses.dataclass(frozen=True)
 class Header:
     """The facts that are the same for all batches of a stream, as the JVM wrote them into its first row.
@@ -82,13 +99,7 @@ class Header:
 
     def arrow(self, schema: Any) -> pa.Schema:
         """Return a schema of Spark as pyarrow has it, with moments in the session's time zone."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from state_store.functions import older_spark
-
-        if older_spark.is_installed():
-            return older_spark.arrow_schema(schema, self.time_zone, self.large_types)
-        return to_arrow_schema(schema, timezone=self.time_zone, prefers_large_types=self.large_types)
+        return to_arrow_schema(schema, self.time_zone, self.large_types)
 
     @functools.cached_property
     def state_schema(self) -> pa.Schema:

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
 
 BATCHES = [
     pa.table({"k": [f"k{i % 6}" for i in range(13)], "v": list(range(13))}),

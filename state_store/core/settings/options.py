@@ -427,8 +427,8 @@ class Options:
         "true",
         group="Vectorised functions",
         doc="""Run processors of transformWithState in Python, unchanged, in a worker whose calls on state
-        travel for many groups in one message, on every state store (Spark 4.2 and later). Needs the session
-        extension.""",
+        travel for many groups in one message, on this store and on Spark's RocksDB store (Spark 4.1 and
+        later). Needs the session extension.""",
         trade_off="""If off, they run in Spark's own worker, with the same results and a message for each
         call.""",
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import StructType
 
+from state_store.functions.context import to_arrow_schema
 from state_store.functions.processors.batches import FrameStream, RowBatch
 from state_store.functions.processors.channel import Channel
 from state_store.functions.processors.codec import RowCodec
@@ -82,6 +83,10 @@ class TaskHeader:
         self.max_state_records: int = fields["max_state_records"]
         self.large_types = False
         self.runner: dict[str, str] = fields["runner"]
+
+    def arrow(self, schema: Any) -> pa.Schema:
+        """Return a schema of Spark as pyarrow has it, with moments in the session's time zone."""
+        return to_arrow_schema(schema, self.time_zone, self.large_types)
 
     def flag(self, name: str) -> bool:
         """Return a boolean setting of the worker, false where Spark does not have it."""

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from state_store.core.compat import zip
+from state_store.functions.context import to_arrow_schema
 from state_store.functions.frames import pandas_frames
 
 _MOST_ROWS = 10_000
@@ -17,10 +18,9 @@ class RowOutput:
     """Rows of `pyspark.sql.Row` that wait to be sent."""
 
     def __init__(self, schema: Any) -> None:
-        from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.sql.types import Row
 
-        self._schema = pa.schema(list(to_arrow_type(schema, timezone="UTC", prefers_large_types=False)))
+        self._schema = to_arrow_schema(schema, "UTC", False)
         self._names = list(schema.names)
         self._is_flat = len(set(self._names)) == len(self._names) and not any(
             pa.types.is_nested(field.type) for field in self._schema

@@ -25,7 +25,8 @@ object ProcessorHandles {
       store, runId, keys, exec.timeMode, exec.isStreaming, exec.batchTimestampMs, metrics)
 
   /** Why no processor of this release can be batched, if so. */
-  val obstacle: Option[String] = Some("processors are batched on Spark 4.2 and later")
+  val obstacle: Option[String] = Some(
+    "PySpark 4.0 makes entries of lists and maps, and timers, with pandas, and processors are batched from Spark 4.1 on")
 
   def takesRows(exec: PythonProcessorExec): Boolean = false
 

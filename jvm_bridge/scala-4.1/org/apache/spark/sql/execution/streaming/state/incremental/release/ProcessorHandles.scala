@@ -26,7 +26,7 @@ object ProcessorHandles {
       store, runId, keys, exec.timeMode, exec.isStreaming, exec.batchTimestampMs, metrics)
 
   /** Why no processor of this release can be batched, if so. */
-  val obstacle: Option[String] = Some("processors are batched on Spark 4.2 and later")
+  val obstacle: Option[String] = None
 
   def takesRows(exec: PythonProcessorExec): Boolean = exec.userFacingDataType != UserFacingDataType.PANDAS
 
