@@ -12,6 +12,19 @@ from state_store.functions.context import to_arrow_schema
 from state_store.functions.frames import pandas_frames
 
 _MOST_ROWS = 10_000
+_MOST_BYTES = 16 << 20
+
+
+def rough_size(value: Any) -> int:
+    """Return about how many bytes a value of a row takes."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value)
+    if kind is list or isinstance(value, tuple):
+        return 16 + sum(map(rough_size, value))
+    if kind is dict:
+        return 16 + sum(map(rough_size, value)) + sum(map(rough_size, value.values()))
+    return getattr(value, "nbytes", 16)
 
 
 class RowOutput:
@@ -27,13 +40,15 @@ class RowOutput:
         )
         self._row = Row
         self._rows: list[Any] = []
+        self._bytes = 0
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
         """Add the rows that the processor returned for a group; yield a batch when there are many."""
         rows = self._rows
         for row in results:
             rows.append(row)
-            if len(rows) >= _MOST_ROWS:
+            self._bytes += rough_size(row)
+            if len(rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
                 yield from self.flush_all()
                 rows = self._rows
 
@@ -44,7 +59,7 @@ class RowOutput:
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows as a batch and forget them."""
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._bytes = self._rows, [], 0
         names, row_class = self._names, self._row
         if self._is_flat and all(
             type(row) is row_class and getattr(row, "__fields__", None) == names and len(row) == len(names)
@@ -66,6 +81,7 @@ class FrameOutput:
         self._header = header
         self._new_runs = FrameRuns
         self._runs = FrameRuns()
+        self._bytes = 0
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
         """Add the frames that the processor returned for a group; yield batches when there are many rows.
@@ -82,7 +98,8 @@ class FrameOutput:
                 yield from self._converted([frame])  # for its errors
                 continue
             self._runs.add(frame)
-            if self._runs.rows >= _MOST_ROWS:
+            self._bytes += _frame_size(frame)
+            if self._runs.rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
                 yield from self.flush_all()
 
     @property
@@ -92,7 +109,7 @@ class FrameOutput:
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all frames as batches and forget them."""
-        runs, self._runs = self._runs, self._new_runs()
+        runs, self._runs, self._bytes = self._runs, self._new_runs(), 0
         yield from self._converted(runs.runs())
 
     def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
@@ -100,6 +117,15 @@ class FrameOutput:
             struct = pandas_frames.to_struct([frame], self._schema, self._header)
             if len(struct):
                 yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
+
+
+def _frame_size(frame: Any) -> int:
+    """Return about how many bytes the values of `frame` take."""
+    total = 0
+    for block in frame._mgr.blocks:
+        values = block.values
+        total += sum(map(rough_size, values.ravel())) if values.dtype == object else values.nbytes
+    return total
 
 
 def _no_frame() -> Exception:

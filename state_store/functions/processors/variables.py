@@ -22,6 +22,10 @@ _MOST_ENTRIES = 256
 """Longer lists and maps are read only when they are asked for."""
 
 
+_MOST_VALUES = 4 * _MOST_ENTRIES
+"""The limit of known values of a map in the worker."""
+
+
 class Variable:
     """A state variable, with the known states of the keys of the run: `known[slot]`, or `MISSING`."""
 
@@ -296,7 +300,7 @@ class BatchedMap(MapState, Variable):
             return value if code == operations.MAP_GET else value is not None
         self.misses += 1
         value = self.session.read(failure, code, self.index, sent)
-        if code == operations.MAP_GET:
+        if code == operations.MAP_GET and len(state.values) < _MOST_VALUES:
             state.values[sent] = value
         return value
 
@@ -341,7 +345,7 @@ class BatchedMap(MapState, Variable):
         """Keep `value` for `key`: `None` for a removed key, `MISSING` for a value that may change."""
         state = self._present()
         state.in_order = False
-        if is_exact_key and value is not MISSING and len(state.values) < _MOST_ENTRIES * 4:
+        if is_exact_key and value is not MISSING and len(state.values) < _MOST_VALUES:
             state.values[key] = value
         elif is_exact_key:
             state.values.pop(key, None)
