@@ -161,6 +161,36 @@ class UntimedCalls(Calls):
         del self.calls[43:47]
 
 
+class StartedCalls(UntimedCalls):
+    """The same with an initial state, which does calls, too."""
+
+    def handleInitialState(self, key, initialState, timerValues):
+        for call in (initialState.call, 2, 17, 29):
+            self.said(call, initialState.n, initialState.s)
+
+
+class ChainedCalls(TimedCalls):
+    """The same with a time in each row, by which the next operator groups."""
+
+    def at(self, ms: int) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc)
+
+    def handleInputRows(self, key, rows, timerValues) -> Iterator[Any]:
+        kept = []
+
+        def seen() -> Iterator[Any]:
+            for row in rows:
+                kept.append(row)
+                yield row
+
+        for row in super().handleInputRows(key, seen(), timerValues):
+            yield Row(t=kept[-1].t, **row.asDict())
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo) -> Iterator[Any]:
+        for row in super().handleExpiredTimer(key, timerValues, expiredTimerInfo):
+            yield Row(t=self.at(timerValues.getCurrentWatermarkInMs() + 60_000), **row.asDict())
+
+
 class _OfFrames:
     def handleInputRows(self, key, rows, timerValues) -> Iterator[Any]:
         (k,) = key

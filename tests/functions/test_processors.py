@@ -21,11 +21,14 @@ from processor_programs import (
     OUTPUT,
     VARIABLES,
     AgingCalls,
+    ChainedCalls,
+    StartedCalls,
     TimedCalls,
     TimedFrames,
     UntimedCalls,
     UntimedFrames,
 )
+from pyspark.sql import functions as F
 from streams import Stream
 
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
@@ -46,7 +49,10 @@ FORMS = {
     "untimed rows": (UntimedCalls, "None"),
     "timed frames": (TimedFrames, "eventTime"),
     "untimed frames": (UntimedFrames, "None"),
+    "started rows": (StartedCalls, "None"),
 }
+INITIAL = [("k1", 2, 5, "a"), ("k2", 29, 7, "b"), ("k99", 17, 1, None), ("a", 32, 3, "c")]
+"""An initial state: key, call, n, s."""
 
 
 def table(rows) -> pa.Table:
@@ -81,7 +87,10 @@ def play(spark, directory: Path, form: str, batches, options: dict[str, str]):
         def query(frame):
             groups = frame.groupBy("k")
             method = groups.transformWithStateInPandas if "frames" in form else groups.transformWithState
-            return method(processor(), OUTPUT, "update", time_mode)
+            initial = None
+            if form == "started rows":
+                initial = spark.createDataFrame(INITIAL, "k string, call int, n long, s string").groupBy("k")
+            return method(processor(), OUTPUT, "update", time_mode, initial)
 
         stream.run(query, no_data_batches=time_mode != "processingTime")
         return stream.outcome().rows, states(spark, directory, time_mode), BATCHED in stream.plan
@@ -139,6 +148,32 @@ def program(seed: int, rows: int, keys: int, batches: int = 3):
 
 
 OURS = {PROVIDER_KEY: PROVIDER_CLASS, FORMAT_KEY: "2"}
+
+
+def test_operators_behind_a_processor(spark, conf):
+    """The rows of a processor go to an aggregation by windows, under a watermark and with timers."""
+    for name, value in OURS.items():
+        conf(name, value)
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        with tempfile.TemporaryDirectory() as directory:
+            stream = Stream(spark, Path(directory), INPUT, "t 1 minute")
+            for batch in program(3, 200, 30):
+                stream.add(table(batch))
+
+            def query(frame):
+                said = frame.groupBy("k").transformWithState(
+                    ChainedCalls(), f"t timestamp, {OUTPUT}", "append", "eventTime", None, "t"
+                )
+                content = F.sort_array(F.collect_list(F.struct("k", "step", "said")))
+                return said.groupBy(F.window("t", "2 minutes")).agg(content.cast("string").alias("content"))
+
+            stream.run(query, "append")
+            assert (BATCHED in stream.plan) == (batched == "true")
+            found.append((stream.outcome().rows, stream.figures))
+    assert sum(map(len, found[0][0].values())) > 3
+    assert found[1] == found[0]
 
 
 @pytest.mark.parametrize("form", FORMS)
