@@ -179,6 +179,15 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
         _print_row(row, widths, names, cut=cut)
 
 
+def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
+    """Return whether a table needs no cut and no fold: it is not for a terminal, or narrow enough."""
+    if not sys.stdout.isatty():
+        return True
+    columns = zip(*([name for name, _ in headings], *rows))
+    widths = [max(cell_len(_cell(value).plain) for value in column) for column in columns]
+    return sum(widths) + _GAP * (len(widths) - 1) <= output().width
+
+
 def print_tree(tree: Tree) -> None:
     """Print a tree."""
     output().print(tree)
@@ -271,9 +280,17 @@ def moment(milliseconds: int) -> str:
     return format_moment(milliseconds, zone())
 
 
-def moment_cells(name: str, milliseconds: Sequence[int]) -> tuple[Heading, list[str]]:
-    """Return a column of moments; the offset of the zone is in the heading if all have it in common."""
+def moment_cells(name: str, milliseconds: Sequence[int], *, brief: bool = False) -> tuple[Heading, list[str]]:
+    """Return a column of moments; the offset of the zone is in the heading if all have it in common.
+
+    Args:
+        name: the heading.
+        milliseconds: the moments, in ms since 1970 UTC.
+        brief: leave out the milliseconds of moments that are whole seconds.
+    """
     offset, texts = format_moments(milliseconds, zone())
+    if brief:
+        texts = [text.replace(".000", "") for text in texts]
     return text_column(f"{name} ({offset})" if offset else name), texts
 
 

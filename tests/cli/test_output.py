@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from terminal import on_terminal
 
+import state_store
 from state_store.cli.main import main
 from state_store.cli.output import Heading, counted, print_table, visible, visible_json
 from state_store.cli.rows.cells import cell, differing, plain
@@ -121,10 +123,47 @@ def test_tables_fit_the_terminal(flights, columns, words):
         assert max(map(len, lines)) <= columns
 
 
-def test_each_checkpoint_has_a_row_at_80_columns(flights):
-    _, shown = on_terminal("checkpoints", flights)
-    lines = [line for line in click.unstyle(shown).splitlines() if re.match(r" *\d+  \d{4}-", line)]
+ROW = re.compile(r" *\d+  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?  \w.*  \w.*  \d.*B(?:  +\d.*B)?")
+
+
+def rows_at(columns: int, directory, *words: str) -> list[str]:
+    _, shown = on_terminal("checkpoints", directory, *words, columns=columns)
+    _, _, headings, rule, *lines = click.unstyle(shown).rstrip().splitlines()
+    assert headings.startswith("version  committed (+") and set(rule) == {"-", " "}
+    assert max(map(len, lines)) <= columns
+    return lines
+
+
+def test_each_checkpoint_is_one_line_at_80_columns(flights):
+    lines = rows_at(80, flights, "--partition", "0")
     assert len(lines) == len(VERSIONS)
+    assert all(map(ROW.fullmatch, lines)), lines
+
+
+def test_each_checkpoint_of_several_partitions_is_one_line_at_80_columns(flights):
+    lines = rows_at(80, flights)
+    assert len(lines) == len(VERSIONS)
+    assert all(map(ROW.fullmatch, lines)), lines
+
+
+def test_times_in_whole_seconds_name_their_versions(tmp_path):
+    directory = checkpoint("flights", tmp_path)
+    for number, made_s in enumerate((1000.25, 2000.5, 2000.5, 3000)):
+        os.utime(directory / f"commits/{number}", (made_s, made_s))
+    times = {line.split()[0]: " ".join(line.split()[1:3]) for line in rows_at(80, directory, "--utc")}
+    assert [len(time) for time in times.values()] == [19] * 4
+    for version, named in (("1", 1), ("2", 3), ("3", 3), ("4", 4)):
+        with state_store.open(directory, at=f"{times[version]}Z") as state:
+            assert state.version == named
+
+
+def test_times_keep_their_milliseconds_where_seconds_would_name_another_version(tmp_path):
+    directory = checkpoint("flights", tmp_path)
+    for number in range(4):
+        os.utime(directory / f"commits/{number}", (1000 + number / 8, 1000 + number / 8))
+    lines = rows_at(80, directory, "--utc")
+    assert [line.split()[2] for line in lines] == [f"00:16:40.{number * 125:03}" for number in range(4)]
+    assert len(lines) == 4
 
 
 def test_no_color_is_obeyed(flights):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,10 @@ import click
 
 from state_store.cli.command import query_command
 from state_store.cli.output import (
+    Heading,
+    fits,
     moment_cells,
     number_column,
-    output,
     print_json,
     print_table,
     say,
@@ -20,11 +20,12 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress import Meter
+from state_store.core.compat import pairwise
 from state_store.data.dataset import checkpoints as histories
 from state_store.data.query import Filter, Query
 
-_WIDE = 110
-"""Columns of a terminal that has room for all columns of the table."""
+_GIVES_WAY = ("why", "files", "stores", "new")
+"""Columns that a narrow terminal does not show, the first to go first."""
 
 
 @query_command(
@@ -53,26 +54,65 @@ def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> N
         return
     for heading, lines in history.groups(each=each):
         say(f"{heading}\n")
-        _print(lines, is_wide=not sys.stdout.isatty() or output().width >= _WIDE)
+        _print(lines)
         say()
 
 
-def _print(lines: Sequence[histories.Line], *, is_wide: bool) -> None:
-    committed, times = moment_cells("committed", [line.made_ms for line in lines])
+def _print(lines: Sequence[histories.Line]) -> None:
+    """Print a line for each version: on a narrow terminal with fewer columns, and times in whole seconds."""
+    columns = _columns(lines)
+    brief = _columns(lines, brief=True) if _is_brief(lines) else columns
+    choices = [_without(columns, _GIVES_WAY[:count]) for count in range(len(_GIVES_WAY))]
+    choices += [_without(brief, _GIVES_WAY[:-1]), _without(columns, _GIVES_WAY), _without(brief, _GIVES_WAY)]
+    print_table(*next((shown for shown in choices if fits(*shown)), choices[-1]))
+
+
+Column = tuple[Heading, "list[object]"]
+
+
+def _columns(lines: Sequence[histories.Line], *, brief: bool = False) -> list[Column]:
+    """Return the columns of the table with their cells; `brief`: times have no milliseconds."""
+    moments = [_to_seconds(line.made_ms) if brief else line.made_ms for line in lines]
+    committed, times = moment_cells("committed", moments, brief=brief)
     number, text = number_column, text_column
-    headings = [number("version"), committed, text("wrote"), text("restore"), number("bytes"), number("new")]
-    if is_wide:
-        headings += [number("stores"), number("files")]
-    has_reasons = is_wide and any(line.reasons for line in lines)
-    if has_reasons:
-        headings.append(text("why"))
-    rows = []
-    for line, time in zip(lines, times):
-        restore = f"{line.starts_from} +{line.deltas}" if line.deltas else line.starts_from
-        row = [line.version, time, line.wrote, restore, size(line.size_bytes), size(line.new_bytes)]
-        row += [line.stores, line.files] if is_wide else []
-        rows.append([*row, line.reasons] if has_reasons else row)
-    print_table(headings, rows)
+    reasons: list[object] = [line.reasons for line in lines]
+    return [
+        (number("version"), [line.version for line in lines]),
+        (committed, list(times)),
+        (text("wrote"), [line.wrote for line in lines]),
+        (
+            text("restore"),
+            [f"{line.starts_from}{f' +{line.deltas}' if line.deltas else ''}" for line in lines],
+        ),
+        (number("bytes"), [size(line.size_bytes) for line in lines]),
+        (number("new"), [size(line.new_bytes) for line in lines]),
+        (number("stores"), [line.stores for line in lines]),
+        (number("files"), [line.files for line in lines]),
+        *([(text("why"), reasons)] if any(reasons) else []),
+    ]
+
+
+def _without(
+    columns: Sequence[Column], names: Sequence[str]
+) -> tuple[list[Heading], list[tuple[object, ...]]]:
+    """Return the headings and the rows of a table without some columns."""
+    kept = [(heading, cells) for heading, cells in columns if heading.name not in names]
+    return [heading for heading, _ in kept], list(zip(*(cells for _, cells in kept)))
+
+
+def _restore(line: histories.Line) -> str:
+    return f"{line.starts_from} +{line.deltas}" if line.deltas else line.starts_from
+
+
+def _to_seconds(milliseconds: int) -> int:
+    """Return the first whole second at or after a moment, in milliseconds."""
+    return -(-milliseconds // 1000) * 1000
+
+
+def _is_brief(lines: Sequence[histories.Line]) -> bool:
+    """Return whether every time, in whole seconds, still names its version: none was committed in between."""
+    moments = sorted(line.made_ms for line in lines)
+    return not any(before < after <= _to_seconds(before) for before, after in pairwise(moments))
 
 
 def _json(history: histories.Checkpoints) -> dict[str, Any]:

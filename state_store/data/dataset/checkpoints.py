@@ -14,6 +14,9 @@ from state_store.data.dataset.html import moment, table
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
 
+_NAMED_STARTS = 2
+"""Snapshots of one kind that a line names one by one."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -104,7 +107,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         by_store = sorted(self, key=lambda key: (key.operator, key.name, key.partition))
         for (number, name), members in itertools.groupby(by_store, key=lambda key: (key.operator, key.name)):
             keys = list(members)
-            heading = f"operator {number} ({names[number]}), store {name}, {len(keys)} partitions"
+            heading = f"operator {number} ({names[number]}), store {name}, {_partitions(len(keys))}"
             yield heading, list(self._lines(keys))
 
     def _lines(self, keys: Iterable[StoreKey]) -> Iterator[Line]:
@@ -117,10 +120,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
                 max(checkpoint.made_ms for checkpoint in same),
                 len(same),
                 _tally(kind for checkpoint in same for kind in checkpoint.wrote),
-                _tally(
-                    "nothing" if checkpoint.start is None else f"{checkpoint.start[0]} {checkpoint.start[1]}"
-                    for checkpoint in same
-                ),
+                _tally(_starts([checkpoint.start for checkpoint in same])),
                 max(checkpoint.deltas for checkpoint in same),
                 sum(checkpoint.files for checkpoint in same),
                 sum(checkpoint.bytes for checkpoint in same),
@@ -241,6 +241,25 @@ def _checkpoint(
 
 def _kind(kind: str) -> str:
     return "full" if kind == FULL else "merge"
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _starts(starts: Sequence[tuple[str, int] | None]) -> Iterator[str]:
+    """Yield the snapshots that restores start from; those of one kind as a span if there are many."""
+    versions: dict[str, list[int]] = {}
+    for start in starts:
+        if start is not None:
+            versions.setdefault(start[0], []).append(start[1])
+    for start in starts:
+        if start is None:
+            yield "nothing"
+        elif len(set(versions[start[0]])) <= _NAMED_STARTS:
+            yield f"{start[0]} {start[1]}"
+        else:
+            yield f"{start[0]} {min(versions[start[0]])}-{max(versions[start[0]])}"
 
 
 def _tally(words: Iterable[str]) -> str:
