@@ -81,21 +81,21 @@ MUTANTS = [
         ("tests/agent/test_program.py",),
     ),
     Mutant(
-        "an attempt without ids is stored and not looked at",
+        "an attempt without ids is stored without a check",
         f"{_AGENT}/committing.py",
         "    if store.store_id.has_checkpoint_ids:\n        _store_delta(store, delta, request)\n",
         "    if True:\n        _store_delta(store, delta, request)\n",
         _WITHOUT_IDS,
     ),
     Mutant(
-        "an attempt whose task failed goes on counting",
+        "an attempt of a failed task still counts",
         f"{_AGENT}/calls.py",
         '        refuse(self._store(request).context.storage, fields.version, "its task failed")\n',
         "",
         _WITHOUT_IDS,
     ),
     Mutant(
-        "changes are those of an attempt of Spark's ids alone",
+        "changes are found only under Spark's ids",
         f"{_AGENT}/restoring.py",
         "        version = listing.attempts.resolve(version.number) or version\n",
         "        pass\n",
@@ -109,7 +109,7 @@ MUTANTS = [
         ("tests/agent/test_cleanup.py",),
     ),
     Mutant(
-        "what a merge made superfluous during a clean-up is forgotten",
+        "files that a merge supersedes during a clean-up are forgotten",
         f"{_AGENT}/known_registry.py",
         "        self._superseded |= {version",
         "        self._superseded = {version",
@@ -130,7 +130,7 @@ MUTANTS = [
         ("tests/agent/test_server.py",),
     ),
     Mutant(
-        "whoever runs as this user is let in without the token",
+        "a process of this user is accepted without the token",
         f"{_AGENT}/wire/server.py",
         "if user != os.getuid() or not self._knows_token(greeting := self._greeting(channel)):",
         "if user != os.getuid() or (greeting := self._greeting(channel)) is None:",
@@ -172,7 +172,7 @@ MUTANTS = [
         ("tests/agent/test_hostile_frames.py::test_the_reader_gives_frames_or_refuses",),
     ),
     Mutant(
-        "a version is stored whatever the agent knows of the one before",
+        "a version is stored although the agent does not know its parent",
         f"{_AGENT}/committing.py",
         "    _check_follows(delta, before)\n",
         "",
@@ -193,7 +193,7 @@ MUTANTS = [
         ("tests/agent/test_server.py",),
     ),
     Mutant(
-        "a base that the JVM holds is removed when there is a newer one",
+        "a base that the JVM holds is removed after a newer merge",
         f"{_AGENT}/head.py",
         "unused = old is not None and old is not base and old.directory not in self._held",
         "unused = old is not None and old is not base",
@@ -228,14 +228,14 @@ MUTANTS = [
         ("tests/agent/test_merge_queue.py",),
     ),
     Mutant(
-        "a merge of a store that is gone counts for no limit any more",
+        "a merge of a removed store does not count for the limit",
         f"{_AGENT}/merges/merge_queue.py",
         "is_over = merges.is_removed and merges.running is None",
         "is_over = merges.is_removed",
         ("tests/agent/test_merge_queue.py",),
     ),
     Mutant(
-        "what failed is tried again at once",
+        "a failed merge is repeated at once",
         f"{_AGENT}/merges/merge_queue.py",
         "pause_s = _back_off_s(merges.limits, merges.failures)",
         "pause_s = 0.0",
@@ -249,7 +249,7 @@ MUTANTS = [
         ("tests/agent/test_events.py",),
     ),
     Mutant(
-        "the close of a provider takes the merge that is owed to its store with it",
+        "closing a provider drops the due merge of its store",
         f"{_AGENT}/merges/scheduler.py",
         "            if entry is not None and owed is not None:\n",
         "            if False:\n",
@@ -277,7 +277,7 @@ MUTANTS = [
         ("tests/agent/test_local_disk.py",),
     ),
     Mutant(
-        "a base that the JVM has from an event goes with the answer that nobody waits for",
+        "a base that the JVM took from an event is removed with an abandoned answer",
         f"{_AGENT}/calls.py",
         "        if isinstance(answer, (RestoredStore, DeltaFiles)):\n",
         "        if isinstance(answer, MergedStore):\n"
@@ -293,7 +293,7 @@ MUTANTS = [
         ("tests/agent/test_local_disk.py",),
     ),
     Mutant(
-        "the directory of an agent that died goes although its JVM lives",
+        "the directory of a dead agent is removed although its JVM lives",
         f"{_AGENT}/local_roots.py",
         'return bool(fields["started"] != _start_time(fields["jvm"]))',
         "return True",

@@ -10,7 +10,7 @@ ROUND_TRIP = ("tests/data/rows/test_round_trip.py",)
 
 MUTANTS = [
     Mutant(
-        "rows of younger runs come twice",
+        "rows of younger runs are returned twice",
         "state_store/core/engine/sorted_runs.py",
         "yield from _kept(page, _first_occurrences(page.keys))",
         "yield from _kept(page, ~page.removed)",
@@ -31,7 +31,7 @@ MUTANTS = [
         ROWS,
     ),
     Mutant(
-        "keys that were there before count again",
+        "existing keys are counted again",
         "state_store/core/engine/sorted_runs.py",
         "highest[1:] > highest[:-1]",
         "highest[1:] >= highest[:-1]",
@@ -45,14 +45,14 @@ MUTANTS = [
         ROWS,
     ),
     Mutant(
-        "an index of a map's times to live goes by both keys",
+        "the partition of a map's expiry index is that of both keys",
         "state_store/data/dataset/layout/keys.py",
         "if view.is_index_of_map:",
         "if False:",
         ("tests/data/dataset/test_keys.py",),
     ),
     Mutant(
-        "a list expires with the entry that came first",
+        "a list expires with its first entry",
         "state_store/data/dataset/rewriting/replacing.py",
         "firsts = [min(row.moment_ms for row in group) for group in groups]",
         "firsts = [group[0].moment_ms for group in groups]",
@@ -80,7 +80,7 @@ MUTANTS = [
         ("tests/data/dataset/test_state.py::test_a_lost_row_is_an_error",),
     ),
     Mutant(
-        "nothing keeps what is read from clean-ups",
+        "a reader holds no lease",
         "state_store/data/dataset/reading/pinned.py",
         "        self._hold(wanted)\n",
         "",

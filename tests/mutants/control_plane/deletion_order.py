@@ -13,7 +13,7 @@ _PUBLISH = (f"{_FAULTS}::TestACallFails::test_of_publish_or_of_a_cleaner",)
 
 MUTANTS = [
     Mutant(
-        "a writer looks before it writes its lease",
+        "a writer lists files before it writes its lease",
         f"{_DELETION}/lease.py",
         "        self._write(self._existing | self._announced)\n        lost = self._lost()\n",
         "        lost = self._lost()\n        self._write(self._existing | self._announced)\n",
@@ -27,21 +27,21 @@ MUTANTS = [
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
-        "a writer does not see which files are gone",
+        "a writer does not notice deleted files",
         f"{_DELETION}/lease.py",
         "if path in condemned or path not in existing)",
         "if path in condemned)",
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
-        "a writer gives its lease back before it publishes",
+        "a writer releases its lease before it publishes",
         f"{_DELETION}/lease.py",
         "        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
         "        self.release()\n        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
-        "what an archive needs is taken back when the answer to its write is lost",
+        "the files of an archive are deleted when the answer to its write is lost",
         f"{_DELETION}/lease.py",
         "        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
         "        try:\n            self._storage.write(snapshot.path, archive, overwrite=overwrite)\n"
@@ -50,7 +50,7 @@ MUTANTS = [
         _PUBLISH,
     ),
     Mutant(
-        "a writer goes on when its lease could not be written",
+        "a writer continues without its lease",
         f"{_DELETION}/lease.py",
         "        self._storage.write(path, terms.pack())\n",
         "        try:\n            self._storage.write(path, terms.pack())\n"
@@ -74,7 +74,7 @@ MUTANTS = [
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
-        "a cleaner goes on when its tombstone could not be written",
+        "a cleaner continues without its tombstone",
         f"{_DELETION}/retention.py",
         "        self._storage.write(path, pack_tombstone(paths))\n        return path\n",
         "        try:\n            self._storage.write(path, pack_tombstone(paths))\n"
@@ -105,14 +105,14 @@ MUTANTS = [
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
-        "a tombstone goes although files of it are left",
+        "a tombstone is removed before its files",
         f"{_DELETION}/retention.py",
         "if written and condemned - plan.condemned <= deleted:",
         "if written:",
         (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
     ),
     Mutant(
-        "tombstones of others go although files of them are left",
+        "tombstones of others are removed before their files",
         f"{_DELETION}/retention.py",
         "            if not files & remaining:\n",
         "            if True:\n",
@@ -151,14 +151,14 @@ MUTANTS = [
         (f"{_FAULTS}::TestSomebodyStopsForGood",),
     ),
     Mutant(
-        "the storage's clock alone makes a lease run out",
+        "the storage's clock alone expires a lease",
         f"{_DELETION}/markers.py",
         "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
         "has_run_out(storage_age_ms",
         (f"{_FAULTS}::TestAClockJumps",),
     ),
     Mutant(
-        "the machines' clocks alone make a lease run out",
+        "the machines' clocks alone expire a lease",
         f"{_DELETION}/markers.py",
         "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
         "has_run_out(wall_now_ms - self.terms.written_ms",

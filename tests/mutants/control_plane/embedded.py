@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
-        "each commit keeps one more file open",
+        "each commit leaves a file open",
         "state_store/data/embedded/store.py",
         "if sorted_runs(self._open.files()) > MOST_RUNS:",
         "if False:",

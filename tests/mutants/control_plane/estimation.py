@@ -33,7 +33,7 @@ MUTANTS = [
         _RUNS,
     ),
     Mutant(
-        "the oldest run is no larger than what its batches wrote",
+        "the oldest run has only the writes of its batches",
         f"{_ESTIMATION}/simulation.py",
         "puts, removals = (self._keys, 0.0) if oldest else self._last_changes(batches)",
         "puts, removals = self._last_changes(batches)",

@@ -8,7 +8,7 @@ _FILES = "state_store/core/files"
 
 MUTANTS = [
     Mutant(
-        "a compressed table counts as one that is not",
+        "a compressed table counts as uncompressed",
         f"{_FILES}/sst_end.py",
         "return _PLAIN in tail or is_plain_end(tail)",
         "return True",
@@ -22,7 +22,7 @@ MUTANTS = [
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "what came from storage is not kept",
+        "fetched files are not kept",
         f"{_FILES}/transfer.py",
         "elif file.path not in local:",
         "elif False:",
@@ -85,28 +85,28 @@ MUTANTS = [
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "a local copy that cannot be checked is taken",
+        "a local copy without a checksum is used",
         f"{_FILES}/transfer.py",
         "return wanted.verifiable and cache.link(",
         "return cache.link(",
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "a large file comes in one stream",
+        "a large file is fetched in one stream",
         f"{_FILES}/transfer.py",
         "if file.size_bytes > PART_BYTES]",
         "if file.size_bytes < 0]",
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "a file of which a part did not come stays",
+        "a file with a missing part stays",
         f"{_FILES}/transfer.py",
         "            target.unlink(missing_ok=True)\n",
         "            pass\n",
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "a part that is short is taken",
+        "a short part is accepted",
         f"{_FILES}/parts.py",
         "    if count != length:",
         "    if False:",
@@ -127,7 +127,7 @@ MUTANTS = [
         ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
-        "results of parallel work come in any order",
+        "results of parallel work are in any order",
         f"{_FILES}/transfer.py",
         "return [results[number] for number in sorted(results)]",
         "return [results[number] for number in sorted(results, reverse=True)]",

@@ -8,14 +8,14 @@ _LAZY = "tests/agent/lazy"
 
 MUTANTS = [
     Mutant(
-        "a merge does not wait for files that are not there",
+        "a merge does not wait for missing files",
         "state_store/agent/merges/merging.py",
         "    if readiness is Readiness.COMING:\n",
         "    if False:\n",
         ("tests/agent/test_supervision.py::test_files_that_come_after_the_look_put_the_merge_back",),
     ),
     Mutant(
-        "a merge fetches again what is on its way",
+        "a merge fetches files that are being fetched",
         "state_store/agent/merges/scheduler.py",
         "                if not store.hydrations.is_settled:\n",
         "                if False:\n",
@@ -29,7 +29,7 @@ MUTANTS = [
         (_LAZY,),
     ),
     Mutant(
-        "no file is fetched before all ends are there",
+        "no file is fetched before all tails are",
         "state_store/agent/lazy/hydrations.py",
         "        self._get_or_create(directory, found_damage).add([file])\n",
         "        pass\n",
@@ -39,14 +39,14 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "the last record of a large delta is not among what comes at first",
+        "the last record of a large delta is not in its tail",
         "state_store/core/files/sparse.py",
         "if wanted.names_itself:",
         "if False:",
         ("tests/bridge/test_damage.py",),
     ),
     Mutant(
-        "a file whose end tells nothing stays as a hole",
+        "a file with an unreadable tail stays sparse",
         "state_store/core/files/sparse.py",
         "        wanted.target.unlink()\n        return None, requests",
         "        return None, requests",
@@ -67,35 +67,35 @@ MUTANTS = [
         (_LAZY,),
     ),
     Mutant(
-        "what was fetched in the background is not verified",
+        "files fetched in the background are not verified",
         "state_store/agent/lazy/hydration.py",
         "        if wrong is not None:",
         "        if False:",
         (_LAZY,),
     ),
     Mutant(
-        "a file is verified while others are to be fetched",
+        "a file is verified before others are fetched",
         "state_store/agent/lazy/hydration.py",
         "        if self._budget.bytes_per_s:\n            first, second",
         "        if True:\n            first, second",
         (f"{_LAZY}/test_budgets.py::test_files_are_compared_when_nothing_is_left_to_fetch",),
     ),
     Mutant(
-        "what is asked for is not fetched before the rest",
+        "requested bytes are not fetched first",
         "state_store/agent/lazy/hydration.py",
         "            self._order.insert(0, file)\n",
         "            self._order.append(file)\n",
         (_LAZY,),
     ),
     Mutant(
-        "lazy restores take more of the disk than there is for them",
+        "lazy restores exceed their share of the disk",
         "state_store/agent/lazy/budget.py",
         "if self._disk_bytes and not is_needed and",
         "if False and",
         (_LAZY,),
     ),
     Mutant(
-        "what was taken of the disk is never free again",
+        "reserved disk space is never released",
         "state_store/agent/lazy/budget.py",
         " for at, taken in self._taken.items() if at.exists()}",
         " for at, taken in self._taken.items()}",
@@ -130,7 +130,7 @@ MUTANTS = [
         ("tests/agent/test_restore_failures.py",),
     ),
     Mutant(
-        "more ends are fetched at a time than there may be",
+        "more tails are fetched at a time than allowed",
         "state_store/core/snapshots/context.py",
         "parallel(SMALL_AT_ONCE * self.transfer_threads,",
         "parallel(2 * SMALL_AT_ONCE * self.transfer_threads,",
@@ -144,7 +144,7 @@ MUTANTS = [
         (f"{_LAZY}/test_budgets.py",),
     ),
     Mutant(
-        "a part is longer than what may come in a second",
+        "a part exceeds the bytes of a second",
         "state_store/agent/lazy/hydration.py",
         "budget.bytes_per_s * 2 // 3",
         "budget.bytes_per_s",

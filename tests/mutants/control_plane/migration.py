@@ -11,21 +11,21 @@ LOGS = "state_store/data/dataset/rewriting/logs.py"
 
 MUTANTS = [
     Mutant(
-        "a migration writes into what is there",
+        "a migration writes into a used directory",
         TARGETS,
         "if names or _has_files(storage, location):",
         "if False:",
         TESTS,
     ),
     Mutant(
-        "a migration begins with a version that is gone",
+        "a migration begins with a deleted version",
         MIGRATE,
         "        check_present(self._query, self._from, self._versions)\n",
         "",
         TESTS,
     ),
     Mutant(
-        "a version may lack what it is made of",
+        "a version may lack its files",
         "state_store/data/migration/state_stores.py",
         'if f"{number}.{change}" not in names:',
         "if False:",
@@ -39,10 +39,14 @@ MUTANTS = [
         TESTS,
     ),
     Mutant(
-        "column families go where there are none", MIGRATE, "if operator.schema_files:", "if False:", TESTS
+        "column families are migrated to a store without them",
+        MIGRATE,
+        "if operator.schema_files:",
+        "if False:",
+        TESTS,
     ),
     Mutant(
-        "the index of times of a join has one value a key",
+        "the time index of a join has a single value for each key",
         MIGRATE,
         "for side in _SIDES), *_INDEXES)",
         "for side in _SIDES),)",
@@ -70,7 +74,7 @@ MUTANTS = [
         TESTS,
     ),
     Mutant(
-        "the commit log says the other checkpoint format",
+        "the commit log has the other checkpoint format",
         LOGS,
         'text = b"v%d\\n" % checkpoint_format + rest',
         "pass",

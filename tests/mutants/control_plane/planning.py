@@ -15,7 +15,7 @@ MUTANTS = [
         ("tests/core/planning/test_chain.py",),
     ),
     Mutant(
-        "there is a way between any two versions",
+        "any two versions have a common lineage",
         f"{_PLANNING}/chain.py",
         "return tuple(reversed(path)) if current == after else None",
         "return tuple(reversed(path))",
@@ -36,7 +36,7 @@ MUTANTS = [
         ("tests/core/planning/test_policy.py",),
     ),
     Mutant(
-        "what is rewritten soon is merged before",
+        "deltas are merged just before a rewrite",
         f"{_PLANNING}/policy.py",
         "return LONGER_BEFORE_REWRITE * longest if self._has_grown_to(0.5, chain) else longest",
         "return longest",
@@ -85,7 +85,7 @@ MUTANTS = [
         ("tests/core/planning/test_schedule.py",),
     ),
     Mutant(
-        "a time that was found stays the last one",
+        "a scheduled time is never advanced",
         f"{_PLANNING}/schedule.py",
         "self._known_until_ms = self._find_next(now_ms)",
         "self._known_until_ms = now_ms + _LONGEST_MS",
@@ -120,7 +120,7 @@ MUTANTS = [
         ("tests/core/planning/test_policy.py",),
     ),
     Mutant(
-        "after a restart nobody knows how large the live state is",
+        "the size of the live state is unknown after a restart",
         f"{_PLANNING}/statistics.py",
         "self._live = (oldest_run_bytes(snapshot), snapshot.keys)",
         "pass",

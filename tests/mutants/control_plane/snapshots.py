@@ -10,14 +10,14 @@ _BY_BLOCKS = ("tests/core/snapshots/test_restore_by_blocks.py",)
 
 MUTANTS = [
     Mutant(
-        "a file that is stored anew is not verified before",
+        "a rewritten file is not verified before",
         f"{_SNAPSHOTS}/publish.py",
         "    _check_again(context, base, new)\n",
         "",
         _BY_BLOCKS,
     ),
     Mutant(
-        "any file of the same size is taken for the one that is meant",
+        "any file of the same size is accepted",
         "state_store/core/files/transfer.py",
         " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    if on_tail",
         ":\n        return False\n    if on_tail",
@@ -31,7 +31,7 @@ MUTANTS = [
         _BY_BLOCKS,
     ),
     Mutant(
-        "a merge goes on from a base that is damaged",
+        "a merge continues from a damaged base",
         "state_store/agent/restoring.py",
         "    store.suspicions.raised(store.store_id.location)\n    store.head.forget_directory(directory)\n",
         "    store.suspicions.raised(store.store_id.location)\n",
@@ -52,14 +52,14 @@ MUTANTS = [
         ("tests/agent/test_predicted_restores.py",),
     ),
     Mutant(
-        "a prediction knows what the restore itself has shown",
+        "a prediction knows the result of its own restore",
         "state_store/core/planning/cost.py",
         "times=self._remote.times.copy())",
         "times=self._remote.times)",
         ("tests/core/planning/test_request_costs.py",),
     ),
     Mutant(
-        "what a merge uploaded that was given up stays",
+        "uploads of a cancelled merge stay",
         f"{_SNAPSHOTS}/publish.py",
         "                _take_back(context, uploaded)\n",
         "",
@@ -80,7 +80,7 @@ MUTANTS = [
         ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
-        "a database may say that it is another version",
+        "a database may have another version",
         f"{_SNAPSHOTS}/ingestion.py",
         "if metadata.version_id != version:",
         "if False:",
@@ -143,14 +143,14 @@ MUTANTS = [
         ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
-        "an attempt that is refused takes its delta away",
+        "a refused attempt deletes its delta",
         f"{_SNAPSHOTS}/attempt.py",
         "        refuse(storage, delta.version_id, objection)\n",
         "        storage.delete(delta.path)\n",
         ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
-        "an attempt looks before it stores its delta",
+        "an attempt lists deltas before it stores its own",
         f"{_SNAPSHOTS}/attempt.py",
         "    store()\n    attempts = look(storage, delta.version - 1)\n",
         "    attempts = look(storage, delta.version - 1)\n    store()\n",

@@ -15,7 +15,7 @@ MUTANTS = [
         ("tests/core/storage/test_local.py",),
     ),
     Mutant(
-        "a name that is there already is not synced",
+        "an existing name is not synced",
         f"{_STORAGE}/durable.py",
         "    except FileExistsError:\n        _sync(parent)\n        raise\n    if linked:",
         "    except FileExistsError:\n        raise\n    if linked:",
@@ -57,7 +57,7 @@ MUTANTS = [
         ("tests/core/storage/test_local.py",),
     ),
     Mutant(
-        "a short write is the whole",
+        "a short write counts as complete",
         f"{_STORAGE}/durable.py",
         "        view = view[os.write(descriptor, view) :]\n",
         "        os.write(descriptor, view)\n        break\n",

@@ -7,14 +7,14 @@ from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
-        "an error that is no exception ends the thread that takes events",
+        "an error that is no exception ends the event thread",
         f"{ROOT}/agent/AgentEvents.scala",
         "      case e: Throwable =>\n        logQuietly(",
         "      case e: RuntimeException =>\n        logQuietly(",
         THREADS,
     ),
     Mutant(
-        "an event whose handler fails comes again and again",
+        "an event whose handler fails is repeated forever",
         f"{ROOT}/agent/AgentEvents.scala",
         'catch { case e: Throwable => logQuietly(logWarning(s"An event',
         'catch { case e: RuntimeException => logQuietly(logWarning(s"An event',
@@ -49,7 +49,7 @@ MUTANTS = [
         KILLED_AT_START,
     ),
     Mutant(
-        "a call that is asked again says what was open when it was asked first",
+        "a repeated call lists the stores of the first call",
         f"{ROOT}/agent/AgentStore.scala",
         "      () => request(op, arguments: _*), timeout",
         "      { val made = request(op, arguments: _*); () => made }, timeout",

@@ -21,7 +21,7 @@ MUTANTS = [
         EITHER,
     ),
     Mutant(
-        "the change feed tells the end of a list that it has told value by value",
+        "the change feed repeats the end of a list that it has reported by value",
         f"{ROOT}/delta/DeltaReader.scala",
         "if (told.isEmpty || !told.contains(ByteBuffer.wrap(key))) {",
         "if (true) {",

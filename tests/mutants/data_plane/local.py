@@ -14,7 +14,7 @@ MUTANTS = [
         KNOWN,
     ),
     Mutant(
-        "memory keeps what a refused commit was built on",
+        "memory keeps the parent of a refused commit",
         f"{ROOT}/local/LocalStore.scala",
         "if (LocalStore.isConflict(e)) attempts.refused() else ",
         "if (!LocalStore.isConflict(e)) ",
@@ -28,14 +28,14 @@ MUTANTS = [
         UPLOADED,
     ),
     Mutant(
-        "a number still stands for what a refused commit was built on",
+        "a number still resolves to the parent of a refused commit",
         f"{ROOT}/local/Attempts.scala",
         "    taken = Map.empty\n    newest = None\n",
         "    newest = None\n",
         ANEW,
     ),
     Mutant(
-        "a number still stands for what a task committed that failed",
+        "a number still resolves to the commit of a failed task",
         f"{ROOT}/local/Attempts.scala",
         "if (taken.get(version.number).contains(version)) taken -= version.number",
         "()",

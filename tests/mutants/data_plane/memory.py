@@ -70,7 +70,7 @@ MUTANTS = [
         MODEL,
     ),
     Mutant(
-        "of many records the pieces are in order, and what is in them is not",
+        "parts of many records are in order, but unsorted inside",
         f"{ROOT}/memory/PartlySorted.scala",
         "    System.arraycopy(piece, 0, records, sorted, piece.length)\n",
         "",
@@ -98,7 +98,7 @@ MUTANTS = [
         GUARD,
     ),
     Mutant(
-        "tables lie in one piece",
+        "tables are a single allocation",
         f"{ROOT}/memory/Slots.scala",
         "java.lang.Long.highestOneBit(memory.largestPieceBytes)",
         "java.lang.Long.highestOneBit(1L << 40)",
@@ -112,21 +112,21 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "a file of spilled memory goes with the first of its pieces",
+        "a spill file is removed with its first segment",
         f"{ROOT}/memory/SpillFile.scala",
         "      pieces == 0\n    }\n",
         "      true\n    }\n",
         HARD,
     ),
     Mutant(
-        "a scan in key order takes heap for all that a transaction has changed",
+        "a scan in key order uses heap for all changes of the transaction",
         f"{ROOT}/memory/OrderedSnapshot.scala",
         "    if (some.size == SortedRuns.sortedAtOnce) moveOut()\n",
         "",
         HEAP,
     ),
     Mutant(
-        "what a scan has sorted stays until the transaction ends",
+        "sorted keys of a scan stay until the transaction ends",
         f"{ROOT}/transaction/OrderedScan.scala",
         "    transaction.scans.free(changes)\n",
         "",

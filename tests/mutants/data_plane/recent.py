@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
-        "what a change replaces is counted on",
+        "a replaced row still counts",
         f"{ROOT}/recent/MemTable.scala",
         "    account(at, -1, if (old == 0) Record.removed else Record.valueLength(old))\n",
         "",
@@ -56,14 +56,14 @@ MUTANTS = [
         MODEL,
     ),
     Mutant(
-        "what the base lacks counts as there",
+        "a row that the base lacks counts as present",
         f"{ROOT}/recent/MemTable.scala",
         "at | (if (value == null) wasAbsent else wasPresent))",
         "at | wasPresent)",
         MODEL,
     ),
     Mutant(
-        "the change feed misses what a list had before a value was appended",
+        "the change feed misses a list's values before an append",
         f"{ROOT}/recent/MemTable.scala",
         "    if (!isTold(slot)) {\n      overwritten.add(at)\n",
         "    if (!isTold(slot)) {\n",
@@ -91,7 +91,7 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "a range lacks what it has of the next column family",
+        "a range ends at the column family",
         f"{ROOT}/recent/FamilyOrders.scala",
         "idOf(until) == family + 1 && until.length == 2",
         "idOf(until) == family + 1",
@@ -133,14 +133,14 @@ MUTANTS = [
         CONTRADICTIONS,
     ),
     Mutant(
-        "what is in the index has no table for who began before",
+        "the index has no table for earlier readers",
         f"{ROOT}/recent/IndexedGenerations.scala",
         "      if (!newest.isShared) { // else",
         "      if (true) { // else",
         HARD,
     ),
     Mutant(
-        "a closed store counts generations that it has given back",
+        "a closed store counts released generations",
         f"{ROOT}/recent/IndexedGenerations.scala",
         "    generations.clear()\n    merged = 0\n",
         "    generations.clear()\n",
@@ -154,7 +154,7 @@ MUTANTS = [
         EITHER,
     ),
     Mutant(
-        "what was rolled back by a commit keeps its memory",
+        "a version that a commit rolled back keeps its memory",
         f"{ROOT}/recent/RecentVersions.scala",
         "    dropPending(n - indexedCount)\n    waiting :+= generation\n",
         "    waiting = waiting.take(n - indexedCount) :+ generation\n",

@@ -105,7 +105,7 @@ MUTANTS = [
         DAMAGE,
     ),
     Mutant(
-        "what was verified is forgotten with the base that it was verified in",
+        "verified blocks are forgotten with their base",
         f"{ROOT}/base/TableCache.scala",
         "if (missing == null) Verified.of(file) else null",
         "null: AnyRef",

@@ -91,14 +91,14 @@ MUTANTS = [
         MODEL,
     ),
     Mutant(
-        "a reader of an old version takes the newer ones away",
+        "a reader of an old version drops the newer ones",
         f"{ROOT}/transaction/StoreVersions.scala",
         "if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None",
         "if (n < 0) None",
         EITHER,
     ),
     Mutant(
-        "a row that was put where there were none is not scanned",
+        "a row that was put into an empty range is not scanned",
         f"{ROOT}/transaction/EmptyRanges.scala",
         "ranges.flatMap(range => parts(range, putsIn(range)))",
         "ranges",
@@ -112,7 +112,7 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "a scan ends where rows are known to lack",
+        "a scan ends at a known empty range",
         f"{ROOT}/transaction/CommittedRows.scala",
         "    while (!findInPart() && nextRange < ranges.length) openNext()\n",
         "    findInPart()\n",
@@ -133,7 +133,7 @@ MUTANTS = [
         ("tests/bridge/test_damage.py",),
     ),
     Mutant(
-        "what contradicts itself is used again",
+        "an inconsistent version is used again",
         f"{ROOT}/transaction/StoreVersions.scala",
         "      case e: InconsistentStateException =>\n        restart(null)\n",
         "      case e: InconsistentStateException =>\n",
@@ -168,7 +168,7 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "a version is begun anew above a base that has less than is forgotten",
+        "a version is rebased on a base that lacks forgotten generations",
         f"{ROOT}/recent/RecentVersions.scala",
         "waiting.splitAt(n - indexedCount)",
         "waiting.splitAt(n + 1 - indexedCount)",
