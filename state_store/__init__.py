@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from state_store.data.estimation.estimate import estimate as estimate
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
-    from state_store.data.estimation.requests import Prices as Prices
+    from state_store.data.estimation.prices import Prices as Prices
     from state_store.data.estimation.workload import Workload as Workload
     from state_store.data.maintenance.files import files as files
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
@@ -67,7 +67,7 @@ _HOMES = {
     "FullCheckpoints": "state_store.data.maintenance.full_checkpoints",
     "Measured": "state_store.data.estimation.measured",
     "Options": "state_store.core.settings.options",
-    "Prices": "state_store.data.estimation.requests",
+    "Prices": "state_store.data.estimation.prices",
     "ProgressUpdate": "state_store.data.query.progress",
     "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",

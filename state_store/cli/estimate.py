@@ -25,7 +25,7 @@ from state_store.core.settings.option_types import BYTES, DURATION
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
-from state_store.data.estimation.requests import Prices
+from state_store.data.estimation.prices import Prices
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
 from state_store.errors import OptionError

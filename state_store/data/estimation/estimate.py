@@ -16,7 +16,7 @@ from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE
 from state_store.core.settings.parsing import parse
 from state_store.data.dataset.html import table
-from state_store.data.estimation.requests import Prices, Requests
+from state_store.data.estimation.prices import Prices, Requests
 from state_store.data.estimation.simulation import Sample, SimulatedStore
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload
 from state_store.data.query import ProgressOption, reporting

@@ -27,7 +27,7 @@ from state_store.core.planning.policy import Policy
 from state_store.core.planning.statistics import StoreStatistics
 from state_store.core.settings.options import Options
 from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
-from state_store.data.estimation.requests import Requests, clean_up, commit, full_merge, incremental_merge
+from state_store.data.estimation.prices import Requests, clean_up, commit, full_merge, incremental_merge
 from state_store.data.estimation.workload import Workload
 
 _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110

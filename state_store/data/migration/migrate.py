@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.rewriting import logs
+from state_store.data.dataset.rewriting import spark_files
 from state_store.data.migration.jvm_copy import (
     PROGRAM,
     CopiedStore,
@@ -169,7 +169,7 @@ class _Migration:
         check_present(self._query, self._from, self._versions)
         self._check_archives()
         self._source = open_storage(self._query.location)
-        self._location = logs.hadoop_uri(checked_location(target, "target"))
+        self._location = spark_files.hadoop_uri(checked_location(target, "target"))
         self._stopped = Stopped(self._query)
 
     @property
@@ -192,10 +192,10 @@ class _Migration:
 
     def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
         for operator in self._query.operators:
-            logs.copy_operator(self._source, target, operator)
+            spark_files.copy_operator(self._source, target, operator)
         ids, rows = _followed(program, progress)
         self._stopped.check()
-        logs.copy_logs(
+        spark_files.copy_logs(
             self._source,
             target,
             self._batch,
@@ -253,7 +253,9 @@ class _Migration:
                 for name, value in self._conf.items()
                 if name.startswith(_HADOOP)
             },
-            source=_side(logs.hadoop_uri(self._query.location), self._from, self._source_format, source_conf),
+            source=_side(
+                spark_files.hadoop_uri(self._query.location), self._from, self._source_format, source_conf
+            ),
             target=_side(self._location, self._to, self._format, {**source_conf, **self._new_pins()}),
             stores=[
                 self._copied(operator, store)

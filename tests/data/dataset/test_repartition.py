@@ -12,8 +12,8 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.data.dataset.rewriting.logs import SHUFFLE_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
 from state_store.data.query import Query
 from state_store.errors import ConflictError, FormatError, MissingError, OptionError
 

@@ -83,7 +83,7 @@ def test_a_failure_leaves_nothing_except_a_copy_to_continue(
     elif way == "copy":
         monkeypatch.setattr(copying, "_copy_store", _raising(failure, copying._copy_store, after=1))
     else:
-        monkeypatch.setattr(repartition.logs, "copy_logs", _raising(failure))
+        monkeypatch.setattr(repartition.spark_files, "copy_logs", _raising(failure))
     with pytest.raises((StateStoreError, OSError, Interrupted)) as raised:
         WAYS[way](source, target)
     monkeypatch.undo()
@@ -139,7 +139,7 @@ def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path,
     program = (
         "import os, sys, state_store\n"
         "from state_store.data.dataset.rewriting import repartition\n"
-        "repartition.logs.copy_logs = lambda *given, **named: os._exit(9)\n"
+        "repartition.spark_files.copy_logs = lambda *given, **named: os._exit(9)\n"
         "state_store.repartition(sys.argv[1], sys.argv[2], 3)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, source, target], check=False).returncode == 9

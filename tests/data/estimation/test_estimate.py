@@ -16,7 +16,7 @@ from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.parsing import parse
 from state_store.data.estimation.estimate import Estimate, estimate
-from state_store.data.estimation.requests import Prices, full_merge
+from state_store.data.estimation.prices import Prices, full_merge
 from state_store.data.estimation.simulation import SimulatedStore
 from state_store.data.estimation.workload import Workload
 from state_store.errors import OptionError

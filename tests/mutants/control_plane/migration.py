@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 TESTS = ("tests/cli/test_migrate.py",)
 MIGRATE = "state_store/data/migration/migrate.py"
 TARGETS = "state_store/data/query/targets.py"
-LOGS = "state_store/data/dataset/rewriting/logs.py"
+LOGS = "state_store/data/dataset/rewriting/spark_files.py"
 
 MUTANTS = [
     Mutant(

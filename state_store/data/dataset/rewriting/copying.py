@@ -16,7 +16,7 @@ from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import open_storage
 from state_store.data.dataset.reading.pinned import PinnedVersion
-from state_store.data.dataset.rewriting import logs
+from state_store.data.dataset.rewriting import spark_files
 from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
 from state_store.data.query.targets import COPY, new_checkpoint
@@ -92,8 +92,8 @@ def copy(
                 meter.store_done()
         source = open_storage(query.location)
         for operator in query.operators:
-            logs.copy_operator(source, storage, operator)
-        logs.copy_logs(source, storage, batch)
+            spark_files.copy_operator(source, storage, operator)
+        spark_files.copy_logs(source, storage, batch)
     return Copied(
         batch + 1,
         sum(copied.files for copied in copies),

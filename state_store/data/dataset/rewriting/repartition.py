@@ -16,7 +16,7 @@ from state_store.core.compat import zip
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.packages import require_arrow
-from state_store.data.dataset.rewriting import logs
+from state_store.data.dataset.rewriting import spark_files
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import StoreWriter
 from state_store.data.query import Progress, ProgressOption, Query, reporting
@@ -118,9 +118,9 @@ def rewrite(
     stopped.check()
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
-        logs.copy_operator(source, storage, operator, count)
-    conf = None if partitions is None else {logs.SHUFFLE_PARTITIONS: str(partitions)}
-    logs.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
+        spark_files.copy_operator(source, storage, operator, count)
+    conf = None if partitions is None else {spark_files.SHUFFLE_PARTITIONS: str(partitions)}
+    spark_files.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
     return done
 
 
