@@ -34,7 +34,7 @@ MUTANTS = [
     Mutant(
         "a query that runs is moved",
         TARGETS,
-        "if started != self._started or self._logs.newest_committed() != self._committed:",
+        "if started != self._started or self._query.logs.newest_committed() != self._committed:",
         "if False:",
         TESTS,
     ),
