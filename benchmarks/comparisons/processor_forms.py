@@ -1,13 +1,15 @@
 """Measure processors of `transformWithState` in Spark's own worker and in batches, side by side in one run.
 
     python -m benchmarks.comparisons.processor_forms --json OUT [--quick] [--cases value,pandas]
-        [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 3]
+        [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 3] [--warm 20]
 
 Each case is a processor that uses one kind of state; `none` uses none, and shows the rest of a batch. The
 same processor runs the same batches in both forms, which take turns query by query. The figure of a batch is
 the time of its whole trigger, and the CPU time of the session's processes. The first batch of a query does
-not count as warm; it has a separate figure. Outputs of every batch, and the states after the last, are
-compared; a difference makes the run fail. Only the ratios of one run mean anything.
+not count as warm; it has a separate figure. Before its turn each form runs a query of `--warm` small batches
+that does not count, because the JVM takes that long to compile the code of a batch: without it the figures
+show the compiler. Outputs of every batch, and the states after the last, are compared; a difference makes
+the run fail. Only the ratios of one run mean anything.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from benchmarks.comparisons.vectorized import _FIRST_FILE_S, STORES, CpuTimes, s
 OUTPUT = "k string, n long"
 BATCHED = "spark.sql.streaming.stateStore.incremental.vectorized.processors"
 HOUR_MS = 3_600_000
+WARM_GROUPS = 2000
 
 
 class Rows(StatefulProcessor):
@@ -206,17 +209,25 @@ def _cpu_until(cpu: CpuTimes, report: Any) -> float:
 
 
 def compare(
-    spark: Any, cpu: CpuTimes, case: str, store: str, groups: int, batches: int, root: Path
+    spark: Any, cpu: CpuTimes, case: str, store: str, groups: int, batches: int, root: Path, warm: int = 0
 ) -> dict[str, Any]:
-    """Run a case on a store in both forms; return the figures and their ratios."""
+    """Run a case on a store in both forms; return the figures and their ratios.
+
+    Each form runs a query of `warm` small batches first, which does not count.
+    """
     options = "spark.sql.streaming.stateStore."
     spark.conf.set(options + "providerClass", STORES[store])
     spark.conf.set(options + "checkpointFormatVersion", "2")
     source = root / f"source-{groups}"
     if not source.exists():
         write_batches(groups, batches, source)
+    warming = root / f"warming-{warm}"
+    if warm and not warming.exists():
+        write_batches(WARM_GROUPS, warm, warming)
     found = {}
     for form in ("batched", "stock"):
+        if warm:
+            run(spark, cpu, case, warming, root / f"{case}-{store}-{form}-{groups}-warm", form == "batched")
         found[form] = run(
             spark, cpu, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched"
         )
@@ -245,6 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--groups", default="20000,100", help="groups of a batch; several sizes with commas")
     parser.add_argument("--batches", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=20, help="small batches before the turn of each form")
     options = parser.parse_args(arguments)
     sizes = [200] if options.quick else [int(size) for size in options.groups.split(",")]
     results = []
@@ -261,7 +273,9 @@ def main(arguments: list[str] | None = None) -> int:
             for groups, store, case in itertools.product(
                 sizes, options.stores.split(","), options.cases.split(",")
             ):
-                result = compare(spark, cpu, case, store, groups, options.batches, Path(temporary) / "runs")
+                runs = Path(temporary) / "runs"
+                warm_batches = 2 if options.quick else options.warm
+                result = compare(spark, cpu, case, store, groups, options.batches, runs, warm_batches)
                 results.append(result)
                 print(
                     f"{groups:6} groups {store:18} {case:8} {result['stock_us_a_group']:8.1f} -> "
