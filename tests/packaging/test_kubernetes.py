@@ -1,0 +1,82 @@
+"""The files for Kubernetes are valid by its schema, and agree with Spark's names and the store's options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+import state_store
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.option_types import BYTES
+from state_store.core.settings.parsing import parse
+
+OWN = {PREFIX + "agentPython", "spark.jars", "spark.sql.extensions"}
+"""Settings of `spark_conf()` that an image with the jar and a Python of its own does without."""
+
+
+@pytest.fixture
+def directory(checkout: Path) -> Path:
+    return checkout / "conf" / "kubernetes"
+
+
+def template(path: Path) -> dict[str, Any]:
+    """Return the pod of a template as Spark completes it: with an image."""
+    pod: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    for container in pod["spec"]["containers"]:
+        container["image"] = "spark-with-state-store"
+    return pod
+
+
+def settings(directory: Path) -> dict[str, str]:
+    lines = (directory / "spark.conf").read_text("utf-8").splitlines()
+    return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_templates_are_valid(directory: Path, role: str) -> None:
+    pod = template(directory / f"{role}.yaml")
+    kubernetes_validate.validate(pod, "1.33", strict=True)
+    (container,) = pod["spec"]["containers"]
+    assert container["name"] == f"spark-kubernetes-{role}", "Spark looks for its container by this name"
+    volumes = {volume["name"] for volume in pod["spec"].get("volumes", ())}
+    assert {mount["name"] for mount in container.get("volumeMounts", ())} == volumes
+    assert all(name.startswith("spark-local-dir-") for name in volumes)
+
+
+def test_a_template_with_a_misspelt_field_is_found(directory: Path) -> None:
+    pod = template(directory / "executor.yaml")
+    pod["spec"]["volumes"][0]["emptyDirectory"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, "1.33", strict=True)
+
+
+def test_the_configuration_switches_the_store_on(directory: Path, checkout: Path) -> None:
+    found = settings(directory)
+    expected = state_store.spark_conf(spark_version="4.3.0")
+    assert {key: found.get(key) for key in expected.keys() - OWN} == {
+        key: value for key, value in expected.items() if key not in OWN
+    }
+    parse({key.removeprefix(PREFIX): text for key, text in found.items() if key.startswith(PREFIX)})
+    for key in ("driver", "executor"):
+        assert (checkout / found[f"spark.kubernetes.{key}.podTemplateFile"]).is_file()
+
+
+def test_the_overhead_has_room_for_the_budget(directory: Path) -> None:
+    found = {key: BYTES.parse(text) for key, text in settings(directory).items() if "emory" in key}
+    beside = found["spark.executor.memoryOverhead"] - found[PREFIX + "memoryBudget"]
+    assert beside >= found["spark.executor.memory"] // 10 + (256 << 20)
+
+
+def test_the_image_takes_what_the_build_makes(directory: Path, checkout: Path) -> None:
+    text = (directory / "Dockerfile").read_text("utf-8")
+    assert "COPY dist/*.whl" in text and "dist" in (checkout / "noxfile.py").read_text("utf-8")
+    (called,) = re.findall(r"state_store\.(\w+)\(", text)
+    assert callable(getattr(state_store, called))
+    (user,) = re.findall(r"^USER (\d+)$", text, re.MULTILINE)
+    for role in ("driver", "executor"):
+        assert template(directory / f"{role}.yaml")["spec"]["securityContext"]["runAsUser"] == int(user)
