@@ -27,7 +27,9 @@ AMPLIFICATION_LEAST_DELTAS = 8
 OBJECTIVE_LEAST_DELTAS = 4
 
 LONGER_BEFORE_REWRITE = 2
-"""Times `maxDeltas` that a chain may have where a rewrite of everything is near."""
+"""Times `maxDeltas` that a large chain may have where a rewrite of everything is near."""
+
+LARGE_BYTES = 1 << 30
 
 FULL_LEAST_SAVING = 0.5
 """Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
@@ -167,9 +169,11 @@ class Policy:
         """Return the number of deltas from which a merge is due.
 
         Where the rewrite for `maxDeltaShare` is half-way, a merge of what it rewrites soon would be wasted.
+        In a small store it costs little, and shortens restores.
         """
         longest = self._options.max_deltas
-        return LONGER_BEFORE_REWRITE * longest if self._has_grown_to(0.5, chain) else longest
+        is_near = chain.size_bytes >= LARGE_BYTES and self._has_grown_to(0.5, chain)
+        return LONGER_BEFORE_REWRITE * longest if is_near else longest
 
     def _has_outgrown(self, chain: Chain) -> bool:
         return self._has_grown_to(1.0, chain)

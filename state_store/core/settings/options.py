@@ -179,8 +179,8 @@ class Options:
         "100",
         group="Merges",
         doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, even if
-        the prediction asks for none. Twice as many may follow if deltas and files of younger merges have
-        grown to half of maxDeltaShare: everything is rewritten soon then.""",
+        the prediction asks for none. Twice as many may follow in a store of more than 1 GiB if deltas and
+        files of younger merges have grown to half of maxDeltaShare: everything is rewritten soon then.""",
         trade_off="Fewer files to open at restore against more merges.",
     )
     max_delta_share: float = option(

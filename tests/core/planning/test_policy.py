@@ -98,14 +98,18 @@ def test_number_of_deltas() -> None:
 
 
 def test_what_is_rewritten_soon_is_not_merged_before() -> None:
-    full, rule = snapshot(sizes=(100 * MIB,)), policy(maxDeltas="20", maxDeltaShare="0.8")
-    assert kind_of(due(rule, chain(20, MIB, on=full), history(full)), "maxDeltas") == "incremental"
-    assert due(rule, chain(20, 3 * MIB, on=full), history(full)) is None
-    assert due(rule, chain(39, 2 * MIB, on=full), history(full)) is None
-    assert kind_of(due(rule, chain(40, int(1.9 * MIB), on=full), history(full)), "maxDeltas") == "incremental"
-    assert kind_of(due(rule, chain(27, 3 * MIB, on=full), history(full)), "maxDeltaShare") == "incremental"
-    never = policy(maxDeltas="20")
-    assert kind_of(due(never, chain(20, 3 * MIB, on=full), history(full)), "maxDeltas") == "incremental"
+    full, rule = snapshot(sizes=(1000 * MIB,)), policy(maxDeltas="20", maxDeltaShare="0.8")
+
+    def kind(deltas: int, size_mib: float, on: Manifest = full) -> str | None:
+        return kind_of(due(rule, chain(deltas, int(size_mib * MIB), on=on), history(on)), "maxDelta")
+
+    assert kind(20, 10) == "incremental"
+    assert kind(20, 30) is None
+    assert kind(39, 20) is None
+    assert kind(40, 19) == "incremental"
+    assert kind(27, 30) == "incremental"
+    small = snapshot(sizes=(100 * MIB,))
+    assert kind(20, 3, on=small) == "incremental", "in a small store a merge costs little"
 
 
 def test_deltas_since_the_last_full_checkpoint() -> None:

@@ -38,7 +38,7 @@ MUTANTS = [
     Mutant(
         "deltas are merged just before a rewrite",
         f"{_PLANNING}/policy.py",
-        "return LONGER_BEFORE_REWRITE * longest if self._has_grown_to(0.5, chain) else longest",
+        "return LONGER_BEFORE_REWRITE * longest if is_near else longest",
         "return longest",
         ("tests/core/planning/test_policy.py",),
     ),
