@@ -8,6 +8,13 @@ _CHECKPOINT = "state_store/core/checkpoint"
 
 MUTANTS = [
     Mutant(
+        "a snapshot that shares older files cuts the chain",
+        f"{_CHECKPOINT}/registry.py",
+        "and all(file.origin >= version.number for file in needs.base.files.values())",
+        "",
+        ("tests/core/deletion/test_retention.py",),
+    ),
+    Mutant(
         "a delta that started from nothing has a parent",
         f"{_CHECKPOINT}/names.py",
         "if self.version == 1 or self.parent == EMPTY_PARENT:",

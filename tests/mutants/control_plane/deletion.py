@@ -26,6 +26,20 @@ MUTANTS = [
         _CLEANUPS,
     ),
     Mutant(
+        "versions before a full snapshot go, however small they are",
+        f"{_DELETION}/policy.py",
+        "if older_bytes > self.older_bytes:",
+        "if older_bytes >= 0:",
+        _CLEANUPS,
+    ),
+    Mutant(
+        "a large store keeps fewer than ten versions",
+        f"{_DELETION}/policy.py",
+        "cut = registry.last_cut(newest - LEAST_WHERE_LARGE + 1) or 0",
+        "cut = registry.last_cut(newest) or 0",
+        _CLEANUPS,
+    ),
+    Mutant(
         "a lease of half its age is not checked again",
         f"{_DELETION}/lease.py",
         "if self._age_ms() >= self._expiry_ms / 2:",

@@ -12,4 +12,11 @@ MUTANTS = [
         "",
         ("tests/data/embedded/test_embedded.py",),
     ),
+    Mutant(
+        "files of a large store are as small as others",
+        "state_store/core/engine/settings.py",
+        "return replace(self, file_bytes=max(self.file_bytes, by_size))",
+        "return self",
+        ("tests/core/snapshots/test_merge.py",),
+    ),
 ]
