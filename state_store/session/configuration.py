@@ -17,6 +17,8 @@ from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,
+    FILE_MANAGER_CLASS,
+    FILE_MANAGER_KEY,
     FORMAT_KEY,
     LISTENER_CLASS,
     LISTENERS_KEY,
@@ -39,10 +41,11 @@ def spark_conf(
 
     It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension for
     `transformWithState` and vectorised functions (`spark.sql.extensions`), the listener that warns if Spark
-    keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`), and
-    the Python of the agent. If a session has other jars, extensions or listeners, append them, separated by
-    commas, or use `configure`. A package without a jar for the version compiles it once
-    (`state_store.session.jar`).
+    keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`), the
+    manager that is quick if checkpoints are on a local disk
+    (`spark.sql.streaming.checkpointFileManagerClass`), and the Python of the agent. If a session has other
+    jars, extensions or listeners, append them, separated by commas, or use `configure`. A package without a
+    jar for the version compiles it once (`state_store.session.jar`).
 
     Args:
         settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or
@@ -67,6 +70,7 @@ def spark_conf(
         FORMAT_KEY: "2",
         EXTENSIONS_KEY: EXTENSION_CLASS,
         LISTENERS_KEY: LISTENER_CLASS,
+        FILE_MANAGER_KEY: FILE_MANAGER_CLASS,
         "spark.jars": str(jar_path(spark_version)),
         **{PREFIX + name: text for name, text in sorted(options.items())},
     }
@@ -86,8 +90,8 @@ def configure(
 
     It sets what `spark_conf()` sets. The jar, the extension and the listener are added to those that the
     configuration has. If a later call replaces `spark.sql.extensions`, as a builder's `config` does, Spark
-    still finds the extension, because the jar is on the class path when the session starts. A second
-    call of `configure` changes nothing.
+    still finds the extension, because the jar is on the class path when the session starts. If the
+    configuration has a manager of checkpoint files, that stays. A second call of `configure` changes nothing.
 
     Args:
         target: a `SparkSession.builder`, a `SparkConf`, or a dictionary of Spark's configuration.
@@ -107,7 +111,7 @@ def configure(
         if key in (LISTENERS_KEY, EXTENSIONS_KEY, "spark.jars"):
             known = [part.strip() for part in (get(key) or "").split(",") if part.strip()]
             put(key, ",".join(known if value in known else [*known, value]))
-        else:
+        elif key != FILE_MANAGER_KEY or not get(key):
             put(key, value)
     return target
 

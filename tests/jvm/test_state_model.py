@@ -152,6 +152,11 @@ def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path
     assert "what is set stays" in walk(class_path, tmp_path, "agent.HdfsWaits")
 
 
+def test_checkpoint_files_are_as_sparks(class_path: str, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=tmp_path.parent) as files:
+        assert "as Spark's" in walk(class_path, tmp_path, "agent.CheckpointFileCases", files)
+
+
 @pytest.mark.parametrize(("limit", "most"), [(2_000, 512), (8_000, 1_000)])
 def test_files_in_use_take_an_eighth_of_the_descriptors(
     class_path: str, tmp_path: Path, limit: int, most: int

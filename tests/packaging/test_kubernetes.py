@@ -68,8 +68,8 @@ def test_the_configuration_switches_the_store_on(directory: Path, checkout: Path
 
 def test_the_overhead_has_room_for_the_budget(directory: Path) -> None:
     found = {key: BYTES.parse(text) for key, text in settings(directory).items() if "emory" in key}
-    beside = found["spark.executor.memoryOverhead"] - found[PREFIX + "memoryBudget"]
-    assert beside >= found["spark.executor.memory"] // 10 + (256 << 20)
+    spare_bytes = found["spark.executor.memoryOverhead"] - found[PREFIX + "memoryBudget"]
+    assert spare_bytes >= found["spark.executor.memory"] // 10 + (256 << 20)
 
 
 def test_the_image_takes_what_the_build_makes(directory: Path, checkout: Path) -> None:

@@ -10,7 +10,13 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 import state_store
-from state_store.core.settings.session import EXTENSION_CLASS, LISTENER_CLASS, PROVIDER_CLASS
+from state_store.core.settings.session import (
+    EXTENSION_CLASS,
+    FILE_MANAGER_CLASS,
+    FILE_MANAGER_KEY,
+    LISTENER_CLASS,
+    PROVIDER_CLASS,
+)
 from state_store.errors import OptionError
 from state_store.session import build, sources
 
@@ -50,6 +56,11 @@ def test_jars_extensions_and_listeners_of_others_stay(jar: str) -> None:
 def test_a_second_call_changes_nothing() -> None:
     once = configured({"spark.sql.extensions": DELTA})
     assert configured(dict(once)) == once
+
+
+def test_a_manager_of_checkpoint_files_stays() -> None:
+    assert configured({})[FILE_MANAGER_KEY] == FILE_MANAGER_CLASS
+    assert configured({FILE_MANAGER_KEY: "org.Manager"})[FILE_MANAGER_KEY] == "org.Manager"
 
 
 def test_a_spark_conf_and_a_builder_are_configured_alike(jar: str) -> None:

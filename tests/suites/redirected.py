@@ -29,6 +29,9 @@ _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STREAMING = "org.apache.spark.sql.streaming."
 _READER = "org.apache.spark.sql.execution.datasources.v2.state."
 
+FILES = "suites.CheckpointFilesSuite"
+"""Spark's tests of managers of checkpoint files, for this project's. They open no store."""
+
 VARIABLES = [_STATE + name for name in ("ValueStateSuite", "ListStateSuite", "MapStateSuite", "TimerSuite")]
 """State variables and timers on a store, without queries: a minute."""
 
@@ -59,6 +62,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         _READER + "RocksDBWithChangelogCheckpointStateDataSourceChangeDataReaderSuite",
         _READER + "RocksDBWithCheckpointV2StateDataSourceChangeDataReaderSuite",
     ],
+    "checkpoint-files": [FILES],
     "joins": [
         _STREAMING + f"Streaming{kind}JoinV4Suite" for kind in ("Inner", "Outer", "FullOuter", "LeftSemi")
     ],
@@ -107,7 +111,13 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
             super().compile()
             if not self.redirect.exists():
                 with tempfile.TemporaryDirectory(dir=work) as fresh:
-                    subprocess.run(["javac", "-cp", self.classpath(), "-d", fresh, *self.sources], check=True)
+                    java = [path for path in self.sources if path.suffix == ".java"]
+                    scala = [path for path in self.sources if path.suffix == ".scala"]
+                    subprocess.run(["javac", "-cp", self.classpath(), "-d", fresh, *java], check=True)
+                    compiler = ["java", "-cp", self.classpath(), "scala.tools.nsc.Main", "-nowarn"]
+                    subprocess.run(
+                        [*compiler, "-classpath", self.classpath(), "-d", fresh, *scala], check=True
+                    )
                     shutil.copytree(fresh, self.redirect)
 
         def classpath(self) -> str:
@@ -129,18 +139,26 @@ def _sources(release: str) -> list[Path]:
     found = {path.name: path for path in (HERE / "redirect").glob("*.java")}
     if release < "4.2":
         found.update({path.name: path for path in (HERE / "redirect-4.0").glob("*.java")})
+    found.update({path.name: path for path in (HERE / "files").glob("*.scala")})
     return [found[name] for name in sorted(found)]
 
 
 def published(bench: Any, names: Iterable[str]) -> list[str]:
-    """Return the suites that Spark's test classes of this release have."""
-    return [name for name in names if (bench.unpacked / f"{name.replace('.', '/')}.class").exists()]
+    """Return the suites that Spark's test classes of this release have, and this project's own."""
+    return [
+        name
+        for name in names
+        if any(
+            (place / f"{name.replace('.', '/')}.class").exists() for place in (bench.unpacked, bench.redirect)
+        )
+    ]
 
 
 def judge(release: str, suite: str, outcome: Mapping[str, Any], provider: str) -> list[str]:
     """Return the faults of a suite's outcome, each as a line; empty if the outcome is as required."""
     wrong = [f"{suite}: {outcome['aborted']}"] if "aborted" in outcome else []
-    if not any(provider in test["providers"] for test in outcome["tests"].values()):
+    opens_stores = suite != FILES.rpartition(".")[2]
+    if opens_stores and not any(provider in test["providers"] for test in outcome["tests"].values()):
         wrong.append(f"{suite}: none of its tests has opened {provider}")
     for name, test in sorted(outcome["tests"].items()):
         if test["status"] == "failed" and reason(release, suite, name) is None:

@@ -3,8 +3,8 @@
     python tests/suites/run.py [--spark VERSION] [--only GROUP] [--suite NAME] [--test NAME] [--provider NAME]
 
 The groups contract, aggregation, dedup and reader are the harness's; the others are those of `redirected.py`.
-Without --only, the harness's and state-variables run, which take minutes; --suite and --test run one suite of
-`redirected.py`, or one test of it.
+Without --only, the harness's, state-variables and checkpoint-files run, which take minutes; --suite and
+--test run one suite of `redirected.py`, or one test of it.
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
 directory, which is otherwise `../shared/suites` beside the checkout. It is for Spark 4.2; `adapted.py` makes
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         work /= release
     work.mkdir(parents=True, exist_ok=True)
     suites = adapted.harness(suites_directory(), release, work / "harness")
-    wanted = options.only or [*HARNESS_GROUPS, "state-variables"]
+    wanted = options.only or [*HARNESS_GROUPS, "state-variables", "checkpoint-files"]
     own = [group for group in wanted if group in redirected.GROUPS]
     status = 0
     if not options.suite and len(own) < len(wanted):

@@ -55,7 +55,8 @@ def test_the_jar_carries_the_declarations_and_the_classes_that_they_name():
     with zipfile.ZipFile(scala_jars.state_store_jar()) as archive:
         assert archive.read(declarations.RESOURCE) == declarations.document()
         names = set(archive.namelist())
-    for name in (session.PROVIDER_CLASS, session.EXTENSION_CLASS, session.LISTENER_CLASS):
+    classes = (session.PROVIDER_CLASS, session.EXTENSION_CLASS, session.LISTENER_CLASS)
+    for name in (*classes, session.FILE_MANAGER_CLASS):
         assert name.replace(".", "/") + ".class" in names
 
 

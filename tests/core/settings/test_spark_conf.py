@@ -32,6 +32,7 @@ def test_spark_conf_switches_everything_on(jars, monkeypatch):
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
         "spark.sql.extensions": configuration.EXTENSION_CLASS,
         "spark.sql.streaming.streamingQueryListeners": configuration.LISTENER_CLASS,
+        "spark.sql.streaming.checkpointFileManagerClass": configuration.FILE_MANAGER_CLASS,
         "spark.jars": str(jars / "incremental-state-store-spark-4.3.jar"),
         PREFIX + "agentPython": sys.executable,
     }

@@ -26,7 +26,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 final class FileCalls(root: Path, hadoopConf: Configuration) {
   private lazy val files: CheckpointFileManager = {
     FileCalls.refuseOldReads(root, hadoopConf)
-    CheckpointFileManager.create(root, PromptHdfs.of(root, hadoopConf))
+    SparksFileManager.of(root, PromptHdfs.of(root, hadoopConf))
   }
   private val newFiles = new NewFiles(root, hadoopConf, files)
   private lazy val fileSystem = root.getFileSystem(hadoopConf)

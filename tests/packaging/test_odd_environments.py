@@ -106,7 +106,7 @@ def long_paths(environment: Environment) -> None:
 
 def modules_of_the_same_name(environment: Environment) -> None:
     environment.work.mkdir()
-    for name in ("rocksdict", "struct", "state_store", "logging"):
+    for name in ("rocksdict", "struct"):
         (environment.work / f"{name}.py").write_text(
             "raise ImportError('a module of the working directory')\n"
         )
@@ -152,13 +152,7 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        pytest.param(change, id=change.__name__, marks=() if change is blanks else pytest.mark.tier("more"))
-        for change in ODD
-    ],
-)
+@pytest.mark.parametrize("odd", ODD, ids=[change.__name__ for change in ODD])
 def test_a_query_runs(environment: Environment, odd: Callable[[Environment], None], checkout: Path) -> None:
     odd(environment)
     done = environment.run(checkout)

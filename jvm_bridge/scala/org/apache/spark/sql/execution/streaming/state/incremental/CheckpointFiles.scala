@@ -1,0 +1,65 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, PathFilter}
+import org.apache.hadoop.fs.local.LocalFs
+import org.apache.hadoop.fs.permission.FsPermission
+
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{LocalCheckpointFiles, SparksFileManager}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
+
+/**
+ * Spark's checkpoint files: the logs of queries, in each batch two and one for each source. On a local disk they are made
+ * here, with a few calls of the system: Hadoop without its native library starts four processes for each. On other
+ * storage Spark's own manager makes them. Any thread; `spark.sql.streaming.checkpointFileManagerClass` names it.
+ */
+class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointFileManager {
+  private val sparks = SparksFileManager.of(path, hadoopConf)
+  private val fileSystem = path.getFileSystem(hadoopConf)
+  private val local =
+    if (CheckpointFiles.isPlain(qualified(path), hadoopConf) && sparks.isLocal) {
+      Some(new LocalCheckpointFiles(FsPermission.getUMask(hadoopConf)))
+    } else None
+
+  private def qualified(path: Path): Path = fileSystem.makeQualified(path)
+
+  override def createAtomic(
+      path: Path,
+      overwriteIfPossible: Boolean): CheckpointFileManager.CancellableFSDataOutputStream = local match {
+    case Some(files) => new NewCheckpointFile(files.create(qualified(path), overwriteIfPossible))
+    case None => sparks.createAtomic(path, overwriteIfPossible)
+  }
+
+  override def mkdirs(path: Path): Unit = local match {
+    case Some(files) => files.makeDirectories(qualified(path))
+    case None => sparks.mkdirs(path)
+  }
+
+  override def createCheckpointDirectory(): Path =
+    if (local.isEmpty) sparks.createCheckpointDirectory()
+    else {
+      mkdirs(path)
+      qualified(path)
+    }
+
+  override def open(path: Path): FSDataInputStream = sparks.open(path)
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = sparks.list(path, filter)
+  override def exists(path: Path): Boolean = sparks.exists(path)
+  override def delete(path: Path): Unit = sparks.delete(path)
+  override def isLocal: Boolean = sparks.isLocal
+}
+
+private object CheckpointFiles {
+  private val implementation = "fs.AbstractFileSystem.file.impl"
+
+  /** Whether files are those of Hadoop's local file system, and not of another one in its place. */
+  private def isPlain(path: Path, hadoopConf: Configuration): Boolean =
+    path.toUri.getScheme == "file" && hadoopConf.get(implementation, classOf[LocalFs].getName) == classOf[LocalFs].getName
+}
+
+/** A local file under way, as Spark takes it. */
+private final class NewCheckpointFile(file: LocalCheckpointFiles.NewFile)
+    extends CheckpointFileManager.CancellableFSDataOutputStream(file) {
+  override def close(): Unit = synchronized { super.close() }
+  override def cancel(): Unit = synchronized { file.cancel() }
+}

@@ -1,0 +1,184 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.{BufferedOutputStream, ByteArrayOutputStream, DataOutputStream, FileNotFoundException, OutputStream}
+import java.nio.file.{FileAlreadyExistsException => NioFileAlreadyExists, FileSystemException, Files, NoSuchFileException, Path => Local, Paths}
+import java.nio.file.LinkOption.NOFOLLOW_LINKS
+import java.nio.file.StandardCopyOption.ATOMIC_MOVE
+import java.nio.file.StandardOpenOption.{CREATE_NEW, WRITE}
+import java.nio.file.attribute.PosixFilePermissions
+import java.util.UUID
+import java.util.zip.CRC32
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+import org.apache.hadoop.fs.permission.FsPermission
+
+/**
+ * Makes files on a local disk that appear whole or not at all, with the names, permissions and checksums that Hadoop's
+ * local file system gives them, and without its processes. Nothing is flushed to the disk, as there. Any thread.
+ *
+ * @param mask what Hadoop's configuration takes from the permissions of new files and directories
+ */
+private[incremental] final class LocalCheckpointFiles(mask: FsPermission) {
+  import LocalCheckpointFiles._
+
+  /**
+   * A file that appears at `path` when it is closed.
+   *
+   * @throws FileNotFoundException its directory is not there
+   */
+  def create(path: Path, overwrite: Boolean): NewFile = {
+    val target = local(path)
+    val temporary = target.resolveSibling(s".${target.getFileName}.${UUID.randomUUID}.tmp")
+    val out =
+      try new BufferedOutputStream(Files.newOutputStream(temporary, CREATE_NEW, WRITE))
+      catch { case e: NoSuchFileException => throw missing(path, e) }
+    new NewFile(path, temporary, target, out, overwrite, permissions(FsPermission.getFileDefault))
+  }
+
+  /** Makes a directory and those above it that are missing. */
+  def makeDirectories(path: Path): Unit = make(local(path))
+
+  private def make(directory: Local): Unit =
+    if (!Files.isDirectory(directory)) {
+      Option(directory.getParent).foreach(make)
+      try {
+        Files.createDirectory(directory)
+        Files.setPosixFilePermissions(directory, permissions(FsPermission.getDirDefault))
+      } catch {
+        case _: NioFileAlreadyExists if Files.isDirectory(directory) => // another thread was quicker
+        case e: NioFileAlreadyExists => throw existsAlready(new Path(directory.toUri), e)
+      }
+    }
+
+  private def permissions(default: FsPermission) = {
+    val mode = default.applyUMask(mask)
+    PosixFilePermissions.fromString(mode.getUserAction.SYMBOL + mode.getGroupAction.SYMBOL + mode.getOtherAction.SYMBOL)
+  }
+}
+
+private[incremental] object LocalCheckpointFiles {
+  private val ChecksumHeader = Array[Byte]('c', 'r', 'c', 0)
+  private val BytesPerChecksum = 512
+
+  /** A file under way: `close` shows it, `cancel` drops it; the second of these does nothing. One thread at a time. */
+  final class NewFile(
+      path: Path,
+      temporary: Local,
+      target: Local,
+      out: OutputStream,
+      overwrite: Boolean,
+      permissions: java.util.Set[java.nio.file.attribute.PosixFilePermission]) extends OutputStream {
+    private val sums = new Checksums
+    private var isOver = false
+
+    override def write(byte: Int): Unit = write(Array(byte.toByte), 0, 1)
+
+    override def write(bytes: Array[Byte], offset: Int, length: Int): Unit = {
+      out.write(bytes, offset, length)
+      sums.add(bytes, offset, length)
+    }
+
+    override def close(): Unit = if (!isOver) {
+      isOver = true
+      try {
+        out.close()
+        Files.setPosixFilePermissions(temporary, permissions)
+        show()
+      } catch {
+        case e: Throwable =>
+          drop(e)
+          throw e
+      }
+    }
+
+    def cancel(): Unit = if (!isOver) {
+      isOver = true
+      try out.close()
+      finally Files.deleteIfExists(temporary)
+    }
+
+    /**
+     * A checksum of another file of this name would refuse the new one to readers: it goes first. The file's own comes
+     * last, from the writer that won: without one the file is read as it is.
+     */
+    private def show(): Unit = {
+      val checksum = target.resolveSibling(s".${target.getFileName}.crc")
+      if (overwrite) {
+        Files.deleteIfExists(checksum)
+        Files.move(temporary, target, ATOMIC_MOVE)
+      } else {
+        if (Files.exists(target, NOFOLLOW_LINKS)) throw existsAlready(path, null)
+        Files.deleteIfExists(checksum)
+        link()
+      }
+      val fresh = target.resolveSibling(s".${target.getFileName}.${UUID.randomUUID}.crc.tmp")
+      Files.write(fresh, sums.toBytes, CREATE_NEW, WRITE)
+      Files.setPosixFilePermissions(fresh, permissions)
+      Files.move(fresh, checksum, ATOMIC_MOVE)
+    }
+
+    /** Unlike a rename, a link never replaces a file; file systems without links have to look before. */
+    private def link(): Unit = {
+      try Files.createLink(target, temporary)
+      catch {
+        case e: NioFileAlreadyExists => throw existsAlready(path, e)
+        case _: FileSystemException | _: UnsupportedOperationException =>
+          Files.move(temporary, target, ATOMIC_MOVE)
+      }
+      Files.deleteIfExists(temporary)
+    }
+
+    private def drop(why: Throwable): Unit =
+      try Files.deleteIfExists(temporary)
+      catch { case NonFatal(e) => why.addSuppressed(e) }
+  }
+
+  /** The content of Hadoop's checksum file: a CRC-32 for each 512 bytes. */
+  private final class Checksums {
+    private val crc = new CRC32
+    private val content = new ByteArrayOutputStream
+    private val sums = new DataOutputStream(content)
+    private var left = BytesPerChecksum
+    sums.write(ChecksumHeader)
+    sums.writeInt(BytesPerChecksum)
+
+    def add(bytes: Array[Byte], offset: Int, length: Int): Unit = {
+      var (at, more) = (offset, length)
+      while (more > 0) {
+        val part = math.min(left, more)
+        crc.update(bytes, at, part)
+        at += part
+        more -= part
+        left -= part
+        if (left == 0) end()
+      }
+    }
+
+    def toBytes: Array[Byte] = {
+      if (left < BytesPerChecksum) end()
+      content.toByteArray
+    }
+
+    private def end(): Unit = {
+      sums.writeInt(crc.getValue.toInt)
+      crc.reset()
+      left = BytesPerChecksum
+    }
+  }
+
+  private def local(path: Path): Local = Paths.get(path.toUri.getPath)
+
+  private def missing(path: Path, cause: Throwable) = {
+    val e = new FileNotFoundException(s"the directory of $path is not there")
+    e.initCause(cause)
+    e
+  }
+
+  private def existsAlready(path: Path, cause: Throwable) = {
+    val e = new FileAlreadyExistsException(s"$path exists")
+    e.initCause(cause)
+    e
+  }
+}
