@@ -39,6 +39,9 @@ def observe() -> None:
             continue
         if not hasattr(grouped.applyInPandasWithState, "_state_store_original"):
             grouped.applyInPandasWithState = _binding(grouped.applyInPandasWithState)
+            for name in ("transformWithState", "transformWithStateInPandas"):
+                if hasattr(grouped, name):  # Spark 4.0 has one of them
+                    setattr(grouped, name, _processor_binding(getattr(grouped, name), name))
 
 
 def _grouped_classes() -> list[tuple[str, str]]:
@@ -59,6 +62,42 @@ def _binding(original: Any) -> Any:
     return applyInPandasWithState
 
 
+def _processor_binding(original: Any, name: str) -> Any:
+    """Return a method of grouped data that tells processors marked with `vectorized` their schemas."""
+
+    @functools.wraps(original)
+    def method(
+        self: Any,
+        statefulProcessor: Any,
+        outputStructType: Any,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
+        from pyspark.sql.types import StructType
+
+        from state_store.functions.vectors import processor
+
+        if processor.is_marked(statefulProcessor):
+            schemas = _schemas(self, outputStructType, StructType(), type(statefulProcessor).__name__)
+            bound = processor.BoundProcessor(
+                rows=schemas.rows,
+                key=schemas.key,
+                output=schemas.output,
+                initial=None if initialState is None else initialState._df.schema.json(),
+                time_zone=schemas.time_zone,
+                of_rows=name == "transformWithState",
+                time_mode=timeMode,
+            )
+            statefulProcessor = processor.bind(statefulProcessor, bound)
+        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState)
+        return original(self, *given, *arguments, **options)
+
+    return method
+
+
 def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:
     from pyspark.sql.types import StructType
 
@@ -68,11 +107,18 @@ def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:
     return BoundSchemas(
         rows=frame.schema.json(),
         key=StructType(counted.fields[:-1]).json(),
-        state=(StructType.fromDDL(state) if isinstance(state, str) else state).json(),
-        output=(StructType.fromDDL(output) if isinstance(output, str) else output).json(),
+        state=_json(state),
+        output=_json(output),
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         warned=_warn_without_extension(session, name),
     )
+
+
+def _json(schema: Any) -> str:
+    from pyspark.sql.types import StructType
+
+    text: str = (StructType.fromDDL(schema) if isinstance(schema, str) else schema).json()
+    return text
 
 
 def _has_extension(session: Any) -> bool:
@@ -89,7 +135,7 @@ def _warn_without_extension(session: Any, name: str) -> bool:
     if _has_extension(session):
         return False
     warnings.warn(
-        f"{name} will run group by group, as slowly as any function of applyInPandasWithState: {HOW_TO_SET}.",
+        f"{name} will run group by group, as slowly as in any query without the extension: {HOW_TO_SET}.",
         VectorizationWarning,
         stacklevel=5,
     )

@@ -54,7 +54,7 @@ def check(result: Result, call: Call) -> Changes:
             f"Result.state and Result.remove both name {call.group(int(both[0]))}: name it in one of them."
         )
     timeout = _timeout(result.timeout, call)
-    return Changes(updated, removed, timeout, state, _output(result.output, call))
+    return Changes(updated, removed, timeout, state, output_of(result.output, call))
 
 
 def as_table(value: Any, part: str, call: Call) -> pa.Table:
@@ -72,9 +72,14 @@ def as_table(value: Any, part: str, call: Call) -> pa.Table:
     return table
 
 
-def _struct(
+def struct_of(
     table: pa.Table, schema: pa.Schema, part: str, place: Callable[[int], str], call: Call
 ) -> pa.StructArray:
+    """Return columns of a table as rows of `schema`.
+
+    Raises:
+        BadResultError: A column is missing or does not fit; the text has `part` and `place(row)`.
+    """
     arrays = []
     for field in schema:
         if field.name not in table.column_names:
@@ -88,17 +93,16 @@ def _struct(
     return pa.StructArray.from_arrays(arrays, fields=list(struct_type(schema)))
 
 
-def _output(output: Any, call: Call) -> pa.StructArray:
+def output_of(output: Any, call: Call, part: str = "Result.output") -> pa.StructArray:
+    """Return the rows of a table of output, which `part` names in messages. Raises BadResultError."""
     schema = call.context.output_schema
     if output is None:
         return pa.array([], type=struct_type(schema))
-    table = as_table(output, "Result.output", call)
+    table = as_table(output, part, call)
     extra = [n for n in table.column_names if n not in schema.names]
     if extra:
-        raise call.fail(
-            f"Result.output has column {extra[0]!r}, which the output schema has not: {schema.names}."
-        )
-    return _struct(table, schema, "Result.output", lambda row: f"row {row}", call)
+        raise call.fail(f"{part} has column {extra[0]!r}, which the output schema has not: {schema.names}.")
+    return struct_of(table, schema, part, lambda row: f"row {row}", call)
 
 
 def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
@@ -113,7 +117,7 @@ def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
             f"Result.state has column {extra[0]!r}, which the state schema has not: {schema.names}."
         )
     if GROUP in table.column_names:
-        groups = _indexes(table.column(GROUP), f"Result.state column {GROUP!r}", call)
+        groups = group_indexes(table.column(GROUP), f"Result.state column {GROUP!r}", call)
     elif table.num_rows == call.groups:
         groups = np.arange(call.groups)
     else:
@@ -129,11 +133,12 @@ def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
         if len(twice):
             raise call.fail(f"Result.state has two rows for {call.group(int(groups[twice[0]]))}: return one.")
         table = table.take(pa.array(order))
-    return updated, _struct(table, schema, "Result.state", lambda row: call.group(int(groups[row])), call)
+    return updated, struct_of(table, schema, "Result.state", lambda row: call.group(int(groups[row])), call)
 
 
-def _indexes(values: Any, part: str, call: Call) -> np.ndarray:
-    array = _array(values, part, call)
+def group_indexes(values: Any, part: str, call: Call) -> np.ndarray:
+    """Return a column of group indexes. Raises BadResultError for one that is unknown."""
+    array = as_array(values, part, call)
     if not pa.types.is_integer(array.type):
         raise call.fail(f"{part} is {array.type}: give group indexes, as in states[{GROUP!r}].")
     if array.null_count:
@@ -154,10 +159,10 @@ def _removed(remove: Any, call: Call) -> np.ndarray:
     removed = np.zeros(call.groups, dtype=bool)
     if remove is None:
         return removed
-    array = _array(remove, "Result.remove", call)
+    array = as_array(remove, "Result.remove", call)
     if not pa.types.is_boolean(array.type):
         if len(array):
-            removed[_indexes(array, "Result.remove", call)] = True
+            removed[group_indexes(array, "Result.remove", call)] = True
         return removed
     if len(array) != call.groups:
         raise call.fail(
@@ -170,7 +175,7 @@ def _timeout(timeout: Any, call: Call) -> np.ndarray:
     context = call.context
     if timeout is None:
         return np.full(call.groups, NO_TIMESTAMP, dtype=np.int64)
-    array = _array(timeout, "Result.timeout", call)
+    array = as_array(timeout, "Result.timeout", call)
     if len(array) != call.groups:
         raise call.fail(
             f"Result.timeout has {len(array)} entries for {call.groups} groups: "
@@ -178,7 +183,7 @@ def _timeout(timeout: Any, call: Call) -> np.ndarray:
         )
     given = array.is_valid().to_numpy(zero_copy_only=False)
     millis = np.where(
-        given, _milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP
+        given, milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP
     )
     first = _first(given)
     if first is not None and context.timeout_conf == "NoTimeout":
@@ -213,7 +218,12 @@ def _check_moments(millis: np.ndarray, given: np.ndarray, call: Call) -> None:
             )
 
 
-def _milliseconds(array: pa.Array, call: Call) -> pa.Array:
+def milliseconds(array: pa.Array, call: Call, part: str = "Result.timeout") -> pa.Array:
+    """Return moments, or durations from the start of the batch, as milliseconds since the epoch.
+
+    Raises:
+        BadResultError: They are neither; the text has `part`.
+    """
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return array.cast(pa.int64())
@@ -221,11 +231,9 @@ def _milliseconds(array: pa.Array, call: Call) -> pa.Array:
         return array.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
     if pa.types.is_duration(kind):
         if call.context.timeout_conf == "EventTimeTimeout":
-            raise call.fail(
-                "Result.timeout is a duration, but EventTimeTimeout needs moments: give timestamps."
-            )
+            raise call.fail(f"{part} is a duration, but EventTimeTimeout needs moments: give timestamps.")
         return pc.add(array.cast(pa.duration("ms"), safe=False).cast(pa.int64()), call.context.batch_time_ms)
-    raise call.fail(f"Result.timeout is {kind}: give milliseconds since the epoch, timestamps or durations.")
+    raise call.fail(f"{part} is {kind}: give milliseconds since the epoch, timestamps or durations.")
 
 
 def _first(mask: np.ndarray) -> int | None:
@@ -233,7 +241,8 @@ def _first(mask: np.ndarray) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def _array(values: Any, part: str, call: Call) -> pa.Array:
+def as_array(values: Any, part: str, call: Call) -> pa.Array:
+    """Return a column, a series or a sequence as one array. Raises BadResultError."""
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(values, pa.Array):

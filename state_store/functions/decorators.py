@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from typing import Any, get_args, overload
+from typing import Any, TypeVar, get_args, overload
 
 from state_store.functions import binding
 from state_store.functions.marked import BoundSchemas, Caller, Frame, MarkedFunction, restore_marked
@@ -108,6 +108,13 @@ class AcceleratedFunction(MarkedFunction):
 binding.observe()
 
 
+Processor = TypeVar("Processor", bound=type)
+
+
+@overload
+def vectorized(func: Processor) -> Processor: ...  # type: ignore[overload-overlap]
+
+
 @overload
 def vectorized(func: Callable[..., Any]) -> VectorizedFunction: ...
 
@@ -150,8 +157,17 @@ def vectorized(
         BadResultError: In the query, when the result breaks a rule; nothing of the call is written then.
     """
 
-    def mark(function: Callable[..., Any]) -> VectorizedFunction:
-        return VectorizedFunction(function, frame, split_groups, stored_timeout)
+    def mark(function: Any) -> Any:
+        if not isinstance(function, type):
+            return VectorizedFunction(function, frame, split_groups, stored_timeout)
+        from state_store.functions.vectors import processor
+
+        if split_groups or stored_timeout or frame not in FRAMES:
+            raise ValueError(
+                f"state_store.vectorized takes nothing but frame={'|'.join(FRAMES)} for a class, here "
+                f"{function.__name__}"
+            )
+        return processor.mark(function, frame)
 
     return mark if func is None else mark(func)
 

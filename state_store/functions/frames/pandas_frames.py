@@ -73,14 +73,14 @@ def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) ->
 def to_arrow_result(result: Result, call: Call, header: Header) -> Result:
     """Return `result` with its frames as tables; masks and timeouts may stay series."""
     return Result(
-        output=_to_table(result.output, header.output, "Result.output", call, header),
-        state=_to_table(result.state, header.state, "Result.state", call, header),
+        output=to_table(result.output, header.output, "Result.output", call, header),
+        state=to_table(result.state, header.state, "Result.state", call, header),
         remove=result.remove,
         timeout=_naive_to_session(result.timeout, header),
     )
 
 
-def _to_table(frame: Any, schema: StructType, part: str, call: Call, header: Header) -> Any:
+def to_table(frame: Any, schema: StructType, part: str, call: Call, header: Header) -> Any:
     import pandas as pd
 
     if frame is None:

@@ -47,14 +47,14 @@ def _is_known(zone: str) -> bool:
 def to_arrow_result(result: Result, call: Call) -> Result:
     """Return `result` with its frames as tables and its series as arrays."""
     return Result(
-        output=_to_table(result.output, call.context.output_schema, "Result.output", call),
-        state=_to_table(result.state, call.context.state_schema, "Result.state", call),
+        output=to_table(result.output, call.context.output_schema, "Result.output", call),
+        state=to_table(result.state, call.context.state_schema, "Result.state", call),
         remove=_to_array(result.remove),
         timeout=_to_array(result.timeout),
     )
 
 
-def _to_table(frame: Any, schema: pa.Schema, part: str, call: Call) -> pa.Table | None:
+def to_table(frame: Any, schema: pa.Schema, part: str, call: Call) -> pa.Table | None:
     import polars as pl
 
     if frame is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,10 +58,21 @@ def run(utils: Any, output: StructType, header: str, batches: Iterator[Any]) -> 
     """
     gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
     try:
-        loop = ProcessorLoop(utils._stateful_processor, output, TaskHeader(header, utils._time_mode))
+        loop = _loop(utils._stateful_processor, output, TaskHeader(header, utils._time_mode))
         yield from loop.answers(batches)
     finally:
         gc.unfreeze()
+
+
+LOOP = "_state_store_loop"
+"""The attribute of a processor's class that names the module with its `Loop`, if it is another than here."""
+
+
+def _loop(processor: Any, output: StructType, header: TaskHeader) -> ProcessorLoop:
+    module = getattr(type(processor), LOOP, None)
+    loop = ProcessorLoop if module is None else importlib.import_module(module).Loop
+    made: ProcessorLoop = loop(processor, output, header)
+    return made
 
 
 class TaskHeader:
@@ -113,7 +125,7 @@ class ProcessorLoop:
     def answers(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the output of all groups, then that of all timers that have expired."""
         session = self._session
-        self._processor.init(BatchedHandle(session, self._timers))
+        self._declare()
         self._state("INITIALIZED")
         yield from self._with_rows(batches)
         self._state("DATA_PROCESSED")
@@ -124,6 +136,10 @@ class ProcessorLoop:
         self._processor.close()
         self._state("CLOSED")
         self._channel.close()
+
+    def _declare(self) -> None:
+        """Call the processor's `init`."""
+        self._processor.init(BatchedHandle(self._session, self._timers))
 
     def _state(self, name: str) -> None:
         self._session.call("Error setting handle state", "state", name)

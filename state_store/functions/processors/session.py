@@ -64,6 +64,8 @@ class Session:
         self._run_keys: list[Any] = []
         self._slots: list[int] = []
         self._groups_before = 0
+        self._run = 0
+        self._fetched: dict[Any, int] = {}
 
     def begin(self, keys: Sequence[tuple[Any, ...]]) -> None:
         """Start a run over groups with these keys."""
@@ -82,7 +84,18 @@ class Session:
             if variable not in wanted:
                 variable.fill([])
         self._groups_before = len(keys)
+        self._run += 1
         self.batches = True
+
+    def fetch(self, variable: Any) -> None:
+        """Fetch what a variable holds for all keys of the run, unless `begin` or this did so already."""
+        if variable.prefetches or self._fetched.get(variable) == self._run:
+            return
+        self._fetched[variable] = self._run
+        fetched = self._exchange(
+            "state of processors", list(dict.fromkeys(self._run_keys)), list(variable.fetch())
+        )
+        variable.fill(fetched[1])
 
     def enter(self, number: int) -> None:
         """Make the group with this number in the run the present one."""

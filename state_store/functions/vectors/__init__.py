@@ -1,0 +1,1 @@
+"""Processors of `transformWithState` that get many groups at a time, with their state as columns."""

@@ -1,0 +1,337 @@
+"""Classes marked with `@state_store.vectorized`: processors whose `handle` gets many groups at a time.
+
+The decorator gives the class the methods of Spark's `StatefulProcessor`, so that Spark's own worker can run
+it, group by group. With the session extension, the worker of this package calls `handle` itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import importlib.util
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from state_store.core.compat import zip
+from state_store.functions.checking import output_of
+from state_store.functions.context import GROUP, Header
+from state_store.functions.errors import BadResultError
+from state_store.functions.frames import pandas_frames, polars_frames
+from state_store.functions.processors.loop import LOOP
+from state_store.functions.vectors.python_values import RowColumns
+from state_store.functions.vectors.state import (
+    TIMER,
+    ListColumns,
+    MapColumns,
+    States,
+    TimerColumns,
+    ValueColumns,
+)
+
+if TYPE_CHECKING:
+    from state_store.functions.checking import Call
+
+FRAME = "_state_store_frame"
+"""The attribute of a marked class that says what its tables are: `arrow`, `pandas` or `polars`."""
+
+_BOUND, _CALLS = "_state_store_bound", "_state_store_calls"
+
+_TIMEOUTS = {"processingtime": "ProcessingTimeTimeout", "eventtime": "EventTimeTimeout"}
+"""Spark's older words for the time modes, in which checks and messages speak."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundProcessor:
+    """The facts of a query that Spark does not tell its processor: schemas as JSON, the session's zone."""
+
+    rows: str
+    key: str
+    output: str
+    initial: str | None
+    time_zone: str
+    of_rows: bool
+    time_mode: str
+
+
+def is_marked(processor: Any) -> bool:
+    """Return True if a processor's class was marked with `@state_store.vectorized`."""
+    return hasattr(type(processor), FRAME)
+
+
+def bind(processor: Any, bound: BoundProcessor) -> Any:
+    """Return a copy of a marked processor that knows its query."""
+    copied = copy.copy(processor)
+    setattr(copied, _BOUND, bound)
+    return copied
+
+
+def mark(cls: type, frame: str) -> type:
+    """Make a class with a method `handle` a processor for Spark, and return it.
+
+    Raises:
+        TypeError: it has no `handle`, is no `StatefulProcessor`, or has a method that this one gives it.
+    """
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    if not issubclass(cls, StatefulProcessor):
+        raise TypeError(
+            f"state_store.vectorized marks {cls.__name__}, which is no processor: make it a subclass of "
+            "pyspark.sql.streaming.StatefulProcessor"
+        )
+    if not callable(getattr(cls, "handle", None)):
+        raise TypeError(f"{cls.__name__} has no method handle(self, keys, rows, state)")
+    for name, instead in (("handleInputRows", "handle"), ("handleExpiredTimer", "handle_timers")):
+        if name in vars(cls):
+            raise TypeError(f"{cls.__name__}.{name} would not be called: write {instead} in its place")
+    if frame == "polars" and importlib.util.find_spec("polars") is None:
+        raise ImportError(
+            'frame="polars" needs the package polars, here and on the executors: '
+            "pip install 'incremental-state-store[polars]'"
+        )
+    setattr(cls, FRAME, frame)
+    setattr(cls, LOOP, "state_store.functions.vectors.loop")
+    declare = cls.init  # type: ignore[attr-defined]
+
+    @functools.wraps(declare)
+    def init(self: Any, handle: Any) -> None:
+        calls = Calls(self, header_of(self))
+        setattr(self, _CALLS, calls)
+        declare(self, VectorHandle(handle, calls.states, None))
+
+    cls.init = init  # type: ignore[attr-defined]
+    cls.handleInputRows = _input_rows  # type: ignore[attr-defined]
+    cls.handleExpiredTimer = _expired_timer  # type: ignore[attr-defined]
+    cls.handleInitialState = _initial_state  # type: ignore[attr-defined]
+    abstract = set(getattr(cls, "__abstractmethods__", ()))
+    cls.__abstractmethods__ = frozenset(abstract - {"handleInputRows"})  # type: ignore[attr-defined]
+    return cls
+
+
+def header_of(processor: Any) -> Header:
+    """Return what the checks need to know of a query, from what was bound to its processor."""
+    from pyspark.sql.types import StructType
+
+    bound: BoundProcessor | None = getattr(processor, _BOUND, None)
+    if bound is None:
+        raise BadResultError(
+            f"{type(processor).__name__} was not passed to transformWithState or "
+            "transformWithStateInPandas on a data frame, so its schemas are not known"
+        )
+    key, rows, output = (StructType.fromJson(json.loads(t)) for t in (bound.key, bound.rows, bound.output))
+    return Header(
+        key=key,
+        rows=rows,
+        state=StructType([]),
+        output=output,
+        timeout_conf=_TIMEOUTS.get(bound.time_mode.lower(), "NoTimeout"),
+        timed_out=False,
+        batch_time_ms=-1,
+        watermark_ms=-1,
+        watermark_present=False,
+        time_zone=_session_zone() or bound.time_zone,
+        large_types=False,
+        max_group_bytes=0,
+        max_records=0,
+        runner={},
+    )
+
+
+def _session_zone() -> str | None:
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return None if task is None else task.getLocalProperty("spark.sql.session.timeZone")
+
+
+class Calls:
+    """Calls the methods of a marked processor with tables, and checks what they give."""
+
+    def __init__(self, processor: Any, header: Header) -> None:
+        self._processor = processor
+        self._frame = getattr(type(processor), FRAME)
+        self._header = header
+        self.states = States(self._frame, type(processor).__name__, header)
+
+    def at(self, times: Any) -> None:
+        """Note the times of the batch, Spark's `TimerValues`."""
+        batch_ms, watermark_ms = times.getCurrentProcessingTimeInMs(), times.getCurrentWatermarkInMs()
+        self.states.batch_time_ms = None if batch_ms < 0 else batch_ms
+        self.states.watermark_ms = None if watermark_ms < 0 else watermark_ms
+
+    def rows(self, keys: list[pa.Array], rows: pa.Table, call: Call) -> Iterator[pa.StructArray]:
+        """Call `handle` for groups with these keys and rows, and give its output."""
+        states = self.states
+        names = self._header.key.names
+        yield from self._outputs(
+            self._processor.handle(
+                states._table(keys, names), states._table(rows.columns, rows.column_names), states
+            ),
+            call,
+        )
+
+    def timers(self, keys: list[pa.Array], timers: pa.Table, call: Call) -> Iterator[pa.StructArray]:
+        """Call `handle_timers` for timers that have expired, and give its output."""
+        method = getattr(self._processor, "handle_timers", None)
+        if method is not None:
+            states = self.states
+            tables = (
+                states._table(keys, self._header.key.names),
+                states._table(timers.columns, timers.column_names),
+            )
+            yield from self._outputs(method(*tables, states), call)
+
+    def initial(self, keys: list[pa.Array], rows: pa.Table) -> None:
+        """Call `handle_initial_state` for the rows of a query's initial state."""
+        method = getattr(self._processor, "handle_initial_state", None)
+        if method is None:
+            raise BadResultError(
+                f"{type(self._processor).__name__} has no method handle_initial_state(self, keys, rows, "
+                "state), which a query with initial state needs"
+            )
+        states = self.states
+        method(
+            states._table(keys, self._header.key.names),
+            states._table(rows.columns, rows.column_names),
+            states,
+        )
+
+    def _outputs(self, given: Any, call: Call) -> Iterator[pa.StructArray]:
+        for output in given if isinstance(given, Iterator) else (given,):
+            if output is None:
+                continue
+            header, part = self._header, "the output"
+            if self._frame == "pandas":
+                output = pandas_frames.to_table(output, header.output, part, call, header)
+            elif self._frame == "polars":
+                output = polars_frames.to_table(output, header.output_schema, part, call)
+            yield output_of(output, call, part)
+
+
+class VectorHandle:
+    """The handle that `init` gets: declares variables whose tables have a row for each group or entry."""
+
+    def __init__(self, handle: Any, states: States, timers: Any) -> None:
+        self._handle = handle
+        self._states = states
+        states.timers = TimerColumns(states, handle, timers)
+
+    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueColumns:
+        """Declare a value state; see `ValueColumns`."""
+        parsed = self._parsed(schema)
+        variable = self._handle.getValueState(stateName, parsed, ttlDurationMs)
+        return self._declared(stateName, ValueColumns(self._states, stateName, variable, parsed))
+
+    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListColumns:
+        """Declare a list state; see `ListColumns`."""
+        parsed = self._parsed(schema)
+        variable = self._handle.getListState(stateName, parsed, ttlDurationMs)
+        return self._declared(stateName, ListColumns(self._states, stateName, variable, parsed))
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
+    ) -> MapColumns:
+        """Declare a map state; see `MapColumns`."""
+        keys, values = self._parsed(userKeySchema), self._parsed(valueSchema)
+        variable = self._handle.getMapState(stateName, keys, values, ttlDurationMs)
+        return self._declared(stateName, MapColumns(self._states, stateName, variable, keys, values))
+
+    def deleteIfExists(self, stateName: str) -> None:
+        """Delete a variable that an earlier run of the query declared."""
+        self._handle.deleteIfExists(stateName)
+
+    def _declared(self, name: str, columns: Any) -> Any:
+        self._states._variables[name] = columns
+        return columns
+
+    def _parsed(self, schema: Any) -> Any:
+        if not isinstance(schema, str):
+            return schema
+        parse = getattr(self._handle, "_parsed", None)  # of the handle of this package
+        if parse is None:
+            parse = self._handle._statefulProcessorApiClient._parse_string_schema
+        return parse(schema)
+
+
+def _input_rows(self: Any, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+    """Handle the rows of one group, in Spark's own worker."""
+    single = _SingleGroup(self, key, timerValues)
+    call = single.begin(timed_out=False)
+    yield from single.given(single.calls.rows(single.keys, single.table(rows), call))
+
+
+def _expired_timer(self: Any, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+    """Handle one timer that has expired, in Spark's own worker."""
+    single = _SingleGroup(self, key, timerValues)
+    call = single.begin(timed_out=True)
+    moment = pa.array([expiredTimerInfo.getExpiryTimeInMs()], pa.int64())
+    timers = pa.Table.from_arrays([moment, pa.array([0], pa.int32())], names=[TIMER, GROUP])
+    yield from single.given(single.calls.timers(single.keys, timers, call))
+
+
+def _initial_state(self: Any, key: Any, initialState: Any, timerValues: Any) -> None:
+    """Handle a frame or a row of the initial state of one group, in Spark's own worker."""
+    from pyspark.sql.types import StructType
+
+    single = _SingleGroup(self, key, timerValues)
+    single.begin(timed_out=False)
+    assert single.bound.initial is not None
+    schema = StructType.fromJson(json.loads(single.bound.initial))
+    single.calls.initial(single.keys, single.table(iter([initialState]), schema))
+
+
+class _SingleGroup:
+    """The call of a marked processor for one group in Spark's own worker, with its frames or rows."""
+
+    def __init__(self, processor: Any, key: Any, times: Any) -> None:
+        self.bound: BoundProcessor = getattr(processor, _BOUND)
+        self.calls: Calls = getattr(processor, _CALLS)
+        self.calls.at(times)
+        self._header = self.calls._header
+        self.keys = self._key_columns(tuple(key) if isinstance(key, (tuple, list)) else (key,))
+
+    def begin(self, *, timed_out: bool) -> Call:
+        """Begin a call for the group, whose key Spark has set."""
+        return self.calls.states._begin(self.keys, lambda slot: None, None, timed_out=timed_out)
+
+    def table(self, rows: Iterator[Any], schema: Any = None) -> pa.Table:
+        """Return the rows of the group, given as Spark gives them, as a table with the column `__group`."""
+        schema = schema or self._header.rows
+        given = list(rows)
+        if self.bound.of_rows or not given:
+            columns = RowColumns(self._header.arrow(schema)).columns(given)
+        else:
+            columns = pandas_frames.to_struct(given, schema, self._header).flatten()
+        group = pa.array([0] * len(columns[0]), pa.int32())
+        return pa.Table.from_arrays([*columns, group], names=[*schema.names, GROUP])
+
+    def given(self, outputs: Iterator[pa.StructArray]) -> Iterator[Any]:
+        """Give output as Spark takes it: rows, or frames."""
+        from pyspark.sql.types import Row
+
+        for output in outputs:
+            if self.bound.of_rows:
+                make = Row(*self._header.output.names)
+                for row in RowColumns(self._header.output_schema).rows(output.flatten()):
+                    yield make(*row)
+            elif len(output):
+                exact = dataclasses.replace(
+                    self._header,
+                    runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"},
+                )
+                yield pandas_frames.to_frame(pa.Table.from_struct_array(output), exact)
+
+    def _key_columns(self, key: tuple[Any, ...]) -> list[pa.Array]:
+        if self.bound.of_rows or all(value is None or type(value) in (int, str, bool) for value in key):
+            return RowColumns(self._header.key_schema).columns([key])
+        import pandas as pd
+        from pyspark.sql.types import StructType
+
+        columns = []
+        for value, field in zip(key, self._header.key.fields, strict=True):
+            frame = pd.DataFrame({field.name: pd.Series([value])})
+            columns.append(pandas_frames.to_struct([frame], StructType([field]), self._header).field(0))
+        return columns
