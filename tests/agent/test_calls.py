@@ -81,8 +81,25 @@ def test_a_commit_is_there_and_its_chain_is_told(job: Job) -> None:
             "merges_since_full": 0,
             "files": number,
             "bytes": sum(path.stat().st_size for path in deltas),
+            "shared_files": 0,
+            "shared_bytes": 0,
+            "snapshot_version": None,
+            "snapshot_kind": None,
+            "full_version": None,
         }
     assert not list(Path(job.opened["incoming"]).iterdir())
+
+
+def test_the_chain_says_what_its_snapshot_shares_with_older_ones(job: Job) -> None:
+    job.commit(rows(5000))
+    job.merge("full")
+    job.commit(rows(10))
+    merged = job.merge("incremental")
+    chain = job.commit(rows(10))["chain"]
+    assert (chain["snapshot_version"], chain["snapshot_kind"], chain["full_version"]) == (2, "incremental", 1)
+    assert chain["shared_files"] == merged["shared_files"] - 1 == 1, "the delta of version 2 is its own"
+    shared = [path for path in job.location.glob("shared/*.sst") if path.name.startswith(f"{1:020}-")]
+    assert chain["shared_bytes"] == sum(path.stat().st_size for path in shared)
 
 
 def test_a_commit_can_be_made_again(job: Job) -> None:

@@ -118,6 +118,12 @@ class Manifest:
         """Bytes of all its SST files, the archive not counted."""
         return sum(entry.size_bytes for entry in self.files)
 
+    @cached_property
+    def older(self) -> tuple[int, int]:
+        """Number and bytes of the files among them that older versions wrote."""
+        sizes = [entry.size_bytes for entry in self.files if entry.origin < self.version]
+        return len(sizes), sum(sizes)
+
     def contradiction(self) -> str | None:
         """Return why the manifest cannot be right, as a predicate, or None.
 

@@ -135,12 +135,19 @@ class Chain:
         paths = {delta.name.path for delta in self.deltas}
         return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int | str | None]:
         """Return the sizes of the chain, as in docs/protocol.md."""
+        snapshot = self.snapshot
+        shared_files, shared_bytes = snapshot.older if snapshot else (0, 0)
         return {
             "deltas": len(self.deltas),
             "deltas_since_full": self.deltas_since_full,
             "merges_since_full": self.merges_since_full,
             "files": self.files,
             "bytes": self.size_bytes,
+            "shared_files": shared_files,
+            "shared_bytes": shared_bytes,
+            "snapshot_version": snapshot.version if snapshot else None,
+            "snapshot_kind": snapshot.kind if snapshot else None,
+            "full_version": snapshot.full.number if snapshot and snapshot.full else None,
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from state_store.core.checkpoint.manifest import FULL, INGEST
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, INGEST
 from state_store.core.checkpoint.metadata import META_KEY, RESERVED_FAMILY
 from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.settings.option import PREFIX
@@ -37,7 +37,7 @@ def document() -> bytes:
         "meta_key": META_KEY.hex(),
         "reserved_family": RESERVED_FAMILY,
         "empty_parent": EMPTY_PARENT,
-        "merge_kinds": {"ingest": INGEST, "full": FULL},
+        "merge_kinds": {"ingest": INGEST, "incremental": INCREMENTAL, "full": FULL},
         "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
         "options": options,
     }

@@ -189,7 +189,10 @@ class Store:
     unneeded_bytes: int | None = declared("Bytes of these.", sources=(SERVE,), default=None)
     restorable: int | None = declared("Versions that can be restored.", sources=(SERVE,), default=None)
     error: Failure | None = declared(
-        "Why the store cannot be read or restored; the other figures are then absent.", default=None
+        "Why the store cannot be read or restored; the other figures are then absent. A driver reads no "
+        "files: there the batch fails.",
+        sources=(SERVE,),
+        default=None,
     )
     executor: str | None = declared("Id of the executor that has the store.", sources=RUNNING, default=None)
     host: str | None = declared("Host of that executor.", sources=RUNNING, default=None)
@@ -206,7 +209,11 @@ class Store:
     memory_bytes: int | None = declared(
         "Memory of recent versions and of their index.", sources=RUNNING, default=None
     )
-    damaged_files: int | None = declared("Files found damaged in this run.", sources=RUNNING, default=None)
+    damaged_files: int | None = declared(
+        "Files in which a batch, or the verification in the background, found damage in this run.",
+        sources=RUNNING,
+        default=None,
+    )
     agent_restarts: int | None = declared(
         "How often the executor's agent was started again in this run.", sources=RUNNING, default=None
     )

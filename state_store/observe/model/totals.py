@@ -12,7 +12,11 @@ class Totals:
     """Figures of a query."""
 
     unreadable: int = declared("1 if the last look at the checkpoint failed, else 0.")
-    damaged_stores: int | None = declared("Stores that cannot be restored.", default=None)
+    damaged_stores: int | None = declared(
+        "Stores that cannot be restored; a driver, which reads no files, does not know.",
+        sources=(SERVE,),
+        default=None,
+    )
     committed_ms: int | None = declared("When the newest version was written, since 1970 UTC.", default=None)
     wasted_ratio: float | None = declared(
         "Bytes in storage that no restorable version needs, per byte that one needs; absent below 1 GiB.",

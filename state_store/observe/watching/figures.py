@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.manifest import FULL, Manifest
@@ -47,15 +46,12 @@ class VersionFigures:
     reason: str | None = None
 
 
-def lineage_figures(
-    store: FoundStore, newest: VersionId, known: Mapping[SnapshotName, int], *, is_local: bool
-) -> list[VersionFigures]:
+def lineage_figures(store: FoundStore, newest: VersionId, *, is_local: bool) -> list[VersionFigures]:
     """Return the figures of all versions that `newest` came from and that can be restored, oldest first.
 
     Args:
         store: the store.
         newest: the version that Spark committed last.
-        known: for each snapshot, bytes of its files that older versions wrote, as far as it is known.
         is_local: storage is on this machine, which decides what a restore is expected to take.
     """
     contents = store.contents
@@ -91,26 +87,12 @@ def lineage_figures(
                 files,
                 size,
                 merged + (sizes[delta] if delta else 0),
-                shared_bytes(base, known),
+                base.older[1] if base else 0,
                 cost.predict_restore_ms(RestoreWork(files, size, deltas)) if files else 0.0,
                 None if own is None else own.reason,
             )
         )
     return found
-
-
-def shared_bytes(manifest: Manifest | None, known: Mapping[SnapshotName, int]) -> int:
-    """Return the bytes of a snapshot's files that older versions wrote.
-
-    Args:
-        manifest: the snapshot; None: there is none.
-        known: figures that were computed before, by snapshot.
-    """
-    if manifest is None:
-        return 0
-    if manifest.snapshot in known:
-        return known[manifest.snapshot]
-    return sum(entry.size_bytes for entry in manifest.files if entry.origin < manifest.version)
 
 
 def store_figures(

@@ -25,7 +25,6 @@ from state_store.observe.watching.figures import (
     VersionFigures,
     broken_store,
     lineage_figures,
-    shared_bytes,
     store_figures,
 )
 from state_store.session.configuration import check_pinned
@@ -96,7 +95,6 @@ class Looker:
         self.is_local = False
         self._runtime = runtime
         self._known: dict[StoreKey, Mapping[SnapshotName, ReadSnapshot]] = {}
-        self._shared: dict[StoreKey, dict[SnapshotName, int]] = {}
         self._storages: dict[StoreKey, CountedStorage] = {}
         self._root: CountedStorage | None = None
         self._query: Query | None = None
@@ -217,12 +215,7 @@ class Looker:
                     f"{describe_restorable(store.registry.checkpoints())}",
                     file=key.path,
                 )
-            known = self._shared.get(key, {})
-            self._shared[key] = {
-                name: shared_bytes(manifest, known)
-                for name, manifest in contents.restorable_snapshots.items()
-            }
-            history = lineage_figures(store, version, self._shared[key], is_local=self.is_local)
+            history = lineage_figures(store, version, is_local=self.is_local)
             figures = store_figures(store, version, history, operator_name=operator_name)
             return store, figures, history
         except StateStoreError as error:

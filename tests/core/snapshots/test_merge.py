@@ -239,7 +239,7 @@ def test_answers_have_the_fields_of_the_protocol(job: Job) -> None:
     assert (answer.version, answer.id) == (10, job.id)
     assert answer.keys == len(job.state)
     assert answer.new_files == 1
-    assert set(answer.chain) == {"deltas", "deltas_since_full", "merges_since_full", "files", "bytes"}
+    assert {"deltas", "deltas_since_full", "merges_since_full", "files", "bytes"} <= set(answer.chain)
     assert all(value >= 0 for value in answer.phases.values())
 
 

@@ -114,6 +114,11 @@ class Running:
             text=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Process id of the application."""
+        return self._process.pid
+
     def __enter__(self) -> Running:
         first = self._read()
         self.ui, self.application = first["ui"], first["application"]

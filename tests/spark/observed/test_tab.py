@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ from observed.running import Running, awaited, outcome, request_full, version
 from observed.schema import check
 
 from state_store.core.checkpoint.names import SnapshotName
+from state_store.observe.model.answers import Store
+from state_store.observe.model.declared import DRIVER
+from state_store.observe.model.metrics import METRICS
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",), long=("4.2", "4.1"))]
 
@@ -36,6 +42,20 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         running.feed(HOSTILE, 2)
         awaited(lambda: version(running, "totals") == 6, "the last batch is shown")
         yield running
+
+
+def kill_agents(app: Running) -> None:
+    """Kill the agents of the application's JVM."""
+    listed = subprocess.run(["ps", "-wweo", "pid=,ppid=,args="], text=True, capture_output=True, check=True)
+    processes = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    below, found = {str(app.pid)}, [str(app.pid)]
+    while found:
+        found = [pid for pid, parent, *_ in processes if parent in found]
+        below.update(found)
+    agents = [int(pid) for pid, _, *args in processes if pid in below and "state-store-agent" in args[0]]
+    assert agents
+    for agent in agents:
+        os.kill(agent, signal.SIGKILL)
 
 
 def full_snapshots(directory: Path, operator: int = 0) -> dict[str, set[int]]:
@@ -272,3 +292,47 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     assert [entry["version"] for entry in history] == [3, 2, 1]
     time.sleep(0.1)
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
+
+
+UNUSUAL = {
+    "last_failure": "no merge has failed",
+}
+"""Fields of a store that the driver has in some cases only."""
+
+
+def test_the_driver_has_every_field_of_a_store_that_is_declared_for_it(app: Running) -> None:
+    stores = app.get("queries/totals/stores").json["stores"]
+    declared = {field.name for field in fields(Store) if DRIVER in field.metadata["sources"]}
+    full = request_full(app, "totals")
+    outcome(app, "totals", full)
+    app.do("stop", name="totals")
+    app.start("totals")
+    app.feed("totals")
+    awaited(lambda: app.get("queries/totals").json["running"], "the query runs again")
+    awaited(lambda: version(app, "totals") == stores[0]["version"] + 1, "the batch is shown")
+    for store in app.get("queries/totals/stores").json["stores"]:
+        assert declared - store.keys() == UNUSUAL.keys(), "after a restore and a full checkpoint"
+        assert (store["snapshot_kind"], store["shared_files"], store["deltas"]) == ("full", 0, 1)
+        assert store["snapshot_version"] == store["full_version"] == stores[0]["version"]
+        assert (store["restores"], store["damaged_files"], store["agent_restarts"]) == (1, 0, 0)
+        assert store["uploaded_bytes"] >= store["new_bytes"]
+        assert store["own_bytes"] == store["bytes"]
+
+
+def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> None:
+    outcome(app, "joined", request_full(app, "joined"))
+    lines = app.get("/checkpoints/metrics").text.splitlines()
+    found = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert {metric.name for metric in METRICS if DRIVER in metric.sources} == found
+    assert 'state_store_merge_failures_total{query="joined",kind="full"} 0' in lines, "0 before the first"
+
+
+def test_an_agent_that_was_started_again_is_counted(app: Running) -> None:
+    before = app.get("queries/totals/stores").json["stores"]
+    kill_agents(app)
+    app.feed("totals")
+    awaited(lambda: version(app, "totals") == before[0]["version"] + 1, "the batch is shown")
+    after = app.get("queries/totals/stores").json["stores"]
+    assert {store["agent_restarts"] for store in after} == {1}
+    assert 'state_store_agent_restarts_total{query="totals"} 1' in app.get("/checkpoints/metrics").text
+    assert 'state_store_damaged_files_total{query="totals"} 0' in app.get("/checkpoints/metrics").text

@@ -30,6 +30,12 @@ final class Agent private (python: Interpreter) extends Logging {
   private var lacking = 0
   private var stopped = false
 
+  // Read without the lock, which is held while an agent starts.
+  @volatile private var startedAgain = 0L
+
+  /** How often another agent took the place of one that had died or hung. Waits for nothing. */
+  def restarts: Long = startedAgain
+
   /**
    * One call of docs/protocol.md. Where the agent dies, another is started and asked again: every operation
    * of the protocol allows it. Where it gives no answer in time, the call fails; the agent is only replaced
@@ -129,6 +135,7 @@ final class Agent private (python: Interpreter) extends Logging {
   private def running(settings: AgentSettings): AgentProcess = synchronized {
     if (stopped) throw new AgentException("busy", "the JVM is shutting down")
     if (current == null || !current.isAlive) {
+      if (current != null) startedAgain += 1
       current = start(settings, Agent.Attempts)
       lacking = 0
       files.removeClosed()

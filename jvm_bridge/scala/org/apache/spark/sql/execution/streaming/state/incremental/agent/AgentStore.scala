@@ -53,6 +53,9 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     answer
   }
 
+  /** How often the agent of this JVM was started again, since the JVM began. */
+  def agentRestarts: Long = agent.restarts
+
   /** Whether anything was asked of the agent, so that there is something to close. */
   def isOpened: Boolean = wasOpened
 

@@ -80,13 +80,23 @@ final case class RestoreAnswer(
 /** How long the phases of a restore took, in milliseconds. */
 final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
 
-/** What the newest version depends on. */
+/**
+ * What the newest version depends on.
+ *
+ * @param sharedFiles  files of the snapshot that older versions wrote
+ * @param snapshotKind `incremental` or `full`; like its version, None where there is no snapshot
+ */
 final case class ChainSizes(
     deltas: Long,
     deltasSinceFull: Long,
     mergesSinceFull: Long,
     files: Long,
-    bytes: Long)
+    bytes: Long,
+    sharedFiles: Long,
+    sharedBytes: Long,
+    snapshotVersion: Option[Long],
+    snapshotKind: Option[String],
+    fullVersion: Option[Long])
 
 /**
  * Answer to `commit`.
@@ -216,7 +226,9 @@ private[agent] object Answers {
     val chain = ok.path("chain")
     CommitAnswer(
       ChainSizes(number(chain, "deltas"), number(chain, "deltas_since_full"),
-        number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
+        number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes"),
+        number(chain, "shared_files"), number(chain, "shared_bytes"), optional(chain, "snapshot_version"),
+        Json.text(chain, "snapshot_kind"), optional(chain, "full_version")),
       number(ok, "predicted_restore_ms"), number(ok, "restore_objective_ms"),
       ages(ok.path("ages")), seen(ok.path("attempts")), hydration(ok.path("hydration")))
   }

@@ -79,6 +79,12 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   def memoryUse: MemoryUse = state.memoryUse
 
+  /** How often a block of a local file was found damaged since the provider was opened. */
+  def damagedFiles: Long = bases.damaged
+
+  /** How often the agent of this JVM was started again, since the JVM began. */
+  def agentRestarts: Long = agent.agentRestarts
+
   /**
    * Begins on exactly that version; without Spark's ids on the attempt that its number stands for. Each
    * transaction must be ended with [[ended]] after its commit or abort.

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
+import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.RejectedExecutionException
 
 import org.apache.spark.internal.Logging
@@ -22,6 +23,7 @@ private[local] final class StoreBases(
     state: => StoreVersions,
     restored: RestoreAnswer => Unit)
   extends Logging {
+  private val damages = new AtomicLong
 
   /** What a merge made. */
   def merged(made: MergedStore): BaseDirectory =
@@ -83,6 +85,12 @@ private[local] final class StoreBases(
     try LocalStore.threads.execute(() => agent.release(directory))
     catch { case _: RejectedExecutionException | _: OutOfMemoryError => agent.release(directory) }
 
+  /** Bases in which a block was found damaged, by a batch or in the background. */
+  def damaged: Long = damages.get
+
   /** Not by the thread that found it, which may be interrupted any moment. */
-  private def tellDamage(directory: String): Unit = LocalStore.threads.execute(() => agent.foundDamage(directory))
+  private def tellDamage(directory: String): Unit = {
+    damages.incrementAndGet()
+    LocalStore.threads.execute(() => agent.foundDamage(directory))
+  }
 }

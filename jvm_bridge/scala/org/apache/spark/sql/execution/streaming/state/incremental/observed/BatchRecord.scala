@@ -1,7 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
+import java.io.IOException
+import java.util.Comparator
+
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
+import com.fasterxml.jackson.core.{JsonFactory, JsonToken}
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
 
@@ -12,9 +17,10 @@ private[observed] final case class Spread(p50: Double, p95: Double, max: Double,
 
 private[observed] object Spread {
   /** The spread of some values; None if there are none. */
-  def of(values: Seq[Double]): Option[Spread] = if (values.isEmpty) None else {
-    val sorted = values.sorted.toIndexedSeq
-    def quantile(part: Double): Double = sorted(math.min(sorted.size - 1, math.ceil(part * sorted.size).toInt - 1).max(0))
+  def of(values: Array[Double]): Option[Spread] = if (values.isEmpty) None else {
+    val sorted = values.clone
+    java.util.Arrays.sort(sorted)
+    def quantile(part: Double): Double = sorted(math.min(sorted.length - 1, math.ceil(part * sorted.length).toInt - 1).max(0))
     Some(Spread(quantile(0.5), quantile(0.95), sorted.last, sorted.sum))
   }
 }
@@ -22,36 +28,38 @@ private[observed] object Spread {
 /**
  * Figures over all stores of a query at one version.
  *
- * @param stores    how many have reported the version
- * @param spreads   bytes, files, keys, deltas and predicted restores over the stores
+ * @param stores      how many have reported the version
+ * @param sharedBytes bytes that older versions wrote
+ * @param spreads     bytes, files, keys, deltas and predicted restores over the stores
  */
 private[observed] final case class BatchTotals(
     stores: Int,
     newBytes: Long,
     deltasSinceFull: Long,
+    sharedBytes: Long,
     objectiveMs: Option[Long],
     spreads: Map[String, Spread])
 
 private[observed] object BatchTotals {
   def of(stores: Seq[StoreView]): BatchTotals = {
     val reports = stores.map(_.report)
-    val spreads = Seq[(String, StoreReport => Option[Double])](
-      "bytes" -> (r => Some(r.chainBytes.toDouble)),
-      "files" -> (r => Some(r.chainFiles.toDouble)),
-      "keys" -> (r => Some(r.keys.toDouble)),
-      "deltas" -> (r => Some(r.chainDeltas.toDouble)),
-      "restore_predicted_ms" -> (_.predictedMs.map(_.toDouble)))
+    val spreads = Seq[(String, Iterator[Long])](
+      "bytes" -> reports.iterator.map(_.chainBytes),
+      "files" -> reports.iterator.map(_.chainFiles),
+      "keys" -> reports.iterator.map(_.keys),
+      "deltas" -> reports.iterator.map(_.chainDeltas),
+      "restore_predicted_ms" -> reports.iterator.flatMap(_.predictedMs))
     BatchTotals(
       stores.size, reports.map(_.deltaBytes).sum, reports.map(_.deltasSinceFull).maxOption.getOrElse(0L),
-      reports.flatMap(_.objectiveMs).minOption,
-      spreads.flatMap { case (name, read) => Spread.of(reports.flatMap(r => read(r))).map(name -> _) }.toMap)
+      reports.map(_.sharedBytes).sum, reports.flatMap(_.objectiveMs).minOption,
+      spreads.flatMap { case (name, values) => Spread.of(values.map(_.toDouble).toArray).map(name -> _) }.toMap)
   }
 }
 
 /**
  * A batch of a query and its stores after it, as the event log and the status store keep it. Immutable.
  *
- * @param stores  the stores, those that need attention first; some are left out if there are very many
+ * @param stores  the stores; if there are very many, a text has those that need attention most
  * @param omitted how many are left out
  * @param merges  the merges that ended since the batch before
  * @param ended   whether the run ended with it; then it repeats the last batch
@@ -70,8 +78,21 @@ private[observed] final case class BatchRecord(
     error: Option[String]) {
   def version: Long = batch + 1
 
-  /** The record without its stores, for the history. */
-  def brief: BatchRecord = copy(stores = Nil, omitted = omitted + stores.size)
+}
+
+/** What finds a record: its run, query, batch and time in milliseconds since 1970. */
+private[observed] final case class RecordLabel(run: String, query: String, batch: Long, atMs: Long)
+
+private object RecordLabel {
+  val Fields: Set[String] = Set("run", "query", "batch", "at_ms")
+}
+
+/** A store with the figures that its place in a record depends on. */
+private final case class Urgent(store: StoreView, failuresInRow: Int, restore: Double)
+
+private object Urgent {
+  val order: Comparator[Urgent] = Comparator.comparingInt[Urgent](-_.failuresInRow)
+    .thenComparingDouble(-_.restore).thenComparingLong(-_.store.report.chainBytes)
 }
 
 private[observed] object BatchRecord {
@@ -86,28 +107,66 @@ private[observed] object BatchRecord {
   def of(application: String, run: RunView, merges: MergesBetween): Option[BatchRecord] = run.batch.map { batch =>
     BatchRecord(
       application, run.facts, run.checkpoint, batch, run.batchMs, BatchTotals.of(run.stores),
-      run.stores.sortBy(urgency), 0, merges, run.ended, run.error.map(Messages.brief))
+      run.stores, 0, merges, run.ended, run.error.map(Messages.brief))
   }
 
-  /** The text of a record, with as many stores as fit. */
+  /** The text of a record, with as many stores as fit, and those that need attention most first. */
   def text(record: BatchRecord): String = {
-    val head = new String(Json.bytes(encode(record.copy(stores = Nil, omitted = 0))), "UTF-8")
-    var left = LongestText - head.length - 16 // the number of those that are left out is longer than that in head
-    val fitting = record.stores.map(store => store -> Json.bytes(row(store)).length).takeWhile { case (_, length) =>
-      left -= length + 1
-      left > 0
-    }.map(_._1)
-    val omitted = record.omitted + record.stores.size - fitting.size
-    new String(Json.bytes(encode(record.copy(stores = fitting, omitted = omitted))), "UTF-8")
+    val head = new String(Json.bytes(encode(record)), "UTF-8").stripSuffix("}")
+    val text = new StringBuilder(LongestText).append(head).append(StoresBegin)
+    val rows = inOrderOfUrgency(record.stores).iterator.map(store => new String(Json.bytes(row(store)), "UTF-8"))
+    var isFirst = true
+    var next = rows.nextOption()
+    while (next.exists(text.length + _.length + StoresEnd.length + 1 <= LongestText)) {
+      if (!isFirst) text.append(',')
+      text.append(next.get)
+      isFirst = false
+      next = rows.nextOption()
+    }
+    text.append(StoresEnd).toString
+  }
+
+  /** The text without its stores, for the history; it is not read for that. */
+  def briefText(text: String): String = text.lastIndexOf(StoresBegin) match {
+    case -1 => text
+    case begin => text.substring(0, begin) + StoresBegin + StoresEnd
   }
 
   /** The record of a text. Throws an IOException if it is no record. */
   def read(text: String): BatchRecord = decode(Json.parse(text))
 
+  /** What finds a record: its run, query, batch and time. Reads no more of a text than it needs. Throws as [[read]]. */
+  def label(text: String): RecordLabel = {
+    val parser = json.createParser(text)
+    try {
+      val found = mutable.Map.empty[String, String]
+      if (parser.nextToken() != JsonToken.START_OBJECT) throw new IOException("a record is a JSON object")
+      while (found.size < RecordLabel.Fields.size && parser.nextToken() == JsonToken.FIELD_NAME) {
+        val name = parser.currentName
+        if (parser.nextToken().isScalarValue && RecordLabel.Fields(name)) found.update(name, parser.getText)
+        else parser.skipChildren()
+      }
+      RecordLabel(found("run"), found("query"), found("batch").toLong, found("at_ms").toLong)
+    } catch {
+      case e @ (_: NoSuchElementException | _: NumberFormatException) => throw new IOException("it is no record", e)
+    } finally parser.close()
+  }
+
+  // The stores come last: a text without them is the beginning of it. Inside of a text no quote stands without a
+  // backslash before it, so that this is found nowhere else.
+  private val StoresBegin = ",\"stores\":["
+  private val StoresEnd = "]}"
+
+  private val json = new JsonFactory
+
   /** Failing stores come first, then those whose restores take longest, then the largest. */
-  private def urgency(store: StoreView): (Int, Double, Long) = {
-    val r = store.report
-    (-r.failuresInRow, -r.predictedMs.fold(0.0)(_.toDouble / r.objectiveMs.filter(_ > 0).getOrElse(1L)), -r.chainBytes)
+  private def inOrderOfUrgency(stores: Seq[StoreView]): Seq[StoreView] = {
+    val urgent = stores.map { store =>
+      val r = store.report
+      Urgent(store, r.failuresInRow, r.predictedMs.fold(0.0)(_.toDouble / r.objectiveMs.filter(_ > 0).getOrElse(1L)))
+    }.toArray
+    java.util.Arrays.sort(urgent, Urgent.order)
+    urgent.toSeq.map(_.store)
   }
 
   private def encode(record: BatchRecord): ObjectNode = Json.obj(
@@ -117,12 +176,12 @@ private[observed] object BatchRecord {
     "checkpoint" -> record.checkpoint, "batch" -> record.batch, "at_ms" -> record.atMs,
     "totals" -> Json.obj(
       "stores" -> record.totals.stores, "new_bytes" -> record.totals.newBytes,
-      "deltas_since_full" -> record.totals.deltasSinceFull, "objective_ms" -> record.totals.objectiveMs,
+      "deltas_since_full" -> record.totals.deltasSinceFull, "shared_bytes" -> record.totals.sharedBytes,
+      "objective_ms" -> record.totals.objectiveMs,
       "spreads" -> Json.obj(record.totals.spreads.toSeq.sortBy(_._1).map { case (name, one) =>
         name -> Json.numbers(Seq(one.p50, one.p95, one.max, one.sum))
       }: _*)),
     "variables" -> variables(record.stores),
-    "stores" -> Json.array(record.stores.map(row)), "omitted" -> record.omitted,
     "merged" -> Json.array(record.merges.counts.toSeq.sortBy(_._1).map { case ((version, kind, ok), count) =>
       Json.obj("version" -> version, "kind" -> kind, "ok" -> ok, "count" -> count)
     }),
@@ -154,12 +213,13 @@ private[observed] object BatchRecord {
       node.path("checkpoint").asText, node.path("batch").asLong, node.path("at_ms").asLong,
       BatchTotals(
         totals.path("stores").asInt, totals.path("new_bytes").asLong, totals.path("deltas_since_full").asLong,
-        optional(totals.get("objective_ms")),
+        totals.path("shared_bytes").asLong, optional(totals.get("objective_ms")),
         totals.path("spreads").properties.asScala.map { field =>
           val part = field.getValue
           field.getKey -> Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
         }.toMap),
-      stores.map(one => withVariables(one, known)), node.path("omitted").asInt, decodeMerges(node, run),
+      stores.map(one => withVariables(one, known)), math.max(0, totals.path("stores").asInt - stores.size),
+      decodeMerges(node, run),
       node.path("ended").asBoolean, Json.text(node, "error"))
   }
 
@@ -197,7 +257,9 @@ private[observed] object BatchRecord {
       r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull, r.chainFiles,
       r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
       r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow, r.lastFailure.map(_.kind),
-      r.lastFailure.map(one => Messages.brief(one.message))))
+      r.lastFailure.map(one => Messages.brief(one.message)), r.sharedFiles, r.sharedBytes, r.snapshotVersion,
+      r.snapshotKind, r.fullVersion, store.sums.uploadedBytes, store.sums.restores, store.sums.restoredMs,
+      store.sums.damagedFiles, r.agentRestarts - r.agentRestartsBefore))
   }
 
   private def store(row: JsonNode, run: String, root: String): StoreView = {
@@ -212,8 +274,11 @@ private[observed] object BatchRecord {
         sinceSnapshotMs = optional(row.get(18)), sinceFullMs = optional(row.get(19)),
         predictedMs = optional(row.get(20)), objectiveMs = optional(row.get(21)),
         merges = MergeCounts(long(22), long(23), long(24), long(25)), failuresInRow = row.path(26).asInt,
-        lastFailure = text(27).map(Failed(_, text(28).getOrElse(""))), restored = None),
-      row.path(3).asText, row.path(4).asText)
+        lastFailure = text(27).map(Failed(_, text(28).getOrElse(""))), sharedFiles = long(29), sharedBytes = long(30),
+        snapshotVersion = optional(row.get(31)), snapshotKind = text(32), fullVersion = optional(row.get(33)),
+        damagedFiles = 0, agentRestarts = long(38), agentRestartsBefore = 0, restored = None),
+      row.path(3).asText, row.path(4).asText,
+      StoreSums(long(34), long(35), optional(row.get(36)), long(37)))
   }
 
   private def optional(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.asLong)

@@ -21,8 +21,23 @@ private[observed] final case class QueryFacts(
     options: Map[String, String] = Map.empty,
     operators: Map[Long, String] = Map.empty)
 
-/** A store's newest report and the executor that sent it. */
-private[observed] final case class StoreView(report: StoreReport, executor: String, host: String) {
+/**
+ * Sums over a store's reports in a run, whichever executors sent them.
+ *
+ * @param restoredMs how long the last restore took
+ */
+private[observed] final case class StoreSums(
+    uploadedBytes: Long = 0, restores: Long = 0, restoredMs: Option[Long] = None, damagedFiles: Long = 0) {
+
+  /** With a commit, after which that many more files were found damaged. */
+  def plus(commit: StoreReport, damaged: Long): StoreSums = StoreSums(
+    uploadedBytes + commit.deltaBytes, restores + commit.restored.size,
+    commit.restored.map(_.tookMs).orElse(restoredMs), damagedFiles + damaged)
+}
+
+/** A store's newest report, the executor that sent it, and sums over all of them. */
+private[observed] final case class StoreView(
+    report: StoreReport, executor: String, host: String, sums: StoreSums = StoreSums()) {
   def key: StoreKey = report.key
 }
 
@@ -88,17 +103,27 @@ private[observed] final class Board extends Logging {
   private final class Run(var facts: QueryFacts) {
     val stores = mutable.Map.empty[StoreKey, StoreView]
     val before = mutable.Map.empty[StoreKey, StoreView]
+    val restarts = mutable.Map.empty[String, Long]
+    val tallies = new RunTallies
     var merges: Vector[MergeReport] = Vector.empty
-    var tallies = Tallies()
     var between = MergesBetween()
     var batch: Option[Long] = None
     var batchMs = 0L
     var ended = false
     var error: Option[String] = None
 
-    def view: RunView = RunView(
-      facts, batch, batchMs, stores.values.toSeq.sortBy(s => (s.key.operator, s.key.partition, s.key.store)),
-      merges, tallies, between, ended, error)
+    private var ordered = IndexedSeq.empty[StoreKey]
+
+    /** The stores by operator, partition and name. */
+    def inOrder: Seq[StoreView] = {
+      if (ordered.size != stores.size) {
+        ordered = stores.keys.toIndexedSeq.sortBy(key => (key.operator, key.partition, key.store))
+      }
+      ordered.map(stores)
+    }
+
+    def view: RunView =
+      RunView(facts, batch, batchMs, inOrder, merges, tallies.now, between, ended, error)
   }
 
   private val runs = mutable.LinkedHashMap.empty[String, Run]
@@ -111,18 +136,18 @@ private[observed] final class Board extends Logging {
   /** What is known of a run's query. */
   def facts(run: String): Option[QueryFacts] = synchronized(runs.get(run).map(_.facts))
 
-  /** A report of an executor has come. */
-  def heard(executor: String, host: String, report: Report): Unit = synchronized {
-    report match {
-      case r: StoreReport => committed(run(r.key.run), StoreView(r, executor, host))
-      case r: MergeReport =>
-        val of = run(r.key.run)
-        of.merges = (r +: of.merges).take(Board.MostMerges)
-        of.tallies = of.tallies.merged(r)
-        of.between = of.between.plus(r)
-        if (r.failure.isEmpty) of.stores.updateWith(r.key)(_.map(published(_, r)))
-      case _: FullReport => ()
-    }
+  /** Reports of an executor's commits have come. */
+  def committed(executor: String, host: String, commits: Seq[StoreReport]): Unit = synchronized {
+    commits.foreach(commit => committed(run(commit.key.run), executor, host, commit))
+  }
+
+  /** The report of a merge has come. */
+  def merged(merge: MergeReport): Unit = synchronized {
+    val of = run(merge.key.run)
+    of.merges = (merge +: of.merges).take(Board.MostMerges)
+    of.tallies.merged(merge)
+    of.between = of.between.plus(merge)
+    if (merge.failure.isEmpty) of.stores.updateWith(merge.key)(_.map(published(_, merge)))
   }
 
   /** Spark has committed a batch. */
@@ -179,26 +204,35 @@ private[observed] final class Board extends Logging {
       case Declarations.ingestMerge => store.report
       case _ => store.report.copy(sinceSnapshotMs = since)
     }
-    store.copy(report = report)
+    store.copy(
+      report = report, sums = store.sums.copy(uploadedBytes = store.sums.uploadedBytes + merge.uploadedBytes))
   }
 
-  private def committed(of: Run, store: StoreView): Unit = {
-    val known = of.stores.get(store.key)
+  private def committed(of: Run, executor: String, host: String, report: StoreReport): Unit = {
+    val known = of.stores.get(report.key)
     if (known.isEmpty && storeCount >= Board.MostStores) {
       if (!saidFull) {
         saidFull = true
         logInfo(s"More than ${Board.MostStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
           "the others out")
       }
-    } else if (known.forall(_.report.version <= store.report.version)) {
+    } else if (known.forall(_.report.version <= report.version)) {
       if (known.isEmpty) storeCount += 1
-      known.filter(_.report.version < store.report.version).foreach(of.before.update(store.key, _))
-      of.stores.update(store.key, store)
-      of.tallies = of.tallies.committed(store.report)
+      known.filter(_.report.version < report.version).foreach(of.before.update(report.key, _))
+      // Another provider, of this executor or another, counts from the beginning.
+      val counted = known.filter(one => one.executor == executor && one.report.damagedFiles <= report.damagedFiles)
+      val damaged = report.damagedFiles - counted.fold(0L)(_.report.damagedFiles)
+      val sums = known.fold(StoreSums())(_.sums).plus(report, damaged)
+      of.stores.update(report.key, StoreView(report, executor, host, sums))
+      val restarts = of.restarts.getOrElse(executor, report.agentRestartsBefore)
+      of.restarts.update(executor, math.max(restarts, report.agentRestarts))
+      of.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts))
     }
   }
 
-  private def run(id: String): Run = {
+  private def run(id: String): Run = runs.lastOption.filter(_._1 == id).fold(heardOf(id))(_._2)
+
+  private def heardOf(id: String): Run = {
     val known = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
     runs.put(id, known) // at the end: heard of last
     while (runs.size > Board.MostRuns) {

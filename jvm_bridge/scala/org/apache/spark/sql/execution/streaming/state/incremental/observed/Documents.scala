@@ -23,6 +23,10 @@ private[observed] object Documents {
       "committed_ms" -> r.atMs, "keys" -> r.keys, "deltas" -> r.chainDeltas,
       "deltas_since_full" -> r.deltasSinceFull, "merges_since_full" -> r.mergesSinceFull,
       "files" -> r.chainFiles, "bytes" -> r.chainBytes, "new_bytes" -> r.deltaBytes,
+      "shared_files" -> r.sharedFiles, "shared_bytes" -> r.sharedBytes, "own_files" -> (r.chainFiles - r.sharedFiles),
+      "own_bytes" -> (r.chainBytes - r.sharedBytes), "snapshot_version" -> r.snapshotVersion,
+      "snapshot_kind" -> r.snapshotKind.map(kind => if (kind == Declarations.fullMerge) kind else "merge"),
+      "full_version" -> r.fullVersion,
       "snapshot_ms" -> snapshotMs, "full_ms" -> fullMs,
       // Without any full checkpoint, the chain is at least as old as the run.
       "chain_since_ms" -> fullMs.getOrElse(math.min(facts.startedMs, r.atMs)),
@@ -31,7 +35,8 @@ private[observed] object Documents {
       "executor" -> view.executor, "host" -> view.host, "merges" -> r.merges.merges, "fulls" -> r.merges.fulls,
       "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
       "last_failure" -> r.lastFailure.map(failure), "memory_bytes" -> r.memoryBytes,
-      "restored_ms" -> r.restored.map(_.tookMs))
+      "uploaded_bytes" -> view.sums.uploadedBytes, "restores" -> view.sums.restores, "restored_ms" -> view.sums.restoredMs,
+      "damaged_files" -> view.sums.damagedFiles, "agent_restarts" -> (r.agentRestarts - r.agentRestartsBefore))
   }
 
   /** `Query`. */
@@ -93,7 +98,7 @@ private[observed] object Documents {
         "wrote" -> Json.obj(wrote.filter(_._2 > 0): _*),
         "deltas" -> spreads.get("deltas").fold(0L)(_.max.toLong), "deltas_since_full" -> record.totals.deltasSinceFull,
         "files" -> spreads.get("files").fold(0L)(_.sum.toLong), "bytes" -> spreads.get("bytes").fold(0L)(_.sum.toLong),
-        "new_bytes" -> record.totals.newBytes,
+        "new_bytes" -> record.totals.newBytes, "shared_bytes" -> record.totals.sharedBytes,
         "restore_predicted_ms" -> spreads.get("restore_predicted_ms").map(_.max),
         "restore_objective_ms" -> record.totals.objectiveMs,
         "merge_failures" -> record.merges.counts.collect { case ((_, _, false), count) => count }.sum,

@@ -8,8 +8,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-// Messages between the executors and the driver, as types and as texts. They travel as texts because an executor
-// reads messages with Spark's own class loader, which does not have the classes of `spark.jars`.
+// Messages between the executors and the driver, as types and as texts. They travel as texts, and commits as bytes,
+// because an executor reads messages with Spark's own class loader, which does not have the classes of `spark.jars`.
 
 /** Identifies one store of one run of a query. */
 final case class StoreKey(run: String, operator: Long, partition: Int, store: String)
@@ -53,6 +53,9 @@ private[observed] sealed trait Report {
  * @param predictedMs    what a restore of this version is expected to take; None if the agent does not say
  * @param objectiveMs    the option `restoreObjective`
  * @param failuresInRow  merges that failed since the last that did not, and why the last failed
+ * @param damagedFiles   damage that was found since the provider was opened
+ * @param agentRestarts  how often the executor's agent was started again since the executor began, and
+ *                       `agentRestartsBefore` since then until the provider was opened
  */
 private[observed] final case class StoreReport(
     key: StoreKey,
@@ -71,6 +74,11 @@ private[observed] final case class StoreReport(
     mergesSinceFull: Long,
     chainFiles: Long,
     chainBytes: Long,
+    sharedFiles: Long,
+    sharedBytes: Long,
+    snapshotVersion: Option[Long],
+    snapshotKind: Option[String],
+    fullVersion: Option[Long],
     sinceSnapshotMs: Option[Long],
     sinceFullMs: Option[Long],
     predictedMs: Option[Long],
@@ -78,7 +86,13 @@ private[observed] final case class StoreReport(
     merges: MergeCounts,
     failuresInRow: Int,
     lastFailure: Option[Failed],
+    damagedFiles: Long,
+    agentRestarts: Long,
+    agentRestartsBefore: Long,
     restored: Option[RestoreReport]) extends Report
+
+/** A report that travels as a text. */
+private[observed] sealed trait RareReport extends Report
 
 /**
  * A merge that ended.
@@ -96,7 +110,7 @@ private[observed] final case class MergeReport(
     sharedFiles: Long,
     newFiles: Long,
     ownFiles: Long,
-    failure: Option[Failed]) extends Report
+    failure: Option[Failed]) extends RareReport
 
 /**
  * The end of a full checkpoint that the driver asked for.
@@ -112,7 +126,7 @@ private[observed] final case class FullReport(
     request: String,
     version: Option[Long],
     already: Boolean,
-    failure: Option[Failed]) extends Report
+    failure: Option[Failed]) extends RareReport
 
 /**
  * The driver's command to make full checkpoints.
@@ -130,15 +144,12 @@ private[observed] object Messages {
   /** The most merges of an executor that a message carries. */
   private val MostMerges = 1000
 
-  /** The most variables of a store that a message carries; the user's come first. */
-  private val MostVariables = 50
-
-  /** The message with which an executor sends several reports. */
-  def reports(executor: String, host: String, reports: Seq[Report]): String =
+  /** The message with which an executor sends several reports; commits go by [[CommitMessages]]. */
+  def reports(executor: String, host: String, reports: Seq[RareReport]): String =
     text(Json.obj("executor" -> executor, "host" -> host, "reports" -> Json.array(reports.map(encode))))
 
   /** The executor, its host and its reports; reports of unknown types are left out. */
-  def readReports(message: String): (String, String, Seq[Report]) = {
+  def readReports(message: String): (String, String, Seq[RareReport]) = {
     val node = Json.parse(message)
     (node.path("executor").asText, node.path("host").asText,
       node.path("reports").elements.asScala.flatMap(decode).toSeq)
@@ -197,10 +208,9 @@ private[observed] object Messages {
   private def key(node: JsonNode): StoreKey = StoreKey(
     node.path("run").asText, node.path("operator").asLong, node.path("partition").asInt, node.path("store").asText)
 
-  private def encode(report: Report): ObjectNode = {
+  private def encode(report: RareReport): ObjectNode = {
     val head = of(report.key) :+ ("at_ms" -> report.atMs)
     report match {
-      case r: StoreReport => Json.obj(("type" -> "commit") +: (head ++ fields(r)): _*)
       case r: MergeReport => Json.obj(("type" -> "merge") +: (head ++ Seq(
         "version" -> r.version, "kind" -> r.kind, "reason" -> brief(r.reason), "took_ms" -> r.tookMs,
         "uploaded_bytes" -> r.uploadedBytes, "shared_files" -> r.sharedFiles, "new_files" -> r.newFiles,
@@ -211,27 +221,10 @@ private[observed] object Messages {
     }
   }
 
-  private def fields(r: StoreReport): Seq[(String, Any)] = Seq(
-    "root" -> r.root, "version" -> r.version, "id" -> r.id, "keys" -> r.keys,
-    "variables" -> Json.array(r.variables.sortBy(v => (v.internal, v.name)).take(MostVariables)
-      .map(v => Json.obj("name" -> v.name, "internal" -> v.internal, "keys" -> v.keys))),
-    "delta_bytes" -> r.deltaBytes, "write_ms" -> r.writeMs, "store_ms" -> r.storeMs,
-    "memory_bytes" -> r.memoryBytes, "chain_deltas" -> r.chainDeltas, "deltas_since_full" -> r.deltasSinceFull,
-    "merges_since_full" -> r.mergesSinceFull, "chain_files" -> r.chainFiles, "chain_bytes" -> r.chainBytes,
-    "since_snapshot_ms" -> r.sinceSnapshotMs, "since_full_ms" -> r.sinceFullMs,
-    "predicted_ms" -> r.predictedMs, "objective_ms" -> r.objectiveMs,
-    "merges" -> r.merges.merges, "fulls" -> r.merges.fulls, "ingests" -> r.merges.ingests,
-    "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
-    "last_failure" -> failed(r.lastFailure),
-    "restored" -> r.restored.map(one => Json.obj(
-      "lazily" -> one.lazily, "took_ms" -> one.tookMs, "predicted_ms" -> one.predictedMs, "files" -> one.files,
-      "deltas" -> one.deltas, "fetched_bytes" -> one.fetchedBytes)))
-
-  private def decode(node: JsonNode): Option[Report] = {
+  private def decode(node: JsonNode): Option[RareReport] = {
     def long(field: String): Long = node.path(field).asLong
     val (store, atMs) = (key(node), long("at_ms"))
     Json.text(node, "type").collect {
-      case "commit" => decodeCommit(node, store, atMs)
       case "merge" => MergeReport(
         store, atMs, long("version"), node.path("kind").asText, node.path("reason").asText, long("took_ms"),
         long("uploaded_bytes"), long("shared_files"), long("new_files"), long("own_files"),
@@ -240,28 +233,6 @@ private[observed] object Messages {
         store, atMs, node.path("request").asText, optional(node, "version"), node.path("already").asBoolean,
         readFailed(node.get("failure")))
     }
-  }
-
-  private def decodeCommit(node: JsonNode, store: StoreKey, atMs: Long): StoreReport = {
-    def long(field: String): Long = node.path(field).asLong
-    StoreReport(
-      key = store, atMs = atMs, root = node.path("root").asText, version = long("version"),
-      id = Json.text(node, "id"), keys = long("keys"),
-      variables = node.path("variables").elements.asScala.map { one =>
-        Variable(one.path("name").asText, one.path("internal").asBoolean, one.path("keys").asLong)
-      }.toSeq,
-      deltaBytes = long("delta_bytes"), writeMs = long("write_ms"), storeMs = long("store_ms"),
-      memoryBytes = long("memory_bytes"), chainDeltas = long("chain_deltas"),
-      deltasSinceFull = long("deltas_since_full"), mergesSinceFull = long("merges_since_full"),
-      chainFiles = long("chain_files"), chainBytes = long("chain_bytes"),
-      sinceSnapshotMs = optional(node, "since_snapshot_ms"), sinceFullMs = optional(node, "since_full_ms"),
-      predictedMs = optional(node, "predicted_ms"), objectiveMs = optional(node, "objective_ms"),
-      merges = MergeCounts(long("merges"), long("fulls"), long("ingests"), long("merge_failures")),
-      failuresInRow = node.path("failures_in_row").asInt, lastFailure = readFailed(node.get("last_failure")),
-      restored = Option(node.get("restored")).filter(_.isObject).map { one =>
-        RestoreReport(one.path("lazily").asBoolean, one.path("took_ms").asLong, one.path("predicted_ms").asLong,
-          one.path("files").asLong, one.path("deltas").asLong, one.path("fetched_bytes").asLong)
-      })
   }
 
   private[observed] def failed(failure: Option[Failed]): Option[ObjectNode] =

@@ -22,7 +22,7 @@ final class Observatory private (context: SparkContext) extends Logging {
   private[observed] val board = new Board
   private[observed] val requests = new FullRequests(board)
   private[observed] val currentMerges = new CurrentMerges(() => requests.reachable)
-  private val inbox = new ArrayBlockingQueue[String](Observatory.MostMessages)
+  private val inbox = new ArrayBlockingQueue[AnyRef](Observatory.MostMessages)
   private val draining = new AtomicBoolean
   private val dropped = new AtomicInteger
   private val executions = new ConcurrentHashMap[String, WeakReference[StreamExecution]]
@@ -93,15 +93,17 @@ final class Observatory private (context: SparkContext) extends Logging {
   private def drain(): Unit = {
     draining.set(false)
     Iterator.continually(inbox.poll()).takeWhile(_ != null).foreach { message =>
-      try {
-        val (executor, host, reports) = Messages.readReports(message)
-        reports.foreach { report =>
-          board.heard(executor, host, report)
-          report match {
-            case full: FullReport => requests.heard(full)
-            case _ => ()
-          }
+      try message match {
+        case commits: Array[Byte] => CommitMessages.read(commits).foreach { case (executor, host, reports) =>
+          board.committed(executor, host, reports)
         }
+        case text: String =>
+          val (_, _, reports) = Messages.readReports(text)
+          reports.foreach {
+            case merge: MergeReport => board.merged(merge)
+            case full: FullReport => requests.heard(full)
+          }
+        case _ => ()
       } catch { case Harmless(e) => logDebug("A report of state stores cannot be read", e) }
     }
   }
@@ -114,7 +116,7 @@ final class Observatory private (context: SparkContext) extends Logging {
     try body
     catch { case Harmless(e) => logInfo(s"The tab \"Checkpoints\" does not show a $of", e) }
 
-  private def hear(message: String): Unit =
+  private def hear(message: AnyRef): Unit =
     if (!inbox.offer(message)) {
       if (dropped.getAndIncrement() == 0) {
         logInfo("Reports of state stores come faster than they are read: some are dropped, and the tab " +
@@ -124,7 +126,7 @@ final class Observatory private (context: SparkContext) extends Logging {
 
   private final class Endpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
     override def receive: PartialFunction[Any, Unit] = {
-      case message: String => hear(message)
+      case message @ (_: String | _: Array[Byte]) => hear(message.asInstanceOf[AnyRef])
       case (message: String, commands: RpcEndpointRef) =>
         guarded("report of an executor")(Messages.readHello(message).foreach(requests.reach(_, commands)))
     }

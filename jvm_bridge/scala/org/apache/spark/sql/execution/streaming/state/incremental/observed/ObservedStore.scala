@@ -22,6 +22,9 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
   private val waiting = mutable.Map.empty[String, FullCommand]
   private var known = false
 
+  // Of those that the agent had when the provider was made, this run has nothing to say.
+  private val restartsBefore = local.agentRestarts
+
   /**
    * Reports a commit.
    *
@@ -112,11 +115,14 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       memoryBytes = memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
       chainDeltas = chain.deltas, deltasSinceFull = chain.deltasSinceFull,
       mergesSinceFull = chain.mergesSinceFull, chainFiles = chain.files, chainBytes = chain.bytes,
+      sharedFiles = chain.sharedFiles, sharedBytes = chain.sharedBytes, snapshotVersion = chain.snapshotVersion,
+      snapshotKind = chain.snapshotKind, fullVersion = chain.fullVersion,
       sinceSnapshotMs = made.answer.ages.sinceSnapshotMs, sinceFullMs = made.answer.ages.sinceFullMs,
       predictedMs = Some(made.answer.predictedRestoreMs),
       objectiveMs = Some(made.answer.restoreObjectiveMs).filter(_ > 0),
       merges = MergeCounts(merges.merges, merges.fulls, merges.ingests, merges.failures),
-      failuresInRow = failuresInRow, lastFailure = lastFailure.map(failure),
+      failuresInRow = failuresInRow, lastFailure = lastFailure.map(failure), damagedFiles = local.damagedFiles,
+      agentRestarts = local.agentRestarts, agentRestartsBefore = restartsBefore,
       restored = opened.restored.map { one =>
         RestoreReport(one.sparse.nonEmpty, opened.loadMs, one.predictedMs, one.files, one.deltas, one.fetchedBytes)
       })

@@ -59,7 +59,11 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
 
   private def deliver(reports: Seq[Report]): Unit =
     try connected().foreach { to =>
-      to.send(Messages.reports(env.executorId, env.blockManager.blockManagerId.host, reports))
+      val host = env.blockManager.blockManagerId.host
+      val others = reports.collect { case report: RareReport => report }
+      val commits = reports.collect { case report: StoreReport => report }
+      if (others.nonEmpty) to.send(Messages.reports(env.executorId, host, others))
+      if (commits.nonEmpty) to.send(CommitMessages.write(env.executorId, host, commits))
     } catch {
       case Harmless(e) =>
         driver = None
@@ -73,8 +77,8 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
       catch {
         case Harmless(e) if !saidNobody =>
           saidNobody = true
-          logInfo("The driver does not listen to reports of state stores (it has neither a UI nor an event log, or " +
-            "an older release of the state store): none are sent")
+          logInfo("The driver does not listen to reports of state stores (it has neither a UI, nor an event log, nor " +
+            "metrics, or an older release of the state store): none are sent")
           logDebug("The driver does not listen", e)
         case Harmless(_) => ()
       }

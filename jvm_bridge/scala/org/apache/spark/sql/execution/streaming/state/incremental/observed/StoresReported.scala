@@ -44,23 +44,20 @@ private[observed] final class RecordsListener(store: ElementTrackingStore) exten
 
   override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
     case StoresReported(text) =>
-      try keep(BatchRecord.read(text), text)
+      try keep(BatchRecord.label(text), text)
       catch { case Harmless(e) => logInfo("A report of state stores cannot be read; it is left out", e) }
     case _ => ()
   }
 
-  private def keep(record: BatchRecord, text: String): Unit = {
-    store.write(stored(record, text), checkTriggers = true)
+  private def keep(label: RecordLabel, text: String): Unit = {
+    store.write(new StoredRecord(Records.id(label.run, label.batch), label.query, label.atMs, text), checkTriggers = true)
     // The stores of older batches go; their figures in sum stay.
-    val outdated = Records.id(record.facts.run, record.batch - RecordsListener.MostWithStores)
+    val outdated = Records.id(label.run, label.batch - RecordsListener.MostWithStores)
     try {
-      val old = BatchRecord.read(store.read(classOf[StoredRecord], outdated).record)
-      store.write(stored(old.brief, BatchRecord.text(old.brief)))
+      val old = store.read(classOf[StoredRecord], outdated)
+      store.write(new StoredRecord(old.id, old.query, old.order, BatchRecord.briefText(old.record)))
     } catch { case _: NoSuchElementException => () }
   }
-
-  private def stored(record: BatchRecord, text: String): StoredRecord =
-    new StoredRecord(Records.id(record.facts.run, record.batch), record.facts.id, record.atMs, text)
 }
 
 private[observed] object RecordsListener {

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
+import scala.collection.mutable
+
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
@@ -7,13 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
  *
  * @param counts how many there are of at most each of [[Histogram.Seconds]]
  */
-private[observed] final case class Histogram(
-    counts: IndexedSeq[Long] = Histogram.Seconds.map(_ => 0L), sumMs: Long = 0, count: Long = 0) {
-
-  /** With one more. */
-  def plus(ms: Long): Histogram = Histogram(
-    counts.indices.map(place => counts(place) + (if (ms <= Histogram.Seconds(place) * 1000) 1 else 0)), sumMs + ms, count + 1)
-}
+private[observed] final case class Histogram(counts: Seq[Long], sumMs: Long, count: Long)
 
 private[observed] object Histogram {
   /** The upper bounds of the buckets, as the metrics are declared. */
@@ -21,39 +17,77 @@ private[observed] object Histogram {
 }
 
 /**
- * Counters and histograms of a run by the names of their metrics and the value of their label, if they have one. Their
- * values never fall while the run lasts. Immutable.
+ * Counters and histograms of a run by the names of their metrics and the value of their label, if they have one.
+ * Immutable.
  */
 private[observed] final case class Tallies(
-    counters: Map[(String, String), Long] = Map.empty, histograms: Map[(String, String), Histogram] = Map.empty) {
+    counters: Map[(String, String), Long] = Map.empty, histograms: Map[(String, String), Histogram] = Map.empty)
 
-  /** With a merge that ended. */
-  def merged(merge: MergeReport): Tallies =
-    if (merge.failure.isDefined) counted("state_store_merge_failures_total", merge.kind, 1)
+/** Counts what happens in a run; values never fall. The caller locks. */
+private[observed] final class RunTallies {
+  private val counters = mutable.Map.empty[(String, String), Long]
+  private val histograms = mutable.Map.empty[(String, String), Durations]
+
+  // There from the beginning, so that an increase from 0 is seen.
+  Seq("state_store_damaged_files_total", "state_store_agent_restarts_total", "state_store_restores_total")
+    .foreach(count(_, "", 0))
+  Seq("state_store_merges_total", "state_store_merge_failures_total")
+    .foreach(metric => Declarations.mergeKinds.foreach(count(metric, _, 0)))
+
+  /** The values so far. */
+  def now: Tallies = Tallies(counters.toMap, histograms.view.mapValues(_.now).toMap)
+
+  /** A merge has ended. */
+  def merged(merge: MergeReport): Unit =
+    if (merge.failure.isDefined) count("state_store_merge_failures_total", merge.kind, 1)
     else {
       val part = if (merge.kind == Declarations.fullMerge) "full" else "merge"
-      counted("state_store_merges_total", merge.kind, 1)
-        .measured("state_store_merge_duration_seconds", merge.kind, merge.tookMs)
-        .counted("state_store_uploaded_bytes_total", part, merge.uploadedBytes)
+      count("state_store_merges_total", merge.kind, 1)
+      measure("state_store_merge_duration_seconds", merge.kind, merge.tookMs)
+      count("state_store_uploaded_bytes_total", part, merge.uploadedBytes)
     }
 
-  /** With a commit. */
-  def committed(commit: StoreReport): Tallies = {
-    val counting = counted("state_store_uploaded_bytes_total", "delta", commit.deltaBytes)
-      .measured("state_store_commit_duration_seconds", "", commit.writeMs + commit.storeMs)
-    commit.restored.fold(counting) { restore =>
-      counting.counted("state_store_restores_total", "", 1)
-        .measured("state_store_restore_duration_seconds", "", restore.tookMs)
+  /**
+   * A store has committed.
+   *
+   * @param damaged  files that were found damaged since its commit before
+   * @param restarts agents of its executor that were started again since then
+   */
+  def committed(commit: StoreReport, damaged: Long, restarts: Long): Unit = {
+    count("state_store_uploaded_bytes_total", "delta", commit.deltaBytes)
+    measure("state_store_commit_duration_seconds", "", commit.writeMs + commit.storeMs)
+    if (damaged > 0) count("state_store_damaged_files_total", "", damaged)
+    if (restarts > 0) count("state_store_agent_restarts_total", "", restarts)
+    commit.restored.foreach { restore =>
+      count("state_store_restores_total", "", 1)
+      measure("state_store_restore_duration_seconds", "", restore.tookMs)
     }
   }
 
-  private def counted(metric: String, label: String, by: Long): Tallies = {
+  private def count(metric: String, label: String, by: Long): Unit = {
     val of = (metric, label)
-    copy(counters = counters.updated(of, counters.getOrElse(of, 0L) + by))
+    counters.update(of, counters.getOrElse(of, 0L) + by)
   }
 
-  private def measured(metric: String, label: String, ms: Long): Tallies = {
-    val of = (metric, label)
-    copy(histograms = histograms.updated(of, histograms.getOrElse(of, Histogram()).plus(ms)))
+  private def measure(metric: String, label: String, ms: Long): Unit =
+    histograms.getOrElseUpdate((metric, label), new Durations).add(ms)
+}
+
+/** A histogram that grows. */
+private final class Durations {
+  private val limitsMs = Histogram.Seconds.map(_ * 1000).toArray
+  private val counts = new Array[Long](limitsMs.length)
+  private var sumMs, count = 0L
+
+  def add(ms: Long): Unit = {
+    var place = limitsMs.length - 1
+    while (place >= 0 && ms <= limitsMs(place)) {
+      counts(place) += 1
+      place -= 1
+    }
+    sumMs += ms
+    count += 1
   }
+
+  def now: Histogram = Histogram(counts.toSeq, sumMs, count)
 }

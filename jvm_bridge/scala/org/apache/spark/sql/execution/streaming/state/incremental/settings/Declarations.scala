@@ -35,6 +35,9 @@ object Declarations {
   val ingestMerge: String = root.path("merge_kinds").path("ingest").asText
   val fullMerge: String = root.path("merge_kinds").path("full").asText
 
+  /** What they call all kinds of merges. */
+  val mergeKinds: Seq[String] = root.path("merge_kinds").elements.asScala.map(_.asText).toSeq
+
   /** Multipliers of the units that a size or a duration may have, by the name of the option's type. */
   private[settings] val units: Map[String, Map[String, Long]] =
     root.path("units").properties.asScala.map { kind =>

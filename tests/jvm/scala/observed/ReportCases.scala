@@ -1,0 +1,123 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import java.io.IOException
+
+import scala.util.Random
+
+/**
+ * Reports of stores are read as they were written, whatever texts and numbers they have; other messages are refused.
+ * Records of batches keep their bound, and the board's sums survive providers that count from the beginning. Argument:
+ * seed.
+ */
+object ReportCases {
+  def main(arguments: Array[String]): Unit = {
+    val cases = new ReportCases(new Random(arguments(0).toLong))
+    cases.messagesAreReadAsTheyWereWritten()
+    cases.otherMessagesAreRefused()
+    cases.recordsKeepTheirBound()
+    cases.damageAndRestartsAreCountedOnce()
+    cases.tooManyStoresAreLeftOut()
+    println("reports are as they should be")
+  }
+}
+
+final class ReportCases(random: Random) {
+  private val Hostile = Seq("", "ünïcode \u0000\n\u001b[31m", "\",\"stores\":[", "<b>{}</b>", "x" * 1000)
+
+  def messagesAreReadAsTheyWereWritten(): Unit = for (_ <- 1 to 200) {
+    val commits = Seq.fill(random.nextInt(20))(report())
+    val (executor, host) = (text(), text())
+    val read = CommitMessages.read(CommitMessages.write(executor, host, commits))
+    require(read.contains((executor, host, commits)), s"$commits was read as $read")
+  }
+
+  def otherMessagesAreRefused(): Unit = {
+    val message = CommitMessages.write("1", "host", Seq(report(), report()))
+    require(CommitMessages.read(message.updated(7, 9.toByte)).isEmpty, "a message of another release was read")
+    for (length <- 0 until message.length by 7) {
+      val refused = try { CommitMessages.read(message.take(length)); false } catch { case _: IOException => true }
+      require(refused, s"$length of ${message.length} bytes were read")
+    }
+    for (_ <- 1 to 2000) {
+      val broken = message.updated(random.nextInt(message.length), random.nextInt().toByte)
+      try CommitMessages.read(broken)
+      catch { case Harmless(_) => () } // as the driver does; anything else, as an OutOfMemoryError, ends it
+    }
+  }
+
+  def recordsKeepTheirBound(): Unit = for (count <- Seq(0, 1, 2, 300, 3000)) {
+    val stores = Seq.tabulate(count) { n =>
+      StoreView(report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0), "1", "host",
+        StoreSums(1, 2, Some(3), 4))
+    }
+    val record = recordOf(stores)
+    val written = BatchRecord.text(record)
+    require(written.length <= BatchRecord.LongestText, s"${written.length} characters")
+    val read = BatchRecord.read(written)
+    require(read.stores.size + read.omitted == count, s"${read.stores.size} and ${read.omitted} are not $count")
+    require(read.totals == record.totals && read.facts == record.facts && read.version == record.version)
+    require(count < 2 || read.stores.head.report.failuresInRow == 7, "the store whose merges fail does not come first")
+    read.stores.foreach { store =>
+      val before = stores.find(_.key == store.key).get
+      require(store.sums == before.sums && Documents.store(store, record.facts) == Documents.store(before, record.facts),
+        s"${Documents.store(before, record.facts)} was read as ${Documents.store(store, record.facts)}")
+    }
+    val brief = BatchRecord.read(BatchRecord.briefText(written))
+    require(brief.stores.isEmpty && brief.omitted == count && brief.totals == record.totals)
+    require(BatchRecord.label(written) == RecordLabel("run", record.facts.id, 5, record.atMs))
+    require(BatchRecord.label(BatchRecord.briefText(written)) == BatchRecord.label(written))
+  }
+
+  def damageAndRestartsAreCountedOnce(): Unit = {
+    val board = new Board
+    def commit(executor: String, version: Long, damaged: Long, restarts: Long, before: Long): StoreView = {
+      board.committed(executor, "host", Seq(report().copy(
+        key = StoreKey("run", 0, 0, "default"), version = version, deltaBytes = 10, damagedFiles = damaged,
+        agentRestarts = restarts, agentRestartsBefore = before, restored = None)))
+      board.view("run").get.stores.head
+    }
+    def counted(metric: String): Long = board.view("run").get.tallies.counters((metric, ""))
+    commit("1", 1, damaged = 0, restarts = 5, before = 5)
+    require(counted("state_store_agent_restarts_total") == 0, "those before the run count")
+    commit("1", 2, damaged = 2, restarts = 6, before = 5)
+    commit("1", 3, damaged = 2, restarts = 6, before = 5)
+    require(counted("state_store_damaged_files_total") == 2 && counted("state_store_agent_restarts_total") == 1)
+    commit("2", 4, damaged = 2, restarts = 1, before = 0) // the store moved: its provider counts from the beginning
+    val last = commit("2", 5, damaged = 3, restarts = 1, before = 0)
+    require(counted("state_store_damaged_files_total") == 5 && counted("state_store_agent_restarts_total") == 2)
+    require(last.sums == StoreSums(50, 0, None, 5), s"${last.sums}")
+  }
+
+  def tooManyStoresAreLeftOut(): Unit = {
+    val board = new Board
+    for (first <- 0 until Board.MostStores + 500 by 500) board.committed("1", "host", Seq.tabulate(500) { n =>
+      report().copy(key = StoreKey("run", 0, first + n, "default"))
+    })
+    require(board.view("run").get.stores.size == Board.MostStores)
+    for (run <- 0 until 2 * Board.MostRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
+    require(board.views.size == Board.MostRuns, "runs are not forgotten")
+  }
+
+  private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(
+    "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5, 123456789,
+    BatchTotals.of(stores), stores, 0,
+    MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil), ended = false, error = Some(text()))
+
+  private def report(): StoreReport = StoreReport(
+    key = StoreKey(text(), number(), random.nextInt(1000), text()), atMs = number(), root = text(), version = number(),
+    id = maybe(text()), keys = number(),
+    variables = Seq.tabulate(random.nextInt(4))(n => Variable(s"$n${text()}", internal = n > 1, number())),
+    deltaBytes = number(), writeMs = number(), storeMs = number(), memoryBytes = number(), chainDeltas = number(),
+    deltasSinceFull = number(), mergesSinceFull = number(), chainFiles = number(), chainBytes = number(),
+    sharedFiles = number(), sharedBytes = number(), snapshotVersion = maybe(number()),
+    snapshotKind = maybe(if (random.nextBoolean()) "full" else "incremental"), fullVersion = maybe(number()),
+    sinceSnapshotMs = maybe(number()), sinceFullMs = maybe(number()), predictedMs = maybe(number()),
+    objectiveMs = maybe(number()), merges = MergeCounts(number(), number(), number(), number()),
+    failuresInRow = random.nextInt(3), lastFailure = maybe(Failed("storage", text().take(400))), damagedFiles = number(),
+    agentRestarts = number(), agentRestartsBefore = 0,
+    restored = maybe(RestoreReport(random.nextBoolean(), number(), number(), number(), number(), number())))
+
+  private def maybe[T](value: => T): Option[T] = if (random.nextBoolean()) Some(value) else None
+  private def number(): Long = random.nextLong(1L << random.nextInt(50))
+  private def text(): String = Hostile(random.nextInt(Hostile.size))
+}
