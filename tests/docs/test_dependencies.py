@@ -7,6 +7,7 @@ import re
 import sys
 
 LIBRARIES = {
+    "com.codahale.metrics": "Dropwizard Metrics",
     "com.fasterxml.jackson": "Jackson",
     "jakarta.servlet": "Jakarta Servlet",
     "net.razorvine.pickle": "Pickle (`net.razorvine`)",

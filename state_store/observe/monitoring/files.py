@@ -28,6 +28,25 @@ sum, maximum or minimum. A figure that is not known has no series; none is 0 for
 `conf/grafana/state-store-dashboard.json` a dashboard. OpenTelemetry's collector scrapes the same text
 with its Prometheus receiver.
 
+### In Spark's metrics system
+
+The driver's gauges are in Spark's own metrics system, too, without an option, for whatever sinks are
+configured there: one for each metric and running query, over all its stores (sum, maximum or minimum, as
+below). Their names are `<application>.driver.stateStore.<query>.<metric>`, `<metric>` without `state_store_`
+and `<query>` with `_` for all but letters, digits and `-`. With `PrometheusServlet` that is, at
+`/metrics/prometheus`,
+
+```
+metrics_local_1764080000000_driver_stateStore_flights_chain_deltas_Value{{type="gauges"}} 12
+```
+
+A gauge without a value is `NaN`. Counters, histograms, single stores, `merges_waiting` and `merges_running`
+are at `/checkpoints/metrics` alone. A gauge costs nothing until a sink reads it: then the figures of its
+query are put together, at most once a second. In a driver without a UI and without an event log, executors
+report only if the Spark configuration has a `spark.metrics.conf...`.
+
+### The metrics
+
 | metric | type | labels | from | over partitions | meaning | question |
 |---|---|---|---|---|---|---|
 """

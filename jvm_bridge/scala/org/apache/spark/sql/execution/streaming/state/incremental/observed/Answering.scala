@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentDirectory, CurrentMerge}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** Finds the answers of the API. Methods throw a Problem for what cannot be answered. Safe for any thread. */
@@ -58,10 +58,17 @@ private[observed] final class Answering(queries: Queries) {
   }
 
   /** The figures of all queries for Prometheus. */
-  def figures: Seq[Figures] = queries.all.map { one =>
+  def figures: Seq[Figures] = queries.all.map(one => figuresOf(one, observed(one)))
+
+  /**
+   * The figures of a query.
+   *
+   * @param current the merges that run and wait; None if they are not known
+   */
+  def figuresOf(one: KnownQuery, current: Option[Seq[(String, CurrentMerge)]]): Figures = {
     val stores = documents(one.record)
     val found = verdict(one)
-    val merges = observed(one).map(_.partition(_._2.why.isDefined))
+    val merges = current.map(_.partition(_._2.why.isDefined))
     val requests = queries.observatory.toSeq.flatMap(_.requests.all)
       .filter(request => request.run == one.record.facts.run && request.endedMs.isDefined)
     val query = Documents.query(one, found)
@@ -165,7 +172,7 @@ private[observed] final class Answering(queries: Queries) {
     Documents.merges(observed(query).getOrElse(Nil), failures, System.currentTimeMillis)
   }
 
-  private def observed(query: KnownQuery) =
+  private def observed(query: KnownQuery): Option[Seq[(String, CurrentMerge)]] =
     queries.observatory.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
 
   private def noFiles(query: KnownQuery): Nothing = throw new Problem(404, "missing",

@@ -44,20 +44,30 @@ private[observed] object Exposition {
     }
   }
 
+  /** The value of a gauge over all stores of a query; None if nobody knows it. */
+  def overall(metric: Metric, of: Figures): Option[Double] = metric.field.flatMap { field =>
+    val found = metric.subject match {
+      case "query" => number(of.query, field)
+      case "group" => of.groups.flatMap(number(_, field)).maxOption
+      case _ => together(metric, of.stores.flatMap(number(_, field)))
+    }
+    found.map(_ * metric.scale)
+  }
+
+  private def together(metric: Metric, values: Seq[Double]): Option[Double] = metric.over match {
+    case "sum" => Some(values.sum).filter(_ => values.nonEmpty)
+    case "min" => values.minOption
+    case _ => values.maxOption
+  }
+
   private def storeSamples(metric: Metric, of: Figures, field: String): Seq[String] =
     if (of.stores.size <= Model.maxStores) of.stores.flatMap { store =>
       number(store, field).map(value => sample(metric.name, place(metric, of, store), value * metric.scale))
     }
     else of.stores.groupBy(one => (one.path("operator").asLong, one.path("store").asText)).toSeq.sortBy(_._1).flatMap {
       case (_, members) =>
-        val values = members.flatMap(number(_, field))
         val labels = place(metric, of, members.head).filter(_._1 != "partition")
-        val value = metric.over match {
-          case "sum" => Some(values.sum).filter(_ => values.nonEmpty)
-          case "min" => values.minOption
-          case _ => values.maxOption
-        }
-        value.map(found => sample(metric.name, labels, found * metric.scale))
+        together(metric, members.flatMap(number(_, field))).map(found => sample(metric.name, labels, found * metric.scale))
     }
 
   private def counters(metric: Metric, of: Figures): Map[String, Long] =

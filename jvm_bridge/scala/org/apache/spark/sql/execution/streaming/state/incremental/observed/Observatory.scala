@@ -22,6 +22,7 @@ final class Observatory private (context: SparkContext) extends Logging {
   private[observed] val board = new Board
   private[observed] val requests = new FullRequests(board)
   private[observed] val currentMerges = new CurrentMerges(() => requests.reachable)
+  private val gauges = new Gauges(figures)
   private val inbox = new ArrayBlockingQueue[AnyRef](Observatory.MostMessages)
   private val draining = new AtomicBoolean
   private val dropped = new AtomicInteger
@@ -58,14 +59,26 @@ final class Observatory private (context: SparkContext) extends Logging {
     executions.remove(run)
     requests.terminated(run)
     board.terminated(run, error)
+    board.facts(run).foreach(gauges.ended)
     board.view(run).filter(_.stores.nonEmpty).foreach(post)
+  }
+
+  private def figures(run: String): Option[Figures] = for {
+    view <- board.view(run)
+    record <- BatchRecord.of(application, view, MergesBetween())
+  } yield {
+    val queries = new Queries(new Records(context.statusStore.store), Some(this))
+    new Answering(queries).figuresOf(KnownQuery(view.facts.id, record, Some(view)), None)
   }
 
   /** Posts the event of a batch when all its stores have reported, or after some looks. */
   private def report(run: String, batch: Long, looks: Int): Unit =
     if (board.isComplete(run, batch + 1) || looks == 0) {
       learnOperators(run)
-      board.viewAt(run, batch + 1).filter(_.stores.nonEmpty).foreach(view => post(view.copy(batch = Some(batch))))
+      board.viewAt(run, batch + 1).filter(_.stores.nonEmpty).foreach { view =>
+        gauges.committed(view.facts)
+        post(view.copy(batch = Some(batch)))
+      }
     } else {
       later(Observatory.LookMs) {
         drain()
@@ -140,6 +153,7 @@ final class Observatory private (context: SparkContext) extends Logging {
     }
     context.addSparkListener(new Observatory.End(() => worker.shutdownNow()))
     context.ui.foreach(CheckpointsTab.attach(_, Some(this)))
+    context.env.metricsSystem.registerSource(gauges)
   }
 }
 
@@ -153,7 +167,8 @@ object Observatory extends Logging {
   /**
    * The observatory of the active SparkContext, made by the first call. Never throws.
    *
-   * @return None if nobody could see anything: the application has neither a UI nor an event log
+   * @return None if nobody could see anything: the application has neither a UI, nor an event log, nor a configuration
+   *         of Spark's metrics system
    */
   def start(): Option[Observatory] = synchronized {
     SparkContext.getActive.flatMap { context =>
@@ -163,7 +178,7 @@ object Observatory extends Logging {
   }
 
   private def made(context: SparkContext): Option[Observatory] =
-    if (context.ui.isEmpty && !context.isEventLogEnabled) None
+    if (context.ui.isEmpty && !context.isEventLogEnabled && !hasMetrics(context)) None
     else try {
       val observatory = new Observatory(context)
       observatory.start()
@@ -173,6 +188,9 @@ object Observatory extends Logging {
         logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e)
         None
     }
+
+  private def hasMetrics(context: SparkContext): Boolean =
+    context.getConf.getAll.exists { case (name, _) => name.startsWith("spark.metrics.conf") }
 
   /** Ends the observatory's thread with the application. */
   private final class End(stop: () => Unit) extends org.apache.spark.scheduler.SparkListener {
