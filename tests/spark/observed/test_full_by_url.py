@@ -1,0 +1,100 @@
+"""`state-store full --url` with a driver: what it makes, and what it says where nothing can be made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from observed.running import Running, awaited, version
+
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.observe.watching.look import Looker
+
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",))]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory, scala_jar: Path) -> Iterator[Running]:
+    room = tmp_path_factory.mktemp("url")
+    (room / "user").write_text("operator")
+    options = {
+        "spark.acls.enable": "true",
+        "spark.ui.filters": "queries.UserFilter",
+        "spark.queries.UserFilter.param.file": str(room / "user"),
+        "spark.driver.extraClassPath": str(scala_jar),
+        "spark.ui.view.acls": "viewer",
+        "spark.admin.acls": "operator",
+    }
+    with Running(room, settings_={"maxDeltas": "100"}, **options) as running:
+        running.start("totals")
+        running.feed("totals", 3)
+        awaited(lambda: version(running, "totals") == 3, "the batch is shown")
+        yield running
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Return the exit code, output and errors of `state-store full`."""
+    code = main(["full", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_it_makes_full_checkpoints_of_a_running_query(
+    app: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "--url", app.ui, "--trigger-id", "nightly", "--json")
+    operation = json.loads(out)
+    assert (code, operation["made"], operation["failed"]) == (exit_codes.OK, 2, 0)
+    assert {store["version"] for store in operation["stores"]} == {3}
+    stores = Looker(str(app.room / "totals/checkpoint")).look().stores
+    assert [store.full_version for store in stores] == [3, 3]
+    reasons = {store.snapshot_reason for store in stores}
+    assert reasons == {"requested by operator in Spark's UI or by its REST API"}
+    code, out, _ = run(capsys, "--url", f"{app.ui}/checkpoints/api/v1", "--trigger-id", "nightly", "--json")
+    assert (code, json.loads(out)["ended_ms"]) == (exit_codes.OK, operation["ended_ms"]), "asked twice"
+    code, out, _ = run(capsys, "--url", app.ui, "--query", "totals", "--partition", "1")
+    assert code == exit_codes.OK and "0/1/default" in out and "already" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--url", "UI", "--query", "nobody"), exit_codes.NOT_FOUND, "There are: totals"),
+        (("--url", "UI", "--operator", "9"), exit_codes.NOT_FOUND, "no such store"),
+        (("--url", "UI/jobs"), exit_codes.NOT_FOUND, "no REST API of this state store"),
+        (("--url", "http://127.0.0.1:1"), exit_codes.RETRY, "does not answer"),
+    ],
+)
+def test_a_wrong_address_or_name(
+    app: Running, arguments: tuple[str, ...], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [text.replace("UI", app.ui, 1) if text.startswith("UI") else text for text in arguments]
+    exit_code, _, err = run(capsys, *given)
+    assert (exit_code, words in err) == (code, True), err
+
+
+@pytest.mark.parametrize(
+    ("user", "words"), [("viewer", "may look but not change"), ("stranger", "answers 403")]
+)
+def test_a_user_that_may_not(app: Running, user: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (app.room / "user").write_text(user)
+    try:
+        code, _, err = run(capsys, "--url", app.ui, "--query", "totals")
+        assert (code, words in err) == (exit_codes.USAGE, True), err
+    finally:
+        (app.room / "user").write_text("operator")
+
+
+def test_a_query_that_was_stopped(app: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    app.start("short")
+    app.feed("short", 1)
+    awaited(lambda: version(app, "short") == 1, "the batch is shown")
+    app.do("stop", name="short")
+    awaited(lambda: app.get("queries/short").json["running"] is False, "the end is shown")
+    code, _, err = run(capsys, "--url", app.ui, "--query", "short")
+    assert code == exit_codes.NOT_FOUND and "state-store full DIRECTORY" in err, err
+    directory = str(app.room / "short/checkpoint")
+    assert run(capsys, directory)[0] == exit_codes.OK, "the advice is right"
