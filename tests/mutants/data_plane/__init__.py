@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane import agent, base, delta, local, memory, recent, sst, transaction
+from mutants.data_plane import agent, base, delta, local, memory, observed, recent, sst, transaction
 
 MUTANTS = [
     *agent.MUTANTS,
@@ -10,6 +10,7 @@ MUTANTS = [
     *delta.MUTANTS,
     *local.MUTANTS,
     *memory.MUTANTS,
+    *observed.MUTANTS,
     *recent.MUTANTS,
     *sst.MUTANTS,
     *transaction.MUTANTS,
