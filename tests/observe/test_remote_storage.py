@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from browser import Browser
 from minihdfs import HdfsCluster
-from minis3 import S3Server, far, status
+from minis3 import S3Server, remote, status
 from query_directory import QueryDirectory, rows
 from service import Served, serving
 
@@ -117,7 +117,7 @@ def test_storage_that_refuses_is_said_and_looked_at_again(served: Served, s3_ser
 
 
 def test_nobody_waits_for_slow_storage(served: Served, s3_server: S3Server) -> None:
-    slow = far(3, 1 << 30)
+    slow = remote(3, 1 << 30)
     with s3_server.failing(lambda method, path: slow):
         time.sleep(1.5)  # a look has begun
         for path in ("v1/queries", "v1/queries/flights/stores", "v1/queries/flights/verdict", "metrics", ""):
