@@ -180,7 +180,7 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
 
 
 def _page(entries: list[Entry], after: str | None, limit: int) -> dict[str, Any]:
-    """The entries after that name, at most this many."""
+    """Return the entries after that name, at most this many."""
     page = [entry for entry in entries if after is None or entry.name > after][:limit]
     fields = [
         {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms} for entry in page
@@ -251,7 +251,7 @@ class Job:
         self.attempts: dict[str, Any] = {"ordinal": 0, "seen": []}
 
     def write(self, changes: dict[bytes, bytes | None]) -> dict[str, Any]:
-        """Writes the delta of the next version; gives the arguments of its commit."""
+        """Write the delta of the next version, and return the arguments of its commit."""
         state = dict(self.state)
         for key, value in changes.items():
             if value is None:
@@ -290,7 +290,7 @@ class Job:
         }
 
     def new_attempt(self) -> str:
-        """An id as the data plane makes it where Spark gives none."""
+        """Return an id as the data plane makes it if Spark gives none."""
         return str(AttemptId(self.attempts["ordinal"], "0" * 8, self.task, uuid.uuid4().hex[:8]))
 
     def commit(self, changes: dict[bytes, bytes | None]) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class Job:
         self.attempts = self.call("attempts", version=self.version)
 
     def merge(self, kind: str = "incremental") -> dict[str, Any]:
-        """Merges the newest version now; what came of it, its base's fields among the others."""
+        """Merge the newest version now, and return the answer with the fields of its base."""
         if kind == "ingest":
             request = MergeRequest(VersionId(self.version, self.id), kind, "test")
             answer = self.client.calls.scheduler.merge_now(self.open_store, request).to_json()

@@ -67,14 +67,14 @@ def continue_on(job: Job, other: Job, version: int) -> None:
 
 
 def read(executor: Callable[..., Job], version: int, like: Job) -> dict[bytes, bytes]:
-    """The version as an executor that knows nothing restores it."""
+    """Return the version as an executor that knows nothing restores it."""
     fresh = executor(f"fresh-{version}-{id(like)}")
     fresh.versions = dict(like.versions)
     return contents(fresh.restore(version)["directory"])
 
 
 def stored(job: Job) -> set[str]:
-    """The paths of the store's files."""
+    """Return the paths of the store's files."""
     root = Path(job.location)
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 

@@ -13,7 +13,7 @@ from state_store.core.storage.local import LocalStorage
 
 
 def stored_versions(job: Job) -> list[int]:
-    """The versions that deltas are there of."""
+    """Return the versions that have deltas."""
     return sorted(int(path.name[:20]) for path in Path(job.location).glob("delta/*.sst"))
 
 

@@ -28,7 +28,7 @@ def follow(job: Job, other: Job) -> Job:
 
 
 def committed(tmp_path: Path) -> Job:
-    """A store of four versions with a snapshot of the newest."""
+    """Return a store of four versions with a snapshot of the newest."""
     job = new_job(tmp_path)
     rows = sorted(ROWS.items())
     for number in range(4):

@@ -76,7 +76,7 @@ def _send(channel: socket.socket, stream: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of an agent in this process; fails when one of its threads ends by an exception."""
+    """Yield the socket of an agent in this process. Fails if one of its threads ends by an exception."""
     directory = tmp_path_factory.mktemp("agent")
     files = FileConnections()
     server = Server(str(directory / "s"), TOKEN, Calls(directory / "local", files), files)

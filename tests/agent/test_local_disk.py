@@ -128,7 +128,7 @@ def test_a_base_stays_that_an_event_has_given_although_nobody_waits_for_the_answ
 
 
 def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
-    """A stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
+    """Return a stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
     code = (
         "import sys, pathlib\n"
         "from state_store.agent.local_roots import LocalRoots\n"
@@ -242,7 +242,7 @@ def test_local_directories_that_others_may_read_become_private(tmp_path: Path) -
 
 
 def own_by_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of `path` belongs to another user from now on, who is not root."""
+    """Let the file of `path` belong to another user from now on, who is not root."""
     lstat = Path.lstat
 
     def foreign(self: Path) -> os.stat_result:

@@ -87,7 +87,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
 
 
 def restores(written: list[Job], directory: Path, request_ms: float, **options: str) -> list[dict[str, Any]]:
-    """The answers to restores of all stores by one agent, each twice. `whole_ms`: until all files were
+    """Return the answers to restores of all stores by one agent, each twice. `whole_ms`: until all files were
     there."""
     scheduler = Scheduler(1)
     answers: list[dict[str, Any]] = []

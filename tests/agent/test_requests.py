@@ -44,7 +44,7 @@ class Recorded(InProcess):
         return self.storages[-1]
 
     def took(self) -> list[tuple[str, str]]:
-        """The requests since the last question: operation and path."""
+        """Return the requests since the last question: operation and path."""
         asked = [call for storage in self.storages for call in storage.calls]
         for storage in self.storages:
             storage.calls.clear()
@@ -53,7 +53,7 @@ class Recorded(InProcess):
 
 @pytest.fixture(scope="module")
 def page(checkout: Path) -> dict[str, dict[str, str]]:
-    """The cells of the table, by call and kind of request."""
+    """Return the cells of the table, by call and kind of request."""
     lines = iter((checkout / "docs" / "operations.md").read_text("utf-8").splitlines())
     assert HEADER in lines
     next(lines)

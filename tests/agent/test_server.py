@@ -39,7 +39,7 @@ class Echo:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Path:
-    """The socket of a server in this process."""
+    """Return the socket of a server in this process."""
     path = tmp_path / "s"
     threading.Thread(
         target=server.Server(str(path), "token", Echo(), FileConnections()).serve, daemon=True

@@ -38,11 +38,11 @@ class Walk:
         assert self.kept_registry() == self.registry()
 
     def kept_registry(self) -> Registry:
-        """The registry that the agent carries along from operation to operation."""
+        """Return the registry that the agent carries along from operation to operation."""
         return self.job.open_store.head.registry
 
     def registry(self) -> Registry:
-        """The registry as the files tell it."""
+        """Return the registry as the files tell it."""
         return StoreContents.read(self.storage).registry(max(1, self.job.version - 1))
 
     def counts(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ class Walk:
         }
 
     def on_disk(self) -> set[str]:
-        """The SSTs there are, by the same names."""
+        """Return the SSTs there are, by the same names."""
         return {
             f"{directory[0].replace('s', 'm')}{origin_of(f'{directory}/{entry.name}')}"
             for directory in ("delta", "shared")

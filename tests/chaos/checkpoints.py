@@ -39,12 +39,12 @@ class Checkpoints:
 
 
 def checkpoint_of(uri: str, question: str) -> str:
-    """The checkpoint of a query below the directory of everything."""
+    """Return the checkpoint of a query below the directory of everything."""
     return f"{uri}/checkpoint/{question}"
 
 
 def output_of(uri: str) -> str:
-    """The directory with the output of all queries."""
+    """Return the directory with the output of all queries."""
     return f"{uri}/output"
 
 
@@ -55,7 +55,7 @@ def _on_local_disk(room: Path) -> Iterator[Checkpoints]:
 
 @contextmanager
 def _on_hdfs(room: Path) -> Iterator[Checkpoints]:
-    """A NameNode and two DataNodes, in one process."""
+    """Yield a NameNode and two DataNodes, in one process."""
     with minihdfs.running() as cluster:
         yield Checkpoints(
             f"{cluster.uri}/chaos",
@@ -70,7 +70,7 @@ def _on_hdfs(room: Path) -> Iterator[Checkpoints]:
 
 @contextmanager
 def _on_s3(room: Path) -> Iterator[Checkpoints]:
-    """A service of one process, through Hadoop's S3A, and through `pyarrow` where there is no JVM."""
+    """Yield a service of one process, through Hadoop's S3A, and through `pyarrow` where there is no JVM."""
     jars = maven_jars.s3a_jars()
     command = [sys.executable, "-m", "minis3"]
     pipe = subprocess.PIPE
@@ -104,7 +104,7 @@ def _of_hadoop(properties: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _asleep(pid: int) -> Iterator[None]:
-    """The process stands still, with its connections open."""
+    """Stop the process for the time of the body, with its connections open."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -67,7 +67,7 @@ class Cluster:
             daemon.wait()
 
     def environment(self) -> dict[str, str]:
-        """The variables of every process of the cluster, drivers too."""
+        """Return the variables of every process of the cluster, drivers too."""
         path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
         return {
             **os.environ,
@@ -88,13 +88,13 @@ class Cluster:
         return [list(processes.family(alive, process.pid)) for process in alive if process.role == "worker"]
 
     def replace_workers(self) -> None:
-        """Starts a worker in place of each that was killed."""
+        """Start a worker in place of each that was killed."""
         for number in range(WORKERS):
             if self._daemons[_worker(number)].poll() is not None:
                 self._start_worker(number)
 
     def local_directory(self, number: int) -> Path:
-        """The local disk of a worker."""
+        """Return the local disk of a worker."""
         return self.room / f"local-{number}"
 
     def _start_worker(self, number: int) -> None:

@@ -46,7 +46,7 @@ class Driver:
         self.spark.sparkContext.setLogLevel("WARN")
 
     def run(self) -> None:
-        """Keeps the queries going until the input is complete and read."""
+        """Keep the queries going until the input is complete and read."""
         self._mend()
         (self.room / f"ready-{self._generation}").touch()
         while self._is_current() and not (self._is_complete() and self._read_all()):
@@ -65,7 +65,7 @@ class Driver:
         return (self.room / "complete").exists()
 
     def _mend(self) -> None:
-        """Starts the queries that do not run."""
+        """Start the queries that do not run."""
         for question in self._questions:
             query = self._running.get(question)
             if query is None or not query.isActive:
@@ -86,7 +86,7 @@ class Driver:
         return writer.foreachBatch(sink.batch_writer(output_of(self._own_uri), question.name)).start()
 
     def _read_all(self) -> bool:
-        """Waits for the end of the input; False if a query has failed meanwhile."""
+        """Wait for the end of the input; False if a query has failed meanwhile."""
         for query in self._running.values():
             try:
                 query.processAllAvailable()

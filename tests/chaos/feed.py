@@ -60,6 +60,6 @@ class Feeder:
 
 
 def newest_batch(checkpoint: Storage, log: str) -> int:
-    """The newest batch in one of Spark's logs; -1 if there is none."""
+    """Return the newest batch in one of Spark's logs; -1 if there is none."""
     names = (entry.name for entry in checkpoint.list_files(log))
     return max((int(name) for name in names if name.isdigit()), default=-1)

@@ -93,11 +93,11 @@ class Life:
         return checkpoint_of(self.checkpoints.own_uri, question)
 
     def committed(self, question: str) -> int:
-        """The newest batch that Spark has committed; -1 if there is none."""
+        """Return the newest batch that Spark has committed; -1 if there is none."""
         return newest_batch(open_storage(self.checkpoint(question)), "commits")
 
     def play(self) -> None:
-        """Raises Stuck, with what the drivers said last, if the queries do not go on."""
+        """Raise Stuck, with what the drivers said last, if the queries do not go on."""
         self.room.mkdir(parents=True)
         checkpoints = [self.checkpoint(question) for question in self.questions]
         feeder = self._feeder = Feeder(self.room / "input", self.plan.seed, checkpoints)
@@ -289,7 +289,7 @@ class Life:
         return self._driver_log().read_text(errors="replace")[-4000:]
 
     def _end(self) -> None:
-        """Ends the drivers; the cluster and the storage go on."""
+        """End the drivers; the cluster and the storage go on."""
         while self._stopped:
             self._resume(self._stopped[0])
         for driver in [self._driver, *(driver for _, driver in self._awake)]:

@@ -154,7 +154,7 @@ class Plan:
 def plans(
     seed: int, faults: int, formats: tuple[int, ...] = (2, 1), kinds: Mapping[str, int] = KINDS
 ) -> list[Plan]:
-    """The lives in which this many faults happen; the same for the same arguments on every machine."""
+    """Return the lives in which this many faults happen; the same for the same arguments on every machine."""
     lives = -(-faults // FAULTS_A_LIFE)
     shares = [faults // lives + (life < faults % lives) for life in range(lives)]
     return [_plan(seed, life, share, formats, kinds) for life, share in enumerate(shares)]

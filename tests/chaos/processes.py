@@ -42,7 +42,7 @@ class Process:
         return next((role for words, role in roles.items() if words in self.arguments), "")
 
     def send(self, number: int) -> bool:
-        """Sends it a signal; False if it has ended."""
+        """Send it a signal. Returns False if it has ended."""
         now = _read(self.pid)
         if now is None or now.since != self.since:
             return False
@@ -63,7 +63,7 @@ class Process:
 
 
 def marked(mark: str) -> list[Process]:
-    """The living processes that were started with `mark` as the value of `MARK`."""
+    """Return the living processes that were started with `mark` as the value of `MARK`."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for directory in Path("/proc").iterdir():

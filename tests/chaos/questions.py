@@ -107,7 +107,7 @@ def _watermark(on_time: list[Record]) -> int:
 
 
 def follow(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Counts and adds up; the last record of a key ends it and has the result written."""
+    """Count and add up; the last record of a key ends it and has the result written."""
     n, total, _ = state.get if state.exists else (0, 0, "")
     records = pd.concat(list(frames))
     n, total = n + len(records), total + int(records["value"].sum())
@@ -120,7 +120,7 @@ def follow(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Ite
 
 @state_store.vectorized
 def follow_all(rows: pa.Table, states: pa.Table, context: Any) -> state_store.Result:
-    """The same for many groups in one call."""
+    """Return the same for many groups in one call."""
     n = [count or 0 for count in states["n"].to_pylist()]
     total = [value or 0 for value in states["total"].to_pylist()]
     ended = [False] * states.num_rows
@@ -153,7 +153,7 @@ def follow_all(rows: pa.Table, states: pa.Table, context: Any) -> state_store.Re
 
 
 def note(key: str, n: int, total: int) -> str:
-    """A text, of any length up to `_LONGEST_NOTE`, that says from what state it comes."""
+    """Return a text, of any length up to `_LONGEST_NOTE`, that says from what state it comes."""
     rng = random.Random(f"{key}/{n}/{total}")
     return rng.randbytes(rng.randint(0, _LONGEST_NOTE // 2)).hex()
 

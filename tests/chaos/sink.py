@@ -41,14 +41,14 @@ def batch_writer(location: str, name: str) -> Callable[[DataFrame, int], None]:
 
 
 def read_batches(location: str, name: str) -> list[list[tuple]]:
-    """The rows of all batches, in order of batch number."""
+    """Return the rows of all batches, in order of batch number."""
     storage = open_storage(location)
     texts = [storage.read(f"{name}/{file}") for file in _files(location, name, _WRITTEN)]
     return [[tuple(row) for row in json.loads(text)] for text in texts]
 
 
 def repeated(location: str, name: str) -> list[str]:
-    """A line for each batch whose repetition differed."""
+    """Return a line for each batch whose repetition differed."""
     files = _files(location, name, _DIFFERS)
     return [f"{location}/{name}/{file}: a batch that was run again said something else" for file in files]
 

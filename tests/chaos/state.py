@@ -21,7 +21,7 @@ Rows = list[tuple]
 
 
 def write_by_spark(spark: SparkSession, checkpoint: str, side: str, to: Path) -> None:
-    """Writes the rows that Spark reads, and their schema, into the file `to`."""
+    """Write the rows that Spark reads, and their schema, into the file `to`."""
     reader = spark.read.format("statestore")
     if side:
         reader = reader.option("joinSide", side)

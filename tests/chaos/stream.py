@@ -44,7 +44,7 @@ class Record:
 
 
 def records(seed: int, stream: str, number: int) -> list[Record]:
-    """The records of file `number` of that stream."""
+    """Return the records of file `number` of that stream."""
     rng = random.Random(f"{seed}/{stream}/{number}")
     made = []
     for key, closes in _open_keys(seed, number):
@@ -77,7 +77,7 @@ def _life(seed: int, opens: int, place: int) -> int:
 
 
 def write(directory: Path, seed: int, stream: str, number: int) -> None:
-    """Adds a file to the input, whole or not at all; Spark reads files in the order of their times."""
+    """Add a file to the input, whole or not at all; Spark reads files in the order of their times."""
     directory.mkdir(parents=True, exist_ok=True)
     fresh = directory / f".{number:05}.json"
     lines = (json.dumps(asdict(record)) for record in records(seed, stream, number))

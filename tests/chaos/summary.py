@@ -68,7 +68,7 @@ class Summary:
 
 
 def _cause(error: str) -> str:
-    """The last cause of an error, in a few words."""
+    """Return the last cause of an error, in a few words."""
     lines = [line.strip() for line in error.splitlines() if line.strip() and not line.startswith("\tat")]
     return lines[0][:110] if lines else "unknown"
 

@@ -17,7 +17,7 @@ from chaos.processes import MARK, Process
 
 @pytest.fixture
 def sleeper(tmp_path) -> Iterator[subprocess.Popen]:
-    """A process of that mark, and one that it has started."""
+    """Yield a process of that mark, and one that it has started."""
     code = "import subprocess, time; subprocess.Popen(['sleep', '60']); print(flush=True); time.sleep(60)"
     environment = {**os.environ, MARK: str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as process:

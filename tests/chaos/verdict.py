@@ -18,7 +18,7 @@ Rows = list[tuple]
 
 
 def check(life: Life) -> None:
-    """Raises AssertionError, which says what is too much and what is too little, for all queries at once."""
+    """Raise AssertionError, which says what is too much and what is too little, for all queries at once."""
     inputs = {
         name: [
             record for number in range(life.files) for record in stream.records(life.plan.seed, name, number)
@@ -58,7 +58,7 @@ def _output(question: Question, life: Life) -> Rows:
 
 
 def difference(subject: str, actual: Iterable[tuple], expected: Iterable[tuple]) -> list[str]:
-    """A line if the rows are not the same, each as often."""
+    """Return a line if the rows are not the same, each as often."""
     have, want = Counter(actual), Counter(expected)
     if have == want:
         return []

@@ -32,13 +32,13 @@ class Engine(Protocol):
     def scan(self) -> dict[str, str]: ...
 
     def commit(self, *, merge: bool = False) -> VersionId:
-        """Makes the changes a version; with `merge` there is a snapshot of it afterwards."""
+        """Commit the changes as a version; with `merge` make a snapshot of it, too."""
 
     def abort(self) -> None:
-        """Drops the changes."""
+        """Drop the changes."""
 
     def load(self, version: VersionId) -> None:
-        """Drops the changes and goes to that version."""
+        """Drop the changes and go to that version."""
 
     def close(self) -> None: ...
 

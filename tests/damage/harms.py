@@ -21,7 +21,7 @@ class Harm:
     apply: Callable[[bytes], bytes | None]
 
     def do(self, path: Path) -> None:
-        """Does it as a disk would: the same name, other bytes; a hard link elsewhere stays whole."""
+        """Harm a file as a disk would: the same name, other bytes; a hard link elsewhere stays whole."""
         left = self.apply(path.read_bytes())
         path.unlink()
         if left is not None:

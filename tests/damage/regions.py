@@ -14,7 +14,7 @@ _TRAILER_BYTES = 5
 
 
 def regions_of(path: Path) -> Regions:
-    """The parts of a file by name, each with at least one byte; any file has some."""
+    """Return the parts of a file by name, each with at least one byte; any file has some."""
     data = path.read_bytes()
     if path.suffix == ".sst":
         found = _sst(data)

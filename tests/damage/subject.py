@@ -73,7 +73,7 @@ class Subject:
         return any(file.path == f"shared/{table.name}" for manifest in manifests for file in manifest.files)
 
     def files(self) -> dict[str, list[Path]]:
-        """The files by kind, oldest first; two of a kind serve to be swapped."""
+        """Return the files by kind, oldest first; two of a kind serve to be swapped."""
         pristine = self.root / "pristine"
         snapshots = sorted(pristine.glob("snapshot/*"))
         deltas = sorted(pristine.glob("delta/*"))
@@ -88,12 +88,12 @@ class Subject:
         }
 
     def reset(self) -> None:
-        """Puts every file back as it was."""
+        """Put every file back as it was."""
         shutil.rmtree(self.location)
         shutil.copytree(self.root / "pristine", self.location, copy_function=os.link)
 
     def in_place(self, path: Path) -> Path:
-        """The file that is about to be harmed, of one in the pristine copy."""
+        """Return the file that is about to be harmed, of one in the pristine copy."""
         return self.location / path.relative_to(self.root / "pristine")
 
     def executor(self, name: str, *, local_files: bool = False, retain: int = 100) -> Job:

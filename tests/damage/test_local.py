@@ -48,7 +48,7 @@ def harms(path: Path, others: list[Path], chance: random.Random, in_each: int, c
 
 
 def check_base(subject: Subject, kind: str, chance: random.Random, number: int, in_each: int) -> bool:
-    """Does the `number`-th harm to a base; false when there are no more."""
+    """Do the `number`-th harm to a base; false when there are no more."""
     job, directory = executor(subject)
     files = sorted(directory.glob(KINDS[kind]))
     others = [path for path in files[1:2] if path.stat().st_size != files[0].stat().st_size]

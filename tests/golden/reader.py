@@ -20,7 +20,7 @@ META = bytes.fromhex("FFFF6D657461")
 
 
 def read_version(store: Path, version: int, id_: str, scratch: Path) -> dict[bytes, bytes]:
-    """The rows of a version, the reserved record left out."""
+    """Return the rows of a version, the reserved record left out."""
     database = scratch / "database"
     database.mkdir(parents=True)
     deltas, at = [], (version, id_)
@@ -41,7 +41,7 @@ def snapshot_path(store: Path, version: int, id_: str) -> Path:
 
 
 def find_delta(store: Path, version: int, id_: str) -> tuple[Path, str]:
-    """The delta of a version, its checksum compared, and the id of the version before."""
+    """Return the delta of a version, its checksum compared, and the id of the version before."""
     for path in (store / "delta").iterdir():
         match = DELTA.fullmatch(path.name)
         if match and (int(match[1]), match[2]) == (version, id_):

@@ -29,7 +29,7 @@ class Found:
     versions: dict[Path, list[dict[str, Any]]]
 
     def job(self, store: Path, local: Path, **options: Any) -> Job:
-        """An executor that goes on from the newest version."""
+        """Return an executor that goes on from the newest version."""
         job = Job(InProcess(local), store, ids=self.ids, **options)
         job.versions |= {
             restored["version"]: (restored["id"], rows_of(restored)) for restored in self.versions[store]

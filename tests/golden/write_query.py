@@ -61,7 +61,7 @@ def joined(spark: SparkSession) -> DataFrame:
 
 
 def pairs(rows: int) -> set[tuple[int, int]]:
-    """The pairs among the first `rows` rows of both inputs."""
+    """Return the pairs among the first `rows` rows of both inputs."""
     time_of = {value: value // ROWS_PER_BATCH * SECONDS_PER_BATCH for value in range(rows)}
     return {
         (left, right)
@@ -147,7 +147,7 @@ def _is_rich(checkpoint: Path) -> bool:
 
 
 def stores(checkpoint: Path) -> list[Path]:
-    """The directories of its stores."""
+    """Return the directories of its stores."""
     return sorted(path.parent for path in (checkpoint / PARTITION).glob("*/delta"))
 
 

@@ -71,7 +71,7 @@ KEY_TYPES = {
 
 
 def typed(events: DataFrame) -> DataFrame:
-    """The last row of each key; its columns are null where `value` says so."""
+    """Return the last row of each key; its columns are null where `value` says so."""
     from pyspark.sql import functions as F
 
     keys = [
@@ -110,7 +110,7 @@ def followed(key: tuple, frames: Iterable[pd.DataFrame], state: Any) -> Iterator
 
 
 def flights(events: DataFrame) -> DataFrame:
-    """A few carriers, one of which falls silent."""
+    """Return a few carriers, one of which falls silent."""
     rows = events.withWatermark("timestamp", "0 seconds").selectExpr(
         "concat('C', if(value < 18, value % 5, value % 4)) as carrier",
         "cast(value as int) as number",

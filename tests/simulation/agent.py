@@ -43,7 +43,7 @@ class Agent:
         assert not self._complaints, self._complaints
 
     def offered(self) -> set[str]:
-        """The bases of events that the JVM has not acknowledged."""
+        """Return the bases of events that the JVM has not acknowledged."""
         events = [event for _, event in self.calls.events._events]
         return {str(event.merged.base.directory) for event in events if event.event == "merged"}
 

@@ -24,7 +24,7 @@ class Deeds:
         self._executors = history.executors
 
     def go_on(self) -> None:
-        """Does one after the other until the history is calm."""
+        """Do one after the other until the history is calm."""
         chance = random.Random(f"{self._history.seed} chaos")
         pause_s = chance.choice([3.0, 15.0, 60.0])
         deeds = [

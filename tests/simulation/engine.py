@@ -31,14 +31,14 @@ _END = b" table\n"
 
 
 def pack_table(records: Records) -> bytes:
-    """A table of these records; None is a removal."""
+    """Return a table of these records; None is a removal."""
     rows = [[key.hex(), None if value is None else value.hex()] for key, value in sorted(records.items())]
     data = json.dumps(rows).encode()
     return data + b"%08x %08d" % (zlib.crc32(data), len(rows)) + _END
 
 
 def unpack_table(data: bytes, file: str) -> Records:
-    """The records. Raises DamagedError."""
+    """Return the records. Raises DamagedError."""
     body, end = data[:-END_BYTES], data[-END_BYTES:]
     if not is_end(end) or end[:8] != b"%08x" % zlib.crc32(body):
         raise DamagedError(f"'{file}' is damaged: its checksum is wrong", file=file)
@@ -88,7 +88,7 @@ def records_of(directory: Path) -> dict[bytes, bytes]:
 
 
 def version_of(record: bytes | None) -> VersionId:
-    """The version that a reserved record says it is of. Raises DamagedError where there is none."""
+    """Return the version that a reserved record says it is of. Raises DamagedError if there is none."""
     if record is None:
         raise DamagedError("the reserved record is missing")
     return DeltaMetadata.from_json(record, file="a table").version_id
@@ -178,7 +178,7 @@ class ModelDatabase:
         return unpack_table(path.read_bytes(), str(path))
 
     def _count(self, name: str) -> int:
-        """The number of records, as the end of a table tells it: that reads none of them."""
+        """Return the number of records, as the end of a table tells it: that reads none of them."""
         path = self.directory / name
         end = path.read_bytes()[-END_BYTES:]
         if not is_end(end) or not end[9:17].isdigit():

@@ -89,7 +89,7 @@ class Executor:
     def call(
         self, op: str, timeout_s: float, store: Callable[[], dict[str, Any]], **arguments: Any
     ) -> dict[str, Any]:
-        """Calls the agent from a thread of the JVM; a dead agent is replaced and asked again, with what the
+        """Call the agent from a thread of the JVM; a dead agent is replaced and asked again, with what the
         store is then. Raises what it answers, and BusyError where it does not in time."""
         for _ in range(_AGENT_TRIES):
             agent = self._living_agent()
@@ -113,7 +113,7 @@ class Executor:
         return self.agent
 
     def _listen(self, agent: Agent) -> None:
-        """Fetches the events of one agent as long as it lives."""
+        """Fetch the events of one agent as long as it lives."""
         last = 0
         while not agent.process.is_dead:
             self.site.scheduler.sleep(10 * (self.site.weather.calm_factor - 1))

@@ -209,7 +209,7 @@ class History:
         return Task(f"{application:08x}", self._tasks, again, lambda: application == self._applications)
 
     def chance_of_job(self, partition: int) -> random.Random:
-        """The same for all tasks of one partition in one batch."""
+        """Return a chance that is the same for all tasks of a partition in a batch."""
         return random.Random(f"{self.seed} job {self._jobs}" + (f" {partition}" if partition else ""))
 
     def wake_driver(self) -> None:

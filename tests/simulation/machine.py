@@ -27,7 +27,7 @@ def machine() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _model_engine() -> Iterator[None]:
-    """The model instead of RocksDB, and files small enough for it count as large."""
+    """Put the model in the place of RocksDB, and let files of its size count as large."""
     sizes = {
         "core.snapshots.assembly.LEAST_SPARSE_DELTA_BYTES": 600,
         "core.files.sparse._LEAST_END_BYTES": END_BYTES,

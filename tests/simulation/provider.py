@@ -293,7 +293,7 @@ class Provider:
         return self.executor.call(op, timeout_s, self._described, **arguments)
 
     def _described(self) -> dict[str, Any]:
-        """The store in a request."""
+        """Return the store in a request."""
         site = self.executor.site
         return {
             "instance": self.instance,

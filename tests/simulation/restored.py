@@ -50,6 +50,6 @@ def _complete(path: Path, name: str, ask: Ask) -> None:
 
 
 def _check_version(expected: VersionId, record: bytes | None) -> None:
-    """Raises DamagedError where the file is of another version."""
+    """Raise DamagedError if the file is of another version."""
     if engine.version_of(record) != expected:
         raise DamagedError(f"a file says that it is {engine.version_of(record)}, not {expected}")

@@ -70,7 +70,7 @@ class Thread:
         self._context = contextvars.copy_context()
 
     def go(self) -> None:
-        """Gives it the baton."""
+        """Give it the baton."""
         if self.has_begun:
             self._baton.release()
         else:
@@ -78,7 +78,7 @@ class Thread:
             _Worker.of(self)
 
     def stay(self) -> None:
-        """Waits for the baton."""
+        """Wait for the baton."""
         self._baton.acquire()
 
     def run(self) -> None:
@@ -145,7 +145,7 @@ class Scheduler:
         self._failure: BaseException | None = None
 
     def run(self, work: Callable[[], object]) -> None:
-        """Runs `work` as a process of its own until it ends; all other processes end with it."""
+        """Run `work` as a process of its own until it ends; all other processes end with it."""
         self._main = self.start(self.process("main"), "main", work)
         self._pass_on()
         self._over.acquire()
@@ -198,7 +198,7 @@ class Scheduler:
     # ---- processes ---------------------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
-        """Ends the threads of another process where they are."""
+        """End the threads of another process where they are."""
         process.is_dead = True
         for thread in process.threads:
             if not thread.has_begun:
@@ -262,7 +262,7 @@ class Scheduler:
         return None
 
     def _switch(self, thread: Thread) -> None:
-        """Gives the baton to whoever is next, and waits until it comes back."""
+        """Give the baton to the next thread, and wait until it comes back."""
         following = self._next()
         if following is None:
             self._failure = Deadlock(f"all wait for each other, {thread.name} was the last")

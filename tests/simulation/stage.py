@@ -55,7 +55,7 @@ class Stage:
         return next((attempt.version for attempt in self._attempts if attempt.version is not None), None)
 
     def go_on(self) -> None:
-        """Launches another attempt where it takes one. Raises QueryFailedError."""
+        """Launch another attempt if one is needed. Raises QueryFailedError."""
         now_s = self._history.scheduler.now_s
         over = [attempt for attempt in self._attempts if attempt.has_failed or attempt.is_lost]
         if len(over) > self._failures:

@@ -36,12 +36,12 @@ class Truth:
 
 
 def rows_of(store: EmbeddedStore) -> Rows:
-    """The rows of an embedded store as executors have them."""
+    """Return the rows of an embedded store as executors have them."""
     return {b"\0\0" + key: value for key, value in store.scan()}
 
 
 def changed(rows: Rows, changes: Changes) -> Rows:
-    """The rows after these changes; None removes."""
+    """Return the rows after these changes; None removes."""
     return {key: value for key, value in {**rows, **changes}.items() if value is not None}
 
 

@@ -84,14 +84,14 @@ def reader(job: Job, directory: Path, **options: str) -> Job:
 
 
 def restored(job: Job) -> tuple[Path, list[str]]:
-    """The base and its sparse files; storage goes down as the restore ends, so that these stay as they
+    """Return the base and its sparse files; storage goes down as the restore ends, so that these stay as they
     are."""
     answer = job.restore_by_blocks(5)
     return Path(answer["directory"]), answer["sparse"]
 
 
 def wait_until_whole(job: Job, directory: Path) -> None:
-    """Waits until all is there. Fails where something is missing that nobody fetches."""
+    """Wait until every file is whole. Fails if nobody fetches a missing one."""
     end_s = time.monotonic() + PATIENCE_S
     running = job.open_store.hydrations._running[directory]
     while running.readiness is not Readiness.WHOLE:
@@ -111,7 +111,7 @@ def missing(sizes: Iterable[int]) -> int:
 
 
 def settled(job: Job) -> None:
-    """Waits until the damage is known."""
+    """Wait until the damage is known."""
     end_s = time.monotonic() + PATIENCE_S
     while not job.open_store.suspicions.of(str(job.location)):
         assert time.monotonic() < end_s
@@ -161,7 +161,7 @@ def damage(path: Path) -> None:
 
 
 def idle(running: hydration.Hydration) -> None:
-    """Waits until nothing is being fetched, and what came whole is verified."""
+    """Wait until nothing is being fetched, and every whole file is verified."""
     end_s = time.monotonic() + PATIENCE_S
     while not is_idle(running):
         assert time.monotonic() < end_s
@@ -174,7 +174,7 @@ def is_idle(running: hydration.Hydration) -> bool:
 
 
 def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:
-    """The sparse files of the newest version as another agent restores it; its rows must be right."""
+    """Return the sparse files of the newest version as another agent restores it; its rows must be right."""
     job = Job(client, written.location, **{"lazyRestoreThreshold": "1", **options})
     job.versions = dict(written.versions)
     answer = job.restore_by_blocks(5)

@@ -15,7 +15,7 @@ from state_store.errors import DamagedError, StorageError
 
 
 def idle_threads(running: hydration.Hydration) -> None:
-    """Waits until no thread fetches."""
+    """Wait until no thread fetches."""
     end_s = time.monotonic() + PATIENCE_S
     while running.threads:
         assert time.monotonic() < end_s

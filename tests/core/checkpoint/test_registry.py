@@ -31,7 +31,7 @@ def paths(files: list[StoredFile]) -> set[str]:
 
 
 def register(registry: Registry, version: VersionId, files: list[StoredFile]) -> list[StoredFile]:
-    """Notes that a checkpoint needs exactly these; gives what is freed."""
+    """Note that a checkpoint needs exactly these files, and return those that are freed."""
     return registry._replacing({version: _Needs(_Base(files), None)})
 
 

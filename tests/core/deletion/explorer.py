@@ -186,7 +186,7 @@ def _walk(world: _World, chance: random.Random, switches: int, faults: int, foun
 
 
 def run(program: Program, files: Files, time_ms: int = 0) -> Files:
-    """The files after the program ran alone."""
+    """Return the files after the program ran alone."""
     world = _World([program], files, lambda state: None, (), time_ms)
     return world.state(world.led([(0, END)])).as_dict()
 
@@ -240,7 +240,7 @@ class _World:
         return State(self._files[at.files], at.time_ms)
 
     def check(self, at: _Place) -> None:
-        """Checks the files there, unless the same were checked already."""
+        """Check the files there, unless the same were checked already."""
         if at.files in self._checked_files:
             return
         self._checked_files.add(at.files)
@@ -255,7 +255,7 @@ class _World:
         return self._courses[number].asked(at.places[number])
 
     def following(self, at: _Place) -> list[tuple[int, _Place]]:
-        """The states after one more step, each with the number of its program, or `TIME`."""
+        """Return the states after one more step, each with the number of its program, or `TIME`."""
         steps = [
             (number, self.step(at, number)) for number in range(len(at.places)) if self.asked(at, number)
         ]
@@ -292,7 +292,7 @@ class _World:
         return _FAILURES.get((self.asked(at, number) or ("",))[0], ())
 
     def failed(self, at: _Place, number: int, error: type[StateStoreError]) -> _Place:
-        """The state after a step of the program whose call fails so."""
+        """Return the state after a step of the program whose call fails so."""
         course, place = self._courses[number], at.places[number]
         files = self.step(at, number).files if error is UnknownOutcomeError else at.files
         places = (*at.places[:number], course.after(place, error), *at.places[number + 1 :])
@@ -316,7 +316,7 @@ class _Course:
         self._add(())
 
     def asked(self, place: int) -> Operation | None:
-        """The operation that the program wants there; None when it has ended."""
+        """Return the operation that the program wants there; None if it has ended."""
         return self._asked[place]
 
     def after(self, place: int, answer: Any) -> int:
@@ -350,7 +350,7 @@ _FAILURES: dict[str, tuple[type[StateStoreError], ...]] = {
 def _perform(
     state: frozenset[tuple[str, tuple[bytes, int]]], time_ms: int, ahead_ms: int, operation: Operation
 ) -> tuple[frozenset[tuple[str, tuple[bytes, int]]], Any]:
-    """The files after the operation, and its answer: an exception's class where it fails."""
+    """Return the files after the operation, and its answer: an exception's class if it fails."""
     kind, *arguments = operation
     if kind == "clock":
         return state, time_ms

@@ -72,7 +72,7 @@ class ModelRuntime(AdjustedRuntime):
 def writer(
     number: int, version: int = 5, kind: type[Lease] = Lease, shares: tuple[str, ...] = (A, DELTA_3)
 ) -> Program:
-    """Publishes the snapshot of that version, sharing these files where it may, with one new one."""
+    """Publish the snapshot of that version, sharing these files where it may, with one new one."""
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         fresh = (stores.shared(version, 100 * number + sst, sst) for sst in count(1))
@@ -106,7 +106,7 @@ def cleaner(
 
 
 def full_writer(number: int, version: int = 4) -> Program:
-    """Publishes a full snapshot of that version in the place of the one that there is."""
+    """Publish a full snapshot of that version in the place of the one that there is."""
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         with Lease(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
@@ -137,7 +137,7 @@ class WithoutSweep(Retention):
 
 
 def about_to(kind: str, prefix: str = "") -> Callable[[Operation], bool]:
-    """The condition of a lead: before an operation of that kind on a path that begins so."""
+    """Return the condition of a lead: before an operation of that kind on a path that begins so."""
     return lambda operation: operation[0] == kind and (not prefix or operation[1].startswith(prefix))
 
 
@@ -190,7 +190,7 @@ def _bytes(state: State) -> frozenset[tuple[str, bytes]]:
 
 
 def broken_snapshots(state: State) -> tuple:
-    """The snapshots in that state of which a file is gone."""
+    """Return the snapshots in that state of which a file is gone."""
     return _broken(_bytes(state))
 
 

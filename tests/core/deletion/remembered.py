@@ -10,7 +10,7 @@ from state_store.core.deletion.deletion_plan import DeletionPlan
 
 
 def remembered(kind: type[DeletionPlan]) -> Callable[..., DeletionPlan]:
-    """Makes judgements of that kind, one of equal contents."""
+    """Make judgements of that kind, one of equal contents."""
     made: dict[Any, DeletionPlan] = {}
 
     def judge(contents: StoreContents, newest, floor: int) -> DeletionPlan:

@@ -49,7 +49,7 @@ def manifest(at: VersionId, paths: Iterable[str]) -> Manifest:
 
 
 def sized_manifest(at: VersionId, sizes: dict[str, int]) -> Manifest:
-    """The manifest of a snapshot of these files, given with their bytes."""
+    """Return the manifest of a snapshot of these files, given with their bytes."""
     entries = tuple(
         FileEntry(
             name=f"{number:06d}.sst",
@@ -75,7 +75,7 @@ def _archive(at: VersionId, paths: frozenset[str]) -> bytes:
 
 
 def packed(manifest: Manifest) -> bytes:
-    """The archive of a snapshot with this manifest."""
+    """Return the archive of a snapshot with this manifest."""
     return pack(manifest, _DATABASE)
 
 

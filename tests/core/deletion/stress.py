@@ -124,7 +124,7 @@ ROLES: dict[str, Callable[[LocalStorage, random.Random], None]] = {
 
 
 def over(directory: Path) -> Path:
-    """The file that ends all processes."""
+    """Return the file that ends all processes."""
     return directory.with_suffix(".over")
 
 

@@ -124,7 +124,7 @@ class _DeletesWhatWasReplaced(Retention):
 
 
 def _in_order(*directories: str) -> type[StoreContents]:
-    """A reading of the directories in that order."""
+    """Return a reading of the directories in that order."""
 
     class Reading(StoreContents):
         @classmethod

@@ -46,7 +46,7 @@ def lease(storage: FaultyStorage, clock: Clock) -> Lease:
 
 
 def held(storage: FaultyStorage) -> set[str]:
-    """The files that the leases in storage name."""
+    """Return the files that the leases in storage name."""
     return {
         path
         for entry in storage.inner.list_files("lease")

@@ -24,7 +24,7 @@ _PATIENCE_S = 600
 
 
 def _start(role: str, number: int, directory: Path) -> subprocess.Popen[str]:
-    """A process, which is at work."""
+    """Return a process, which is at work."""
     tests = Path(__file__).parents[2]
     path = os.pathsep.join(map(str, (tests / "core", tests, tests.parent)))
     environment = os.environ | {"PYTHONPATH": path}

@@ -155,7 +155,7 @@ def test_a_few_records_are_looked_for_in_many():
 
 
 def page(keys: list[bytes], value: bytes) -> Page:
-    """A page of these keys, all with that value."""
+    """Return a page of these keys, all with that value."""
     parts = [stretches(keys), stretches([value] * len(keys))]
     return Page(*parts, numpy.zeros(len(keys), bool))
 

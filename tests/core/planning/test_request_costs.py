@@ -28,7 +28,7 @@ def remote(times: RequestTimes, threads: int = 8) -> RemoteTransfers:
 
 
 def line(kind: str, size_bytes: int) -> tuple[str, int, float]:
-    """A request of 30 ms and 10 ms a MiB."""
+    """Return a request of 30 ms and 10 ms a MiB."""
     return kind, size_bytes, 30 + 10 * size_bytes / MIB
 
 

@@ -16,7 +16,7 @@ from state_store.session import build, configuration, releases, sources
 
 @pytest.fixture
 def jars(tmp_path, monkeypatch):
-    """A directory with the jars of both versions in place of the package's own."""
+    """Return a directory with the jars of both versions in place of the package's own."""
     for version in releases.SUPPORTED_SPARKS:
         (tmp_path / releases.jar_name(version)).write_bytes(b"")
     monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path)

@@ -78,7 +78,7 @@ def task(
     again: bool = False,
     seen: ObservedAttempts | None = None,
 ) -> Program:
-    """A task of the first batch. With `seen` it began when no more than that was there."""
+    """Return a task of the first batch. With `seen` it began when no more than that was there."""
 
     def program(storage: Storage, clock: Callable[[], float]) -> None:
         known = look(storage, 0).after(0) if seen is None else seen
@@ -107,7 +107,7 @@ def is_done(storage: Storage, batch: int) -> bool:
 
 
 def full_writer(number: int) -> Program:
-    """Publishes a full snapshot of that version, once the query has committed it."""
+    """Publish a full snapshot of that version, once the query has committed it."""
 
     def program(storage: Storage, clock: Callable[[], float]) -> None:
         if not is_done(storage, number):
@@ -180,7 +180,7 @@ def check_version(files: Files, listing: Listing, number: int) -> None:
 
 
 def of_version(files: Files, ended: str, number: int) -> set[str]:
-    """The attempts that ended so, by their ids."""
+    """Return the attempts that ended so, by their ids."""
     prefix = f"{ended}/{number}-"
     return {path.removeprefix(prefix) for path in files if path.startswith(prefix)}
 
@@ -301,7 +301,7 @@ def test_a_task_that_runs_again_alone_is_accepted() -> None:
 
 
 def after(steps: int) -> Callable[[tuple[object, ...]], bool]:
-    """Stops a program that has taken this many steps."""
+    """Stop a program that has taken this many steps."""
     taken = itertools.count()
     return lambda operation: next(taken) >= steps
 

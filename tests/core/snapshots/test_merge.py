@@ -29,7 +29,7 @@ def new_job(root: Path, **options: object) -> Job:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """A full snapshot of 1,200 rows at version 4, six small batches after it."""
+    """Return a full snapshot of 1,200 rows at version 4, six small batches after it."""
     made = new_job(tmp_path)
     fill(made)
     return made
@@ -258,7 +258,7 @@ def test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up(job: J
 
 @pytest.fixture
 def forked(tmp_path: Path) -> tuple[Job, Job]:
-    """A store whose next merge is due, and another one that went another way after version 8."""
+    """Return a store whose next merge is due, and another one that went another way after version 8."""
     job = new_job(tmp_path, maxDeltas="5", minPauseBetweenMerges="1h")
     fill(job)
     other = Job(InProcess(tmp_path / "other"), job.location)

@@ -23,7 +23,7 @@ def truncate(path: Path) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Gives `path` other bytes without touching its hard links."""
+    """Give `path` other bytes without touching its hard links."""
     path.unlink()
     path.write_bytes(data)
 

@@ -14,6 +14,6 @@ from .file_server import serving
 
 @pytest.fixture(scope="session")
 def hdfs_jvm(hdfs_cluster: HdfsCluster) -> Iterator[StoreFiles]:
-    """A JVM that serves the files of the cluster, as its superuser."""
+    """Yield a JVM that serves the files of the cluster, as its superuser."""
     with serving(hdfs_cluster.uri, configuration=hdfs_cluster.configuration) as jvm:
         yield jvm

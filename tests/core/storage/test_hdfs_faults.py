@@ -44,7 +44,7 @@ def path() -> str:
 
 @pytest.fixture
 def witness(opened: Open, path: str, tmp_path: Path) -> Witness:
-    """A store with a few versions."""
+    """Return a store with a few versions."""
     witness = Witness(opened(path), tmp_path)
     for _ in range(3):
         witness.commit()

@@ -109,7 +109,7 @@ class _Trace:
 
 
 def _plain(path: Path) -> str:
-    """The last part of the path, `*.tmp` for a temporary name."""
+    """Return the last part of the path, `*.tmp` for a temporary name."""
     return "*.tmp" if path.suffix == ".tmp" else path.name
 
 

@@ -41,7 +41,7 @@ DENIED = status("403 Forbidden", "AccessDenied")
 
 
 def first(count: int, fault: Fault, method: str = "", part: str = "") -> Schedule:
-    """The first `count` requests of that kind, with `part` in their path, go wrong."""
+    """Let the first `count` requests of that kind, with `part` in their path, go wrong."""
     left = count
 
     def schedule(asked: str, path: str) -> Fault | None:

@@ -133,7 +133,7 @@ def _lose_the_answer(storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, *
 def _break_off(
     storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, method: str, times: int, *, at: str
 ) -> None:
-    """The next `times` calls of a method of the client break off at a URL."""
+    """Let the next `times` calls of a method of the client break off at a URL."""
     real, left = getattr(storage._client, method), times
 
     def broken(*arguments: object, **named: object) -> object:

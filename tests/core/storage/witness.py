@@ -45,7 +45,7 @@ class Witness:
         return EmbeddedStore(self.storage, self._directory / f"executor-{next(self._numbers)}")
 
     def retried(self, action: Callable[[], T]) -> T:
-        """The action's result, as soon as it succeeds. Raises what it raised in the last attempt."""
+        """Return the action's result, as soon as it succeeds. Raises what it raised in the last attempt."""
         for attempt in itertools.count(1):
             try:
                 return action()
@@ -56,7 +56,7 @@ class Witness:
         raise AssertionError
 
     def commit(self, count: int = 20) -> VersionId:
-        """A batch: changes `count` of a hundred keys, and removes one."""
+        """Commit a batch that changes `count` of a hundred keys, and removes one."""
         changed = {b"key-%02d" % number: self._value() for number in self._chance.sample(range(100), count)}
         gone = b"key-%02d" % self._chance.randrange(100)
         rows = {**self.rows.get(self.store.version, {}), **changed}
