@@ -39,6 +39,13 @@ MUTANTS = [
         TESTS,
     ),
     Mutant(
+        "a batch that is on its way is not noticed",
+        TARGETS,
+        "        if new:\n",
+        "        if False:\n",
+        ("tests/data/dataset/test_targets.py",),
+    ),
+    Mutant(
         "column families are migrated to a store without them",
         MIGRATE,
         "if operator.schema_files:",
