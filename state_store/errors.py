@@ -1,7 +1,7 @@
-"""What can go wrong, sorted by what a caller can do about it.
+"""Errors, a class for each kind of remedy that a caller has.
 
-Kinds are those of docs/protocol.md, one class each; an error that crosses the bridge
-keeps its kind, message, file and option.
+The kinds are those of docs/protocol.md. An error that crosses the bridge keeps its kind, message, file and
+option.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StateStoreError(Exception):
         self.option = option
 
     def to_json(self) -> ErrorFields:
-        """The `error` object of an answer: kind, message, and file and option where known."""
+        """Return the `error` object of an answer: kind and message, and file and option if they are known."""
         fields: ErrorFields = {"kind": self.kind, "message": self.message}
         if self.file is not None:
             fields["file"] = self.file
@@ -86,7 +86,7 @@ class LocalDiskError(StorageError):
 
 
 class UnknownOutcomeError(_KindError):
-    """Whether a write took effect is not known: ask again before acting."""
+    """The outcome of a write is unknown: look whether it took effect before you act."""
 
     KIND = "unknown"
 
@@ -110,8 +110,8 @@ class InternalError(_KindError):
 
 
 KINDS: dict[str, type[_KindError]] = {
-    one.KIND: one
-    for one in (
+    kind.KIND: kind
+    for kind in (
         OptionError,
         MissingError,
         DamagedError,
@@ -126,7 +126,7 @@ KINDS: dict[str, type[_KindError]] = {
 
 
 def from_json(fields: ErrorFields) -> StateStoreError:
-    """The exception that an `error` object stands for; a kind not known is an InternalError."""
+    """Return the exception of an `error` object; an unknown kind becomes an InternalError."""
     cls = KINDS.get(str(fields.get("kind")), InternalError)
     message = str(fields.get("message", "the other side gave no message"))
     return cls(message, file=fields.get("file"), option=fields.get("option"))

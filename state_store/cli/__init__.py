@@ -1,3 +1,1 @@
-"""The command `state-store`: looks at and works on the state of a query, running or not; a module a
-command.
-"""
+"""The command `state-store`, which reads and mends the state of a query; a module for each command."""

@@ -29,13 +29,14 @@ DIRECTORY = (
 )
 DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
 STORES_AT_ONCE = 4
-_MOST = 2**31 - 1
+_MAXIMUM = 2**31 - 1
 _INTERRUPTED = "state-store.interrupted"
 
 
 class Location(click.ParamType):
-    """A path or URI. An empty one, as of a shell variable that is not set, is refused: it would be the
-    root.
+    """A path or URI.
+
+    An empty one, as of a shell variable that is not set, is refused: it would be the root.
     """
 
     name = "location"
@@ -78,10 +79,10 @@ class MomentType(click.ParamType):
 class OptionValue(click.ParamType):
     """A text of an option's type, such as 512m or 10s; the parameter is the value that it stands for."""
 
-    def __init__(self, type_: OptionType, least: int = 0, most: int = 2**62) -> None:
+    def __init__(self, type_: OptionType, minimum: int = 0, maximum: int = 2**62) -> None:
         self._type = type_
-        self._least = least
-        self._most = most
+        self._minimum = minimum
+        self._maximum = maximum
         self.name = type_.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -92,8 +93,9 @@ class OptionValue(click.ParamType):
             found = self._type.parse(value)
         except ValueError as error:
             self.fail(f"'{value}': {error}", param, ctx)
-        if not self._least <= found <= self._most:
-            self.fail(f"'{value}' is not from {self._least} to {self._most} {self._type.unit}", param, ctx)
+        if not self._minimum <= found <= self._maximum:
+            bounds = f"{self._minimum} to {self._maximum} {self._type.unit}"
+            self.fail(f"'{value}' is not from {bounds}", param, ctx)
         return found
 
 
@@ -102,9 +104,9 @@ class Number(click.ParamType):
 
     name = "number"
 
-    def __init__(self, least: float, most: float) -> None:
-        self._least = least
-        self._most = most
+    def __init__(self, minimum: float, maximum: float) -> None:
+        self._minimum = minimum
+        self._maximum = maximum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or fail with the bounds."""
@@ -112,8 +114,8 @@ class Number(click.ParamType):
             found = float(value)
         except ValueError:
             self.fail(f"'{value}' is no number", param, ctx)
-        if not math.isfinite(found) or not self._least <= found <= self._most:
-            self.fail(f"{value} is not from {self._least:g} to {self._most:g}", param, ctx)
+        if not math.isfinite(found) or not self._minimum <= found <= self._maximum:
+            self.fail(f"{value} is not from {self._minimum:g} to {self._maximum:g}", param, ctx)
         return found
 
 
@@ -133,7 +135,7 @@ utc_option = click.option(
 )
 directory_argument = click.argument("checkpoint", metavar="DIR", type=Location())
 target_argument = click.argument("target", metavar="TARGET", type=Location(is_target=True))
-NUMBER = click.IntRange(min=0, max=_MOST)
+NUMBER = click.IntRange(min=0, max=_MAXIMUM)
 """The type of numbers of operators, partitions, batches and versions."""
 
 
@@ -143,8 +145,10 @@ def store_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return `--stores`, how many stores a command works on at once; `done` is a participle, such as
-    `read`.
+    """Return `--stores`, the number of stores that a command works on at once.
+
+    Args:
+        done: a participle for the help, such as `read`.
     """
     return click.option(
         "--stores",

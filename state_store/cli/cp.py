@@ -41,5 +41,5 @@ def cp(checkpoint: str, target: str, as_json: bool) -> None:
             {"version": done.version, "files": done.files, "bytes": done.size_bytes, "present": done.present}
         )
     else:
-        there = f"; {counted(done.present, 'file')} had been copied before" if done.present else ""
-        say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{there}")
+        present = f"; {counted(done.present, 'file')} had been copied before" if done.present else ""
+        say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{present}")

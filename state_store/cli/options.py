@@ -16,8 +16,8 @@ from state_store.core.settings.parsing import options as declared
 _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 
 
-def _complete(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    return [option.name for option in OPTIONS if option.name.startswith(begun)]
+def _complete(_ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    return [option.name for option in OPTIONS if option.name.startswith(prefix)]
 
 
 @command("options", examples=("", "restoreObjective", "restoreObjective=5s memoryBudget=1g", "--conf"))

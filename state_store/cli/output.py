@@ -194,8 +194,9 @@ def print_tree(tree: Tree) -> None:
 
 
 def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -> list[int] | None:
-    """Return the columns' widths on this terminal: the longest texts give way; None if there is too little
-    room.
+    """Return the columns' widths on this terminal; None if there is too little room.
+
+    The longest texts give way.
     """
     least = [
         max(cell_len(name), _CUT_CELL if cut else _FOLDED_CELL)
@@ -328,8 +329,6 @@ def _utf16(text: str) -> str:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Handle characters that an encoding lacks: as JSON's escapes, which are right in JSON and readable
-    elsewhere.
-    """
+    """Return JSON's escapes of characters that an encoding lacks, which are readable elsewhere, too."""
     assert isinstance(error, UnicodeEncodeError)
     return _utf16(error.object[error.start : error.end]), error.end

@@ -31,7 +31,7 @@ def reader(job: Job, root: Path) -> Job:
 
 
 def restored(job: Job, root: Path, version: int | None = None) -> dict[bytes, bytes]:
-    """What a version (the newest) is to another executor."""
+    """Return the rows of a version (the newest) as another executor reads them."""
     answer = reader(job, root).restore(job.version if version is None else version)
     return contents(answer["directory"])
 
@@ -48,7 +48,7 @@ def stored(location: Path) -> dict[Path, bytes]:
 class TestForeignFiles:
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> dict[Path, bytes]:
-        """What Spark's own stores leave in the same place, and what people do."""
+        """Write files that Spark's own stores and people leave in the same place."""
         location = tmp_path / "state"
         for name in (
             "1.delta",

@@ -110,7 +110,7 @@ class TestNoRoom:
 
 
 def write_as_nobody(directory: Path) -> str:
-    """What a process is told that tries to write there without the right to, root being given up first."""
+    """Return the error of a process that gives up root and writes there without the right to."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -125,9 +125,9 @@ def write_as_nobody(directory: Path) -> str:
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
-        told = pipe.read()
+        error = pipe.read()
     os.waitpid(child, 0)
-    return told
+    return error
 
 
 def test_a_directory_that_may_not_be_written() -> None:
@@ -135,9 +135,9 @@ def test_a_directory_that_may_not_be_written() -> None:
         Path(room).chmod(0o755)
         directory = Path(room) / "state"
         directory.mkdir(mode=0o555)
-        told = write_as_nobody(directory)
-        assert told.startswith(f"StorageError cannot write '{directory}/delta/x': Permission denied")
-        assert "user must be allowed to list, read, write and delete" in told
+        error = write_as_nobody(directory)
+        assert error.startswith(f"StorageError cannot write '{directory}/delta/x': Permission denied")
+        assert "user must be allowed to list, read, write and delete" in error
         assert list(directory.iterdir()) == []
 
 

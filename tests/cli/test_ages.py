@@ -39,5 +39,5 @@ def test_keys_that_come_again_or_go_count_once_or_not_at_all(tmp_path) -> None:
     )
     found = ages(partitions, [0])
     pin.release()
-    assert {one.version: one.keys for one in found.last_changes} == {1: 2, 2: 1, 3: 0, 4: 0, 5: 1}
+    assert {change.version: change.keys for change in found.last_changes} == {1: 2, 2: 1, 3: 0, 4: 0, 5: 1}
     assert (found.older, found.keys) == (0, 4)

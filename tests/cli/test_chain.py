@@ -26,7 +26,7 @@ def test_what_is_read_is_what_the_checkpoint_lists(flights, version, capsys):
     stores = json.loads(capsys.readouterr().out)["stores"]
     assert len(chains) == len(stores) == 2
     for chain, store in zip(chains, stores, strict=True):
-        listed = next(one for one in store["checkpoints"] if one["version"] == version)
+        listed = next(entry for entry in store["checkpoints"] if entry["version"] == version)
         versions = [link["version"] for link in chain["chain"]]
         assert versions == list(range(version, 0, -1))
         read = [link for link in chain["chain"] if link["is_read"]]

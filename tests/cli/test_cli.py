@@ -71,7 +71,7 @@ def test_why_a_snapshot_was_made_is_said_where_it_is_known(query, capsys):
     (line,) = [line for line in out.splitlines() if "maxDeltas" in line]
     assert line.split()[0] == "6" and line.endswith("6 deltas\\x1b[2J (maxDeltas)")
     made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
-    assert [one["reason"] for one in made] == [None] * 5 + ["6 deltas\x1b[2J (maxDeltas)"]
+    assert [entry["reason"] for entry in made] == [None] * 5 + ["6 deltas\x1b[2J (maxDeltas)"]
     _, out, _ = run(capsys, "chain", query.root, "--partition", 0)
     assert "because: 6 deltas\\x1b[2J (maxDeltas)" in " ".join(out.split())
     chain = run_json(capsys, "chain", query.root, "--partition", 0)[0]["chain"]
@@ -88,17 +88,17 @@ def test_checkpoints_json_has_every_store_and_version(query, capsys):
     found = run_json(capsys, "checkpoints", query.root)
     assert found["checkpoint"] == str(query.root)
     assert found["batch"] == 5
-    assert [(one["operator"], one["partition"], one["name"]) for one in found["stores"]] == [
+    assert [(entry["operator"], entry["partition"], entry["name"]) for entry in found["stores"]] == [
         (0, 0, "default"),
         (0, 1, "default"),
     ]
     made = found["stores"][0]["checkpoints"]
-    assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6]
+    assert [entry["version"] for entry in made] == [1, 2, 3, 4, 5, 6]
     assert made[5]["id"] == query.newest[FIRST].checkpoint_id
     assert made[5]["snapshot"] == {"kind": "full", "version": 5}
     assert made[5]["deltas"] == 1
     assert made[4]["wrote"] == ["delta", "full"]
-    assert all(one["committed"] for one in made)
+    assert all(entry["committed"] for entry in made)
     sizes = {path.name: path.stat().st_size for path in query.files(FIRST)}
     delta = next(size for name, size in sizes.items() if name.startswith(f"{6:020}_"))
     assert made[5]["new_bytes"] == delta
@@ -110,9 +110,9 @@ def test_an_attempt_that_spark_did_not_commit_is_told_apart(query, capsys):
     query.commit(rows(90, 5))
     query.write_version(FIRST, rows(0, 5), committed)
     made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
-    assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6, 7, 7]
-    assert [one["version"] for one in made if one["committed"]] == [1, 2, 3, 4, 5, 6, 7]
-    assert query.newest[FIRST].checkpoint_id in [one["id"] for one in made if one["committed"]]
+    assert [entry["version"] for entry in made] == [1, 2, 3, 4, 5, 6, 7, 7]
+    assert [entry["version"] for entry in made if entry["committed"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert query.newest[FIRST].checkpoint_id in [entry["id"] for entry in made if entry["committed"]]
 
 
 def test_checkpoints_each_has_a_table_for_each_store(query, capsys):
@@ -126,24 +126,24 @@ def test_files_counts_and_names_holders(query, capsys):
     on_disk = {
         str(path.relative_to(query.root / FIRST.path)): path.stat().st_size for path in query.files(FIRST)
     }
-    assert {one["path"]: one["bytes"] for one in found} == on_disk
-    by_path = {one["path"]: one for one in found}
-    first_delta = next(one for path, one in by_path.items() if path.startswith(f"delta/{1:020}_"))
+    assert {entry["path"]: entry["bytes"] for entry in found} == on_disk
+    by_path = {entry["path"]: entry for entry in found}
+    first_delta = next(entry for path, entry in by_path.items() if path.startswith(f"delta/{1:020}_"))
     assert [holder["version"] for holder in first_delta["holders"]] == [1, 2, 3, 4]
     assert first_delta["count"] == 4
-    full = [one for one in found if one["path"].startswith("shared/") and one["origin"] == 5]
+    full = [entry for entry in found if entry["path"].startswith("shared/") and entry["origin"] == 5]
     assert full
-    assert all([holder["version"] for holder in one["holders"]] == [5, 6] for one in full)
-    fifth_delta = next(one for path, one in by_path.items() if path.startswith(f"delta/{5:020}_"))
+    assert all([holder["version"] for holder in entry["holders"]] == [5, 6] for entry in full)
+    fifth_delta = next(entry for path, entry in by_path.items() if path.startswith(f"delta/{5:020}_"))
     assert fifth_delta["count"] == 0
 
 
 def test_files_can_be_narrowed(query, capsys):
     unneeded = run_json(capsys, "files", query.root, "--unneeded")["stores"][0]["files"]
     assert unneeded
-    assert all(one["count"] == 0 for one in unneeded)
+    assert all(entry["count"] == 0 for entry in unneeded)
     needed = run_json(capsys, "files", query.root, "--needed-by", 6)["stores"][0]["files"]
-    assert {one["origin"] for one in needed} == {5, 6}
+    assert {entry["origin"] for entry in needed} == {5, 6}
     _, out, _ = run(capsys, "files", query.root, "--needed-by", 6)
     assert f"{2 * len(needed)} files" in out
     assert "5-6" in out
@@ -157,19 +157,19 @@ def test_full_cuts_the_chain(tmp_path, capsys, ids):
     query.merge(FIRST, "incremental")
     query.commit(rows(0, 5, b"w"))
     made = run_json(capsys, "full", query.root)["stores"]
-    assert [one["version"] for one in made] == [5, 5]
-    assert [one["keys"] for one in made] == [60, 60]
-    assert all(one["chain_files"] > one["files"] for one in made)
+    assert [entry["version"] for entry in made] == [5, 5]
+    assert [entry["keys"] for entry in made] == [60, 60]
+    assert all(entry["chain_files"] > entry["files"] for entry in made)
     needed = run_json(capsys, "files", query.root, "--needed-by", 5)
     for store in needed["stores"]:
-        assert {one["origin"] for one in store["files"]} == {5}
+        assert {entry["origin"] for entry in store["files"]} == {5}
     assert run(capsys, "verify", query.root)[0] == 0
 
 
 def test_full_of_one_partition_leaves_the_others(query, capsys):
     before = query.files(StoreKey(0, 1))
     made = run_json(capsys, "full", query.root, "--operator", 0, "--partition", 0)["stores"]
-    assert [(one["partition"], one["version"]) for one in made] == [(0, 6)]
+    assert [(entry["partition"], entry["version"]) for entry in made] == [(0, 6)]
     assert query.files(StoreKey(0, 1)) == before
 
 
@@ -224,10 +224,10 @@ def test_verify_names_what_is_wrong(query, capsys, which, harm):
     assert "damaged" in out
     verdict = run_json(capsys, "verify", query.root)
     assert verdict["ok"] is False
-    found = [one for store in verdict["stores"] for one in store["findings"]]
+    found = [entry for store in verdict["stores"] for entry in store["findings"]]
     assert any(
-        path.name in one["file"] or path.name in one["what"] or "cannot be restored" in one["what"]
-        for one in found
+        path.name in entry["file"] or path.name in entry["what"] or "cannot be restored" in entry["what"]
+        for entry in found
     )
     assert verdict["stores"][1]["findings"] == []
 
@@ -237,7 +237,7 @@ def test_verify_names_a_damaged_snapshot(query, capsys):
     truncate(zips[0])
     verdict = run_json(capsys, "verify", query.root)
     assert verdict["ok"] is False
-    assert any(zips[0].name in one["file"] for one in verdict["stores"][0]["findings"])
+    assert any(zips[0].name in entry["file"] for entry in verdict["stores"][0]["findings"])
 
 
 def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
@@ -245,14 +245,14 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=3, names=names)
     query.commit(rows(0, 4))
     found = run_json(capsys, "checkpoints", query.root, "--name", names[1], "--partition", 2)["stores"]
-    assert [(one["partition"], one["name"]) for one in found] == [(2, names[1])]
+    assert [(entry["partition"], entry["name"]) for entry in found] == [(2, names[1])]
     assert len(run_json(capsys, "checkpoints", query.root)["stores"]) == 6
     committed = run_json(capsys, "checkpoints", query.root)["stores"][3]["checkpoints"]
     assert committed[0]["id"] == query.newest[StoreKey(0, 1, names[1])].checkpoint_id
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "sentence"),
     [
         (["checkpoints", "{root}", "--partition", "7"], exit_codes.NOT_FOUND, "partitions 0 to 1"),
         (
@@ -268,15 +268,15 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
         (["jar", "--spark", "3.5.0"], exit_codes.USAGE, "4.0, 4.1, 4.2 and 4.3 are supported"),
     ],
 )
-def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, told):
+def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, sentence):
     given = [argument.format(root=query.root) for argument in arguments]
     found, out, err = run(capsys, *given)
     assert found == code
-    assert told in err
+    assert sentence in err
     assert out == ""
     found, _, err = run(capsys, *given, "--json")
     assert found == code
-    assert told in json.loads(err)["error"]["message"]
+    assert sentence in json.loads(err)["error"]["message"]
 
 
 def test_a_query_without_state_is_told_from_another_directory(tmp_path, capsys):
@@ -305,23 +305,25 @@ def test_wrong_usage_has_its_code(capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "sentence"),
     [
         (OSError(28, "No space left on device", "/tmp/full"), exit_codes.RETRY, "No space left on device"),
         (ValueError("never thought of"), exit_codes.DEFECT, "a defect of this program: ValueError"),
     ],
 )
-def test_what_nobody_caught_is_told_and_has_its_code(query, capsys, monkeypatch, error, code, told):
+def test_an_error_that_nothing_caught_is_shown_with_its_code(
+    query, capsys, monkeypatch, error, code, sentence
+):
     def fail(location):
         raise error
 
     monkeypatch.setattr(Query, "open", fail)
     found, out, err = run(capsys, "checkpoints", query.root)
     assert (found, out) == (code, "")
-    assert told in err.splitlines()[-1]
+    assert sentence in err.splitlines()[-1]
     found, _, err = run(capsys, "checkpoints", query.root, "--json")
     assert found == code
-    assert told in json.loads(err)["error"]["message"]
+    assert sentence in json.loads(err)["error"]["message"]
 
 
 def test_options_lists_explains_and_checks(capsys):

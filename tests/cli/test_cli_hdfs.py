@@ -15,7 +15,7 @@ pytestmark = pytest.mark.hdfs
 
 @pytest.fixture
 def locations(hdfs_cluster, monkeypatch) -> list[str]:
-    """One directory of the cluster as hdfs: and as webhdfs: URI."""
+    """A directory of the cluster as hdfs: and as webhdfs: URI."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs_cluster.configuration))
     return [f"{hdfs_cluster.uri}/cli/checkpoint", hdfs_cluster.webhdfs("/cli/checkpoint")]
 

@@ -81,9 +81,9 @@ def test_the_completion_script_is_for_the_shell(capsys, shell):
     ],
 )
 def test_the_shell_completes(typed, offered):
-    *before, begun = typed.split(" ")
+    *before, last = typed.split(" ")
     shell = BashComplete(state_store_command, {}, "state-store", "_STATE_STORE_COMPLETE")
-    assert {one.value for one in shell.get_completions(before, begun)} == offered
+    assert {completion.value for completion in shell.get_completions(before, last)} == offered
 
 
 def test_the_process_answers_a_shell_that_completes():
@@ -124,7 +124,7 @@ def test_a_file_is_no_checkpoint_directory(tmp_path, capsys):
 
 
 def shown(meter_of, *, terminal: bool = True) -> str:
-    """What a terminal, or a file, shows of a meter while `meter_of(console)` is under way."""
+    """Return the text that a terminal, or a file, shows of a meter while `meter_of(console)` is under way."""
     file = io.StringIO()
     meter_of(Console(file=file, force_terminal=terminal, width=120))
     return file.getvalue()
@@ -185,17 +185,17 @@ def test_short_work_shows_no_progress():
 
 
 def test_a_metered_storage_tells_what_is_moved(tmp_path):
-    told = []
+    calls = []
 
     class Noted(Meter):
         def moved(self, size_bytes):
-            told.append(size_bytes)
+            calls.append(size_bytes)
 
     storage = MeteredStorage(open_storage(str(tmp_path / "store")), Noted("x", 1).moved)
     (tmp_path / "local").write_bytes(b"12345")
     storage.upload(tmp_path / "local", "shared/file")
     storage.download("shared/file", tmp_path / "again")
-    assert told == [5, 5]
+    assert calls == [5, 5]
     storage.write("shared/other", b"1")
     assert [entry.name for entry in storage.list_files("shared")] == ["file", "other"]
     storage.delete("shared/other")
@@ -250,22 +250,22 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     ],
 )
 def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, command, words):
-    """All partitions are begun with and done with, and as many bytes are brought as were expected."""
-    told = []
+    """Every partition is begun and done, and as many bytes are fetched as were expected."""
+    calls = []
 
     class Noted(Meter):
-        def __init__(self, what, stores):
-            super().__init__(what, stores)
-            told.append(("stores", stores))
+        def __init__(self, done, stores):
+            super().__init__(done, stores)
+            calls.append(("stores", stores))
 
         def expect(self, amount):
-            told.append(("expected", amount))
+            calls.append(("expected", amount))
 
         def moved(self, amount):
-            told.append(("moved", amount))
+            calls.append(("moved", amount))
 
         def store_done(self):
-            told.append(("done", 1))
+            calls.append(("done", 1))
 
     for module in (chosen, repartition, import_):
         monkeypatch.setattr(module, "Meter", Noted)
@@ -276,7 +276,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
     given = [places.get(word, word) for word in words]
     assert main([command, str(directory), *given]) == exit_codes.OK
     sums = Counter()
-    for kind, number in told:
+    for kind, number in calls:
         sums[kind] += number
     assert sums["stores"] == sums["done"] == (1 if "C1" in words else 2)
     assert sums["moved"] == sums["expected"] > 0

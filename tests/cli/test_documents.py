@@ -69,10 +69,10 @@ def test_the_documents_have_commands():
 @pytest.mark.parametrize(
     "command",
     [
-        one
+        command
         for page in PAGES
-        for one in commands(page)
-        if shlex.split(one)[1] not in ELSEWHERE and "--url" not in one
+        for command in commands(page)
+        if shlex.split(command)[1] not in ELSEWHERE and "--url" not in command
     ],
 )
 def test_commands_of_the_documents_run(command, directory, capsys):
@@ -148,14 +148,14 @@ def test_links_to_headings_lead_to_one(page):
 
 
 def anchors(page: Path) -> set[str]:
-    """What a page's headings are called in links, as GitHub makes them."""
+    """Return the names of a page's headings in links, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_operations_page_names_only_options_that_exist():
     text = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
-    known = {one.name for one in OPTIONS}
+    known = {option.name for option in OPTIONS}
     named = set(re.findall(r"`([a-z]+[A-Z][A-Za-z]+)`", text)) | set(
         re.findall(r"incremental\.(\w{2,})", text)
     )

@@ -18,22 +18,25 @@ def flights(tmp_path_factory) -> str:
     return str(checkpoint("flights", tmp_path_factory.mktemp("states")))
 
 
-def told(capsys, *words: str) -> dict:
+def estimated(capsys, *words: str) -> dict:
     assert main(["estimate", *words, "--json"]) == exit_codes.OK
     return json.loads(capsys.readouterr().out)
 
 
 def test_of_numbers(capsys):
-    usual = told(capsys, *PLANNED)
+    usual = estimated(capsys, *PLANNED)
     assert usual["measured"] is None and usual["is_steady"]
     assert usual["workload"]["updates_per_batch"] == 20_000
-    what_if = told(capsys, *PLANNED, "--retain", "5", "--full-every", "50", "--objective", "5s")
+    what_if = estimated(capsys, *PLANNED, "--retain", "5", "--full-every", "50", "--objective", "5s")
     assert what_if["options"] == {"fullAfterDeltas": "50", "restoreObjective": "5s"}
     assert what_if["stored_bytes"]["average"] < usual["stored_bytes"]["average"]
     assert what_if["full_per_hour"] > usual["full_per_hour"]
-    slow = told(capsys, *PLANNED, "--fetch-rate", "10m", "--partitions", "4")
+    slow = estimated(capsys, *PLANNED, "--fetch-rate", "10m", "--partitions", "4")
     assert slow["restore_ms"]["average"] > 10 * usual["restore_ms"]["average"]
-    assert told(capsys, *PLANNED, "--option", "fullAfterDeltas=50")["full_per_hour"] > usual["full_per_hour"]
+    assert (
+        estimated(capsys, *PLANNED, "--option", "fullAfterDeltas=50")["full_per_hour"]
+        > usual["full_per_hour"]
+    )
     assert main(["estimate", *PLANNED, "--interval", "30s"]) == exit_codes.OK
     shown = capsys.readouterr().out
     assert "1000000 keys of 24 bytes with values of 120 in 200 partitions; a batch every 30 s" in shown
@@ -41,7 +44,7 @@ def test_of_numbers(capsys):
 
 
 def test_of_a_checkpoint(flights, capsys):
-    found = told(capsys, flights)
+    found = estimated(capsys, flights)
     measured = found["measured"]
     assert (measured["version"], measured["sampled"]) == (VERSIONS[-1], [0, 1])
     assert found["workload"]["keys"] == len(expected("flights", VERSIONS[-1]))

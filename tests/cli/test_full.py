@@ -23,7 +23,7 @@ FIRST, SECOND = StoreKey(0, 0), StoreKey(0, 1)
 
 @pytest.fixture
 def query(tmp_path):
-    """One store under checkpoint format 1 after three batches."""
+    """A store under checkpoint format 1 after three batches."""
     made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, ids=False)
     for batch in range(3):
         made.commit(rows(batch * 10, 20))
@@ -43,7 +43,7 @@ def test_without_ids_a_batch_that_runs_is_not_taken(query, capsys):
     query.commit(rows(90, 5), logged=False)
     code, made = run_json(capsys, "full", query.root)
     assert code == exit_codes.OK
-    assert [one["version"] for one in made["stores"]] == [3]
+    assert [outcome["version"] for outcome in made["stores"]] == [3]
     (snapshot,) = snapshots(query)
     assert snapshot.startswith(f"{3:020}_a0-")
 
@@ -117,7 +117,7 @@ def test_a_query_that_goes_on_and_retires_the_version_is_followed(tmp_path, monk
     monkeypatch.setattr(full_checkpoints, step, late)
     code, made = run_json(capsys, "full", query.root, "--stores", 1)
     assert code == exit_codes.OK
-    assert [one["version"] for one in made["stores"]] == ([4, 4] if step == "restore" else [1, 4])
+    assert [outcome["version"] for outcome in made["stores"]] == ([4, 4] if step == "restore" else [1, 4])
     assert query.restored(SECOND) == query.state[SECOND]
 
 
@@ -158,7 +158,7 @@ def test_a_store_that_fails_does_not_stop_the_others(tmp_path, capsys):
     [path.unlink() for path in query.files(FIRST)]
     code, made = run_json(capsys, "full", query.root)
     assert code == exit_codes.NOT_FOUND
-    assert [one.get("version") for one in made["stores"]] == [None, 1]
+    assert [outcome.get("version") for outcome in made["stores"]] == [None, 1]
     assert main(["full", str(query.root)]) == exit_codes.NOT_FOUND
     printed = capsys.readouterr()
     assert "0/1/default" in printed.out

@@ -1,4 +1,4 @@
-"""What `state-store migrate` refuses, always before it writes; and what it makes of Spark's logs."""
+"""Refusals of `state-store migrate`, always before it writes; and the logs that it makes of Spark's."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ def refused(kind: type[StateStoreError], source: Path, target: Path, to: str, **
     return raised.value
 
 
-@pytest.mark.parametrize("what", ["file", "directory"])
-def test_a_target_that_has_something_is_refused(tmp_path, no_program, what):
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_target_that_has_something_is_refused(tmp_path, no_program, kind):
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
     target.mkdir()
-    (target / "x").touch() if what == "file" else (target / "x").mkdir()
+    (target / "x").touch() if kind == "file" else (target / "x").mkdir()
     refused(ConflictError, source, target, "incremental")
     assert [path.name for path in target.iterdir()] == ["x"]
 
@@ -167,14 +167,16 @@ def test_a_version_that_is_gone_is_refused(tmp_path, no_program, store, ids, gon
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.parametrize(("store", "whole"), [(HDFS, "3.snapshot"), (HDFS, "2.snapshot"), (ROCKSDB, "3.zip")])
-def test_nothing_before_a_whole_version_is_needed(tmp_path, program, store, whole):
+@pytest.mark.parametrize(
+    ("store", "complete"), [(HDFS, "3.snapshot"), (HDFS, "2.snapshot"), (ROCKSDB, "3.zip")]
+)
+def test_nothing_before_a_complete_version_is_needed(tmp_path, program, store, complete):
     source = query_of(tmp_path, store)
     for partition in range(2):
         for path in (source / f"state/0/{partition}").glob("[0-9].*"):
-            if int(path.name[0]) <= int(whole[0]):
+            if int(path.name[0]) <= int(complete[0]):
                 path.unlink()
-        (source / f"state/0/{partition}" / whole).touch()
+        (source / f"state/0/{partition}" / complete).touch()
     assert migrate(str(source), str(tmp_path / "target"), "incremental").version == VERSIONS
 
 
@@ -244,7 +246,7 @@ def test_to_format_1_ids_go(tmp_path, program):
     for batch in range(VERSIONS):
         assert commit_of(target, batch) == ("v1", {"nextBatchWatermarkMs": 0})
     asked = program.asked["stores"][0]["partitions"]
-    assert [one["id"] for one in asked] == [
+    assert [store_asked["id"] for store_asked in asked] == [
         version.checkpoint_id for version in Query.open(str(source)).committed().values()
     ]
 

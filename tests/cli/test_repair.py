@@ -68,14 +68,14 @@ def test_damaged_snapshots_are_made_anew(subject, kind):
         harm.do(broken)
         if not subject.verify().findings:
             continue  # a byte that nobody reads
-        told = repaired(subject, apply=False)
+        planned = repaired(subject, apply=False)
         done = repaired(subject)
         label = f"{kind} {path.name}: {harm.what}: {done}"
-        assert [step for step in told.steps if step.action == REBUILD], label
-        assert [step.file for step in told.steps if step.action == REBUILD] == [
+        assert [step for step in planned.steps if step.action == REBUILD], label
+        assert [step.file for step in planned.steps if step.action == REBUILD] == [
             step.file for step in done.steps if step.action == REBUILD
         ], label
-        assert done.left == told.left == (), label
+        assert done.left == planned.left == (), label
         assert subject.verify().findings == (), label
         assert list(restorable(subject)) == subject.restorable, label
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
     before = restorable(subject)
     done = repaired(subject)
     if subject.ids or "_" in path.name:
-        assert path.name in "".join(one.file for one in done.left)
+        assert path.name in "".join(found.file for found in done.left)
     assert path.exists()
     assert restorable(subject) == before
     assert set(before) >= set(range(FULL_AT if kind == "older delta" else 1, INCREMENTAL_AT))
@@ -111,9 +111,9 @@ def test_what_cannot_be_mended_is_discarded_where_the_newest_version_needs_none(
     before = restorable(subject)
     assert NEWEST in before
     assert len(before) < NEWEST
-    told = repaired(subject, apply=False, discard=True)
+    planned = repaired(subject, apply=False, discard=True)
     done = repaired(subject, discard=True)
-    assert told.steps == done.steps
+    assert planned.steps == done.steps
     discarded = [Path(step.file).name for step in done.steps if step.action == DISCARD]
     assert discarded == [damaged.name]
     assert done.left == ()
@@ -140,7 +140,7 @@ def test_damage_in_two_snapshots_is_mended_from_the_first_deltas(subject):
         path = subject.in_place(subject.files()[kind][0])
         path.unlink()
         path.write_bytes(b"")
-    assert [one.action for one in repaired(subject).steps].count(REBUILD) == 2
+    assert [found.action for found in repaired(subject).steps].count(REBUILD) == 2
     assert subject.verify().findings == ()
     assert list(restorable(subject)) == subject.restorable
 
@@ -221,13 +221,13 @@ def test_leaks_go_once_they_are_old(query, capsys):
     ]
     arguments = ["repair", str(query.root), "--json"]
     assert main(arguments) == exit_codes.OK  # all that is wrong would go
-    told = json.loads(capsys.readouterr().out)
+    planned = json.loads(capsys.readouterr().out)
     assert all(path.exists() for path in old)
     assert main([*arguments, "--apply"]) == exit_codes.OK
     done = json.loads(capsys.readouterr().out)
-    assert done["ok"] and done["applied"] and not told["applied"]
+    assert done["ok"] and done["applied"] and not planned["applied"]
     (store,) = done["stores"]
-    removed = {one["file"]: one["bytes"] for one in store["steps"] if one["action"] == REMOVE}
+    removed = {found["file"]: found["bytes"] for found in store["steps"] if found["action"] == REMOVE}
     sizes = (10, 20, len(lease.pack()), 0, 0)
     names = [f"{path.parent.name}/{path.name}" for path in old]
     assert removed == dict(zip(names, sizes, strict=True))

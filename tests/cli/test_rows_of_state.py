@@ -117,11 +117,11 @@ def test_rows_come_out_in_every_form(command, flights, tmp_path, capsys):
     assert lines and lines[0]["carrier"].startswith("C")
     array = json.loads(run(capsys, *words, "--json"))
     if command == "history":
-        assert [one["row"] for one in array] == [
-            {name: one[name] for name in ROWS[0]} for one in lines if one["change"] == "put"
+        assert [entry["row"] for entry in array] == [
+            {name: entry[name] for name in ROWS[0]} for entry in lines if entry["change"] == "put"
         ]
-        assert [(one["version"], one["is_changed"]) for one in array] == [
-            (one["version"], one["change"] is not None) for one in lines
+        assert [(entry["version"], entry["is_changed"]) for entry in array] == [
+            (entry["version"], entry["change"] is not None) for entry in lines
         ]
     else:
         assert array == (lines[0] if command == "get" else lines)
@@ -167,7 +167,7 @@ def test_versions_that_did_not_write_a_key(flights, capsys):
     ]
     assert [row["version"] for row in lines] == list(VERSIONS)
     for row in lines:
-        known = [one for one in expected("flights", row["version"]) if one["carrier"] == "C4"]
+        known = [entry for entry in expected("flights", row["version"]) if entry["carrier"] == "C4"]
         assert [{name: row[name] for name in ROWS[0]}] == (known or [{**dict.fromkeys(ROWS[0]), **GONE}])
     assert None in [row["change"] for row in lines]
 

@@ -24,7 +24,7 @@ FIRST = StoreKey(0, 0)
 
 @pytest.fixture
 def query(tmp_path):
-    """One store of six versions: a merge at 2, a full checkpoint at 4."""
+    """A store of six versions: a merge at 2, a full checkpoint at 4."""
     made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
     for batch in range(6):
         made.commit(rows(batch * 10, 20))
@@ -34,7 +34,7 @@ def query(tmp_path):
 
 
 def retire_below(query, floor: int) -> None:
-    """What a clean-up removes: all files older than version `floor`."""
+    """Do as a clean-up: remove all files older than version `floor`."""
     for path in query.files(FIRST):
         if int(path.name[:20]) < floor:
             path.unlink()
@@ -44,8 +44,8 @@ def during(query, operation, action, *, nth=1) -> FaultyStorage:
     """The store's storage; before the `nth` time of `operation` the query does `action`."""
     calls = itertools.count(1)  # downloads come from several threads
 
-    def fault(what, path):
-        if what == operation and next(calls) == nth:
+    def fault(called, path):
+        if called == operation and next(calls) == nth:
             action()
 
     return FaultyStorage(query.store(FIRST), fault)
@@ -82,7 +82,7 @@ def test_a_file_that_is_needed_and_goes_meanwhile_is_a_problem(query):
     (table,) = [path for path in query.files(FIRST) if path.name.startswith(f"{4:020}-")]
     storage = during(query, "download", table.unlink)
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
-    assert any(table.name in one.file for one in verdict.findings)
+    assert any(table.name in problem.file for problem in verdict.findings)
 
 
 def test_a_damaged_file_is_a_problem_although_the_query_goes_on(query):
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_a_problem_although_the_query_goes_on(query):
     delta.write_bytes(data)
     storage = during(query, "download", lambda: retire_below(query, 4))
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST], every=True)
-    assert {one.file.rpartition("/")[2] for one in verdict.findings} == {delta.name}
+    assert {problem.file.rpartition("/")[2] for problem in verdict.findings} == {delta.name}
     (finding,) = verdict.findings
     assert [version.number for version in finding.versions] == [5, 6]
     assert finding.sentence().endswith("; versions 5-6 cannot be restored")
@@ -106,7 +106,7 @@ def test_a_committed_version_that_is_gone_is_a_problem(query):
     verdict = verify_store(FIRST, query.store(FIRST), lambda: gone)
     assert verdict.restored is None
     (finding,) = verdict.findings
-    assert "version 6 (another-id), which Spark committed last, cannot be restored" in finding.what
+    assert "version 6 (another-id), which Spark committed last, cannot be restored" in finding.problem
 
 
 def test_before_the_first_commit_the_files_alone_are_checked(query):
@@ -115,23 +115,23 @@ def test_before_the_first_commit_the_files_alone_are_checked(query):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("counter", "sentence"),
     [
         ("family", "column family 'default' has 70 rows, but the record counts 69"),
         ("store", "there are 70 rows, but the record counts 69"),
     ],
 )
 @pytest.mark.parametrize("merged", [False, True])
-def test_a_record_that_counts_a_row_too_few_is_a_problem(query, what, told, merged):
+def test_a_record_that_counts_a_row_too_few_is_a_problem(query, counter, sentence, merged):
     """Executors that have this many rows in memory would not look for others in the base."""
-    query.uncounted[what] = 1
+    query.uncounted[counter] = 1
     query.commit(rows(60, 10))
     if merged:
         query.merge(FIRST, "incremental")
     verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST], every=True)
     (finding,) = verdict.findings
     assert (finding.kind, finding.versions) == ("damaged", (query.newest[FIRST],))
-    assert told in finding.what
+    assert sentence in finding.problem
     assert f"{7:020}" in finding.file
     assert finding.file.startswith("snapshot/" if merged else "delta/")
 
@@ -148,10 +148,12 @@ def test_a_damage_is_told_in_the_words_of_a_restore(query, harm, prefix):
     else:
         path.write_bytes(data[:-10])
     verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST])
-    of_the_file = next(one for one in verdict.findings if one.file == f"{path.parent.name}/{path.name}")
-    told = query.complaints(FIRST)
-    assert path.name in told
-    assert of_the_file.what in told
+    of_the_file = next(
+        problem for problem in verdict.findings if problem.file == f"{path.parent.name}/{path.name}"
+    )
+    sentence = query.complaints(FIRST)
+    assert path.name in sentence
+    assert of_the_file.problem in sentence
 
 
 @pytest.mark.parametrize("fault", ["damaged-read", "short-read"])
@@ -160,7 +162,7 @@ def test_a_file_that_is_read_wrongly_once_is_not_called_damaged(query, fault):
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
     (finding,) = verdict.findings
     assert (finding.kind, finding.versions) == ("storage", ())
-    assert "was read wrongly once" in finding.what
+    assert "was read wrongly once" in finding.problem
     assert verdict.restorable == verify_store(FIRST, query.store(FIRST), lambda: None).restorable
 
 
@@ -197,6 +199,6 @@ def test_a_storage_that_fails_is_not_called_damaged(query, monkeypatch, capsys):
     monkeypatch.setattr(Query, "storage", lambda self, key: storage)
     assert main(["verify", str(query.root), "--json"]) == exit_codes.RETRY
     (store,) = json.loads(capsys.readouterr().out)["stores"]
-    assert {one["kind"] for one in store["findings"]} == {"storage"}
+    assert {problem["kind"] for problem in store["findings"]} == {"storage"}
     next(path for path in query.files(FIRST) if path.name.startswith(f"{4:020}_")).write_bytes(b"damaged")
     assert main(["verify", str(query.root)]) == exit_codes.PROBLEM

@@ -121,7 +121,7 @@ class Case:
         if not found and self._says_the_same():
             tally.outcomes["harmless"] += 1
             return
-        said = [f"{problem.file} {problem.what}" for problem in found]
+        said = [f"{problem.file} {problem.problem}" for problem in found]
         named = [Path(problem.file).name.partition("*")[0] for problem in found]
         is_named = any(self.path.name.startswith(name or "?") for name in named)
         assert is_named or any(self._is_missed(sentence) for sentence in said), f"{self.label}: {said}"

@@ -76,9 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def differing(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of `diff` with only those of a changed key's values that differ; other rows as they
-    are.
-    """
+    """Return a row of `diff`; that of a changed key has only the values that differ."""
     before, after = row.get("before"), row.get("after")
     if row.get("change") != "changed" or not (isinstance(before, dict) and isinstance(after, dict)):
         return row

@@ -31,9 +31,7 @@ GUARDED = "guarded csv"
 
 
 def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format`, `--guard-formulas`, `--output` and `--json`, whose function gets `form` and
-    `target`.
-    """
+    """Add `--format`, `--guard-formulas`, `--output` and `--json`; the function gets `form` and `target`."""
 
     @functools.wraps(function)
     def of_form(*given: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
@@ -107,11 +105,11 @@ def print_first(
     Raises:
         StateStoreError: as `print_rows`.
     """
-    most = most_rows(form, limit)
-    shown = print_rows(_first(batches, most), schema, form, target, units)
+    maximum = most_rows(form, limit)
+    shown = print_rows(_first(batches, maximum), schema, form, target, units)
     if form == "table" and target is None:
         noun, _, complement = described.partition(" ")
-        more = f" (the first {most}; --limit 0 shows all)" if shown == most else ""
+        more = f" (the first {maximum}; --limit 0 shows all)" if shown == maximum else ""
         say(f"\n{counted(shown, noun)} {complement}{more}")
 
 

@@ -78,8 +78,10 @@ def show(
             )
             reader = state.scan(names, condition, key=key)
         else:
-            most = most_rows(form, limit)
-            reader = state.ordered(order_by, names, where, key=key, limit=most, memory=memory, utc=is_utc())
+            maximum = most_rows(form, limit)
+            reader = state.ordered(
+                order_by, names, where, key=key, limit=maximum, memory=memory, utc=is_utc()
+            )
         described = f"row of version {state.version}"
         with metered(state, "read", prints=target is None):
             print_first(reader, reader.schema, form, target, limit, described, moment_columns(state.view))

@@ -1,4 +1,4 @@
-"""Finds what is damaged or left over in one store, and mends it as far as the store's own files allow."""
+"""Find damaged and leftover files of a store, and mend the store as far as its own files allow."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Repair:
-    """What was done to one store, or would be, and the problems that stay.
+    """The steps of a repair of one store, done or planned, and the problems that stay.
 
     `skipped` says why nothing is removed, and `undecided` why nothing is discarded.
     """
@@ -270,7 +270,7 @@ class Repairs:
 
     @property
     def ok(self) -> bool:
-        """Whether no problem stays."""
+        """True if no problem stays."""
         return not self.left
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks every file of a store and restores what must be restorable, beside its query or without one."""
+"""Check every file of a store, and restore the versions that must be restorable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from state_store.data.query.arguments import Location, check_flag
 from state_store.errors import DamagedError, LocalDiskError, StateStoreError
 
 TRIES = 3
-"""How often the committed version is restored if the query goes on and retires it meanwhile."""
+"""Attempts to restore the committed version while the query goes on and retires versions."""
 
 _THREADS = 4
 """Files of a store that are read at the same time."""
@@ -46,7 +46,7 @@ _BAD = ("damaged", "missing", "format")
 class Finding:
     """A problem.
 
-    `kind` is that of an error. `file` is below the store's directory, and `what` is a predicate about it.
+    `kind` is that of an error. `file` is below the store's directory, and `problem` is a predicate about it.
     `versions` cannot be restored because of it. A file that `is_usable` is whole, and only refers to others
     that it should not refer to.
     """
@@ -54,7 +54,7 @@ class Finding:
     key: StoreKey
     kind: str
     file: str
-    what: str
+    problem: str
     versions: tuple[VersionId, ...] = ()
     is_usable: bool = False
 
@@ -65,11 +65,11 @@ class Finding:
 
     def sentence(self) -> str:
         """Return the problem and the versions that it costs."""
-        return f"{self.what}{_costs(self.versions)}"
+        return f"{self.problem}{_costs(self.versions)}"
 
     def to_json(self) -> dict[str, Any]:
         versions = [_version_json(version) for version in self.versions]
-        return {"kind": self.kind, "file": self.file, "what": self.what, "versions": versions}
+        return {"kind": self.kind, "file": self.file, "what": self.problem, "versions": versions}
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,10 @@ def restorable_without(contents: StoreContents, bad_files: Collection[str]) -> l
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Result of restoring: the committed version (None if that failed), its number of keys, the store as it
-    was found, and the problems.
+    """The result of restoring a store.
+
+    It has the committed version (None if that failed), its number of keys, the store as it was found, and the
+    problems.
     """
 
     restored: VersionId | None
@@ -273,8 +275,8 @@ def _unreadable_marks(store: FoundStore, storage: Storage) -> Iterator[Finding]:
     consequence = "while it is young, clean-ups delete nothing"
     for path, lease in Leases.read(storage).leases.items():
         if lease.error is not None:
-            what = _predicate(lease.error.message, storage, path)
-            yield Finding(store.key, "damaged", path, f"{what}; {consequence}")
+            problem = _predicate(lease.error.message, storage, path)
+            yield Finding(store.key, "damaged", path, f"{problem}; {consequence}")
     for path in store.contents.tombstones.damaged:
         yield Finding(store.key, "damaged", path, f"is damaged; {consequence}, and merges share no file")
 
@@ -292,8 +294,8 @@ def _shared_by_full(store: FoundStore) -> Iterator[Finding]:
         for entry in full.files:
             if entry.path in older:
                 other = older[entry.path].version_id
-                what = f"is shared by the full checkpoint {full.version_id} and the older {other}"
-                yield Finding(store.key, "damaged", entry.path, what, is_usable=True)
+                problem = f"is shared by the full checkpoint {full.version_id} and the older {other}"
+                yield Finding(store.key, "damaged", entry.path, problem, is_usable=True)
 
 
 def _checksums(
@@ -333,10 +335,10 @@ def _checksums(
             if why is None:
                 return None
             if read(path) is None:
-                what = (
+                problem = (
                     f"was read wrongly once ({why}) and rightly the second time: check the way to the storage"
                 )
-                return Finding(store.key, "storage", path, what)
+                return Finding(store.key, "storage", path, problem)
         except LocalDiskError:
             raise
         except StateStoreError as error:
@@ -378,10 +380,10 @@ def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None,
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
         missing = _missing_part(store, wanted)
-        what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
-        what = f"{what}: {missing.message}" if missing else what
+        problem = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
+        problem = f"{problem}: {missing.message}" if missing else problem
         file = missing.file if missing and missing.file else "delta/"
-        findings.append(Finding(store.key, "missing", file, what, (wanted,)))
+        findings.append(Finding(store.key, "missing", file, problem, (wanted,)))
     for version in versions if every else [newest] if newest else []:
         try:
             rows, miscounted = _count(context, version)
@@ -389,8 +391,8 @@ def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None,
             raise
         except StateStoreError as error:
             file = _below(error.file or "", context.storage)
-            what = _predicate(error.message, context.storage, file)
-            findings.append(Finding(store.key, error.kind, file, what, (version,)))
+            problem = _predicate(error.message, context.storage, file)
+            findings.append(Finding(store.key, error.kind, file, problem, (version,)))
             continue
         if miscounted:
             findings.append(Finding(store.key, "damaged", _record_of(store, version), miscounted, (version,)))
@@ -461,7 +463,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no problem was found."""
+        """True if no problem was found."""
         return not self.findings
 
     def to_json(self) -> dict[str, Any]:
@@ -550,5 +552,5 @@ def _keeps(chosen: Filter, key: StoreKey) -> bool:
 
 def _unexpected(key: StoreKey) -> Verdict:
     """Return the verdict on the directory of a partition that the query does not have."""
-    what = "is the directory of a partition that the query does not have: nothing reads it"
-    return Verdict(key, 0, 0, None, 0, (), (Finding(key, "damaged", key.path, what),))
+    problem = "is the directory of a partition that the query does not have: nothing reads it"
+    return Verdict(key, 0, 0, None, 0, (), (Finding(key, "damaged", key.path, problem),))
