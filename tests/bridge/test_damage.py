@@ -75,10 +75,10 @@ def test_damage_in_storage_gives_the_jvm_no_wrong_rows(jvm: Jvm, tmp_path: Path)
         try:
             found = jvm.rows(f"reader-{number}", version, id)
         except DriverError as error:
-            assert path.name.rpartition("_")[0].rpartition("_")[0] in str(error), harm.what
+            assert path.name.rpartition("_")[0].rpartition("_")[0] in str(error), harm.text
             outcomes["refused"] += 1
         else:
-            assert found == rows, f"WRONG ROWS: {path.name}: {harm.what}"
+            assert found == rows, f"WRONG ROWS: {path.name}: {harm.text}"
             outcomes["exact"] += 1
     assert outcomes["refused"] > 0
 

@@ -152,7 +152,7 @@ def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(mo
     monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
-        with Meter("copied", 4, rows=True, console=console) as meter:
+        with Meter("copied", 4, unit="rows", console=console) as meter:
             meter.moved(12_345)
             meter.shown.wait(240)
 
@@ -165,7 +165,7 @@ def test_progress_shows_all_rows_once_a_store_has_told(monkeypatch):
     monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
-        with Meter("copied", 4, rows=True, console=console) as meter:
+        with Meter("copied", 4, unit="rows", console=console) as meter:
             meter.expect(20_000)
             meter.moved(12_345)
             meter.shown.wait(240)

@@ -63,14 +63,14 @@ def test_damaged_snapshots_are_made_anew(subject, kind):
         if not (harm.kind == "deleted" and kind != "shared")
     ]
     for path, harm in chance.sample(harms, SAMPLE):
-        subject.whole()
+        subject.reset()
         broken = subject.in_place(path)
         harm.do(broken)
         if not subject.verify().findings:
             continue  # a byte that nobody reads
         planned = repaired(subject, apply=False)
         done = repaired(subject)
-        label = f"{kind} {path.name}: {harm.what}: {done}"
+        label = f"{kind} {path.name}: {harm.text}: {done}"
         assert [step for step in planned.steps if step.action == REBUILD], label
         assert [step.file for step in planned.steps if step.action == REBUILD] == [
             step.file for step in done.steps if step.action == REBUILD
@@ -81,7 +81,7 @@ def test_damaged_snapshots_are_made_anew(subject, kind):
 
 
 def test_a_dry_run_writes_nothing(subject):
-    subject.whole()
+    subject.reset()
     snapshot = subject.in_place(subject.files()["snapshot"][0])
     snapshot.unlink()
     snapshot.write_bytes(b"nothing")
@@ -92,7 +92,7 @@ def test_a_dry_run_writes_nothing(subject):
 
 @pytest.mark.parametrize("kind", ["delta", "older delta"])
 def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
-    subject.whole()
+    subject.reset()
     path = subject.in_place(subject.files()[kind][1])
     next(flips(path, random.Random(1), in_each=1)).do(path)
     before = restorable(subject)
@@ -105,7 +105,7 @@ def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
 
 
 def test_what_cannot_be_mended_is_discarded_where_the_newest_version_needs_none(subject):
-    subject.whole()
+    subject.reset()
     damaged = subject.in_place(subject.files()["older delta"][INCREMENTAL_AT - 2])
     next(flips(damaged, random.Random(1), in_each=1)).do(damaged)
     before = restorable(subject)
@@ -123,7 +123,7 @@ def test_what_cannot_be_mended_is_discarded_where_the_newest_version_needs_none(
 
 
 def test_nothing_is_discarded_that_the_newest_version_needs(subject):
-    subject.whole()
+    subject.reset()
     damaged = subject.in_place(subject.files()["delta"][0])
     damaged.unlink()
     damaged.write_bytes(b"nothing")
@@ -135,7 +135,7 @@ def test_nothing_is_discarded_that_the_newest_version_needs(subject):
 
 
 def test_damage_in_two_snapshots_is_mended_from_the_first_deltas(subject):
-    subject.whole()
+    subject.reset()
     for kind in ("snapshot", "older snapshot"):
         path = subject.in_place(subject.files()[kind][0])
         path.unlink()
