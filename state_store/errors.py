@@ -140,4 +140,6 @@ def as_store_error(error: StateStoreError | OSError) -> StateStoreError:
     """Return the error itself, or a StorageError for a failure of the operating system (a full disk, say)."""
     if isinstance(error, StateStoreError):
         return error
-    return StorageError(str(error), file=None if error.filename is None else str(error.filename))
+    if error.filename is None or error.strerror is None:
+        return StorageError(str(error))
+    return StorageError(f"cannot use '{error.filename}': {error.strerror}", file=str(error.filename))

@@ -27,7 +27,7 @@ from state_store.cli.progress import Meter
 from state_store.cli.rows import chosen, import_
 from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
-from state_store.errors import KINDS
+from state_store.errors import KINDS, as_store_error
 
 COMMANDS = sorted(state_store_command.commands)
 
@@ -280,3 +280,10 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         sums[kind] += number
     assert sums["stores"] == sums["done"] == (1 if "C1" in words else 2)
     assert sums["moved"] == sums["expected"] > 0
+
+
+def test_an_error_of_the_operating_system_is_a_sentence():
+    error = as_store_error(PermissionError(13, "Permission denied", "/data/x"))
+    assert error.message == "cannot use '/data/x': Permission denied"
+    assert error.file == "/data/x"
+    assert as_store_error(OSError("no file")).message == "no file"

@@ -166,6 +166,11 @@ def test_times_keep_their_milliseconds_where_seconds_would_name_another_version(
     assert len(lines) == 4
 
 
+def test_a_number_of_rows_ends_without_a_blank(flights, capsys):
+    assert main(["sql", str(flights), "select 1 as a"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 row\n")
+
+
 def test_no_color_is_obeyed(flights):
     _, shown = on_terminal("verify", flights, environment={"NO_COLOR": "1"})
     assert "\x1b[32m" not in shown and "good" in shown

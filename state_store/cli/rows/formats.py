@@ -110,7 +110,7 @@ def print_first(
     if form == "table" and target is None:
         noun, _, complement = described.partition(" ")
         more = f" (the first {maximum}; --limit 0 shows all)" if shown == maximum else ""
-        say(f"\n{counted(shown, noun)} {complement}{more}")
+        say(f"\n{f'{counted(shown, noun)} {complement}'.rstrip()}{more}")
 
 
 def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
