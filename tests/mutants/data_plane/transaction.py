@@ -7,6 +7,13 @@ from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
+        "a scan that could not begin keeps records from being overwritten in place",
+        f"{ROOT}/transaction/Transaction.scala",
+        "      val scan = begin(from, until, ordered, skip)\n      scan.pin()\n",
+        "      memtable.pins += 1\n      val scan = begin(from, until, ordered, skip)\n",
+        HARD,
+    ),
+    Mutant(
         "a row is put that cannot be read",
         f"{ROOT}/transaction/Transaction.scala",
         'RowSizes.check(if (value == null) "remove" else "put", key.length, ',
