@@ -31,6 +31,7 @@ STORES = {
     "RocksDB with changelog": f"{_SPARKS}RocksDBStateStoreProvider",
     "HDFS-backed": f"{_SPARKS}HDFSBackedStateStoreProvider",
 }
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _DROPPED = 2
 
@@ -84,6 +85,7 @@ def _restores(batch: dict[str, Any]) -> int:
 def _batches(spark: SparkSession, root: Path, place: Path, store: str, actions: int) -> list[dict[str, Any]]:
     """Run a query and return the progress of its batches, without the first ones."""
     spark.conf.set(PROVIDER, STORES[store])
+    spark.conf.set(_FORMAT, "1" if store == "HDFS-backed" else "2")  # which knows no other format
 
     def use(batch: DataFrame, _: int) -> None:
         for _action in range(actions):
