@@ -8,6 +8,20 @@ _STORAGE = "state_store/core/storage"
 
 MUTANTS = [
     Mutant(
+        "a file system that cannot sync directories cannot be used",
+        f"{_STORAGE}/durable.py",
+        "        if error.errno not in _NO_SYNC or not",
+        "        if True or not",
+        ("tests/core/storage/test_local.py",),
+    ),
+    Mutant(
+        "a file that cannot be synced counts as written",
+        f"{_STORAGE}/durable.py",
+        "        if error.errno not in _NO_SYNC or not stat.S_ISDIR(os.fstat(descriptor).st_mode):",
+        "        if error.errno not in _NO_SYNC:",
+        ("tests/core/storage/test_local.py",),
+    ),
+    Mutant(
         "without hard links an existing file is replaced without being asked",
         f"{_STORAGE}/durable.py",
         "    if path.exists():\n        raise FileExistsError",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from mutants.data_plane.places import ASKED_AGAIN, KILLED_AT_START, PAGES, ROOT, STORES, THREADS
 from mutants.mutant import Mutant
 
+_CLIENT = ("tests/jvm/test_agent_client.py",)
+_LOCAL_DISK = ("tests/bridge/test_local_disk.py",)
+
 MUTANTS = [
     Mutant(
         "an error that is no exception ends the event thread",
@@ -33,6 +36,34 @@ MUTANTS = [
         "case _: OutOfMemoryError | _: InternalError | ",
         "case ",
         THREADS,
+    ),
+    Mutant(
+        "the first call of a store is bounded by another option",
+        f"{ROOT}/agent/AgentStore.scala",
+        'durationMs("callTimeout"), settings',
+        'durationMs("agentStartTimeout"), settings',
+        _CLIENT,
+    ),
+    Mutant(
+        "a socket that a cleaner removed is not made again",
+        f"{ROOT}/agent/AgentDirectory.scala",
+        "    if (!Files.isDirectory(sockets)) sockets = AgentDirectory.shortDirectory()\n",
+        "",
+        _LOCAL_DISK,
+    ),
+    Mutant(
+        "a directory that a cleaner removed is made for everybody",
+        f"{ROOT}/local/LocalStore.scala",
+        "AgentDirectory.createPrivately(agent.opened.incoming)",
+        "Files.createDirectories(agent.opened.incoming)",
+        _LOCAL_DISK,
+    ),
+    Mutant(
+        "a disk that fails while rows are moved to it is not named",
+        f"{ROOT}/memory/SpillFile.scala",
+        "    catch { case e: IOException => throw new LocalDiskException(directory, e) }\n",
+        "    catch { case e: IOException => throw e }\n",
+        _LOCAL_DISK,
     ),
     Mutant(
         "an agent that is killed while it starts fails the task",

@@ -33,7 +33,7 @@ final class AgentDirectory {
 
   /** The program that starts an agent, and the agent's code that the jar brought ("" where it did not). */
   def program(): (Path, String) = synchronized {
-    val code = Files.createDirectories(directory.resolve("program"))
+    val code = AgentDirectory.createPrivately(directory.resolve("program"))
     val script = unpack("state-store-agent.py", code).getOrElse(
       throw new IOException("the jar of the state store is incomplete: it has no state-store-agent.py"))
     (script, unpack("state_store_agent.zip", code).map(_.toString).getOrElse(""))
@@ -73,9 +73,13 @@ object AgentDirectory {
   private def localDirectories(): Seq[String] =
     Utils.getOrCreateLocalRootDirs(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)).toSeq
 
+  /** Makes a directory, and the parents that it lacks, for their owner alone; one that exists stays as it is. */
+  def createPrivately(directory: Path): Path = Files.createDirectories(directory, ownerOnly)
+
+  private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
+
   private def privateDirectory(parent: Path): Path =
-    Files.createTempDirectory(Files.createDirectories(parent), "state-store-",
-      PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")))
+    Files.createTempDirectory(Files.createDirectories(parent), "state-store-", ownerOnly)
 
   private def shortDirectory(): Path = {
     val bases = Seq(sys.props("java.io.tmpdir"), "/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))

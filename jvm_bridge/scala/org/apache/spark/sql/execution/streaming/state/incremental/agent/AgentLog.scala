@@ -12,16 +12,25 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 private[agent] final class AgentLog(pid: Long) extends Logging {
   private val kept = new java.util.ArrayDeque[String]
 
-  /** Reads the stream to its end on a daemon thread; lines are as docs/protocol.md says. */
-  def follow(stream: InputStream, name: String): Thread = {
+  /**
+   * Reads the stream to its end on a daemon thread; lines are as docs/protocol.md says. No error ends it before: the
+   * agent stands still if nobody takes what it writes.
+   *
+   * @throws AgentException if the machine has no thread left
+   */
+  def follow(stream: InputStream, name: String): Thread =
+    Supervised.startOrFail(s"state-store-agent-$name")(read(stream))
+
+  /** Reads the stream to its end in this thread. */
+  def read(stream: InputStream): Unit = {
     val reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))
-    val thread = new Thread(() => {
-      try Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach(line)
-      catch { case _: IOException => () } // the stream closes with the process
-    }, s"state-store-agent-$name")
-    thread.setDaemon(true)
-    thread.start()
-    thread
+    var isOpen = true
+    Supervised.repeat("A line of the agent's log is lost", isOpen, pauseMs = 0) {
+      val text =
+        try reader.readLine()
+        catch { case _: IOException => null } // the stream closes with the process
+      if (text == null) isOpen = false else line(text)
+    }
   }
 
   /** The last lines, oldest first. */

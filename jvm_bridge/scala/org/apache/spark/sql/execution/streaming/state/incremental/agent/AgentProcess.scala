@@ -32,17 +32,19 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
     val kept = Option(idle.pollFirst())
     val connection = kept.getOrElse(AgentConnection.unconnected())
+    var isConnected = kept.nonEmpty
     var reusable = false
     try {
       val answer = Watchdog.bounded(connection, timeoutMs) {
-        if (kept.isEmpty) connection.connect(socket, token, AgentConnection.Calls)
+        if (!isConnected) connection.connect(socket, token, AgentConnection.Calls)
+        isConnected = true
         connection.call(request)
       }
       reusable = true
       answer
     } catch {
       case e: AgentException =>
-        reusable = true
+        reusable = isConnected
         throw e
     } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
   }
@@ -131,8 +133,8 @@ private[agent] object AgentProcess extends Logging {
     val token = f"${new java.math.BigInteger(128, random)}%032x"
     val process = launch(python, room)
     val log = new AgentLog(process.pid)
-    log.follow(process.getErrorStream, s"${process.pid}-stderr")
     try {
+      log.follow(process.getErrorStream, s"${process.pid}-stderr")
       val line = Json.bytes(Json.obj("protocol" -> AgentProcess.Protocol, "token" -> token, "socket" -> socket.toString,
         "directory" -> room.directory.toString, "directories" -> Json.texts(room.directories.map(_.toString)),
         "log_level" -> logLevel))
@@ -165,7 +167,7 @@ private[agent] object AgentProcess extends Logging {
       process: Process, log: AgentLog, timeoutMs: Long, start: Array[Byte]): Option[String] = {
     val line = new CompletableFuture[Option[String]]
     val stdout = new BufferedReader(new InputStreamReader(process.getInputStream, StandardCharsets.UTF_8))
-    val thread = new Thread(() => {
+    Supervised.startOrFail(s"state-store-agent-${process.pid}-stdout") {
       try {
         process.getOutputStream.write(start)
         process.getOutputStream.flush()
@@ -173,11 +175,8 @@ private[agent] object AgentProcess extends Logging {
       } catch {
         case e: IOException => line.complete(None)
       }
-      // What a library may print later must not fill the pipe.
-      log.follow(process.getInputStream, s"${process.pid}-stdout")
-    }, s"state-store-agent-${process.pid}-start")
-    thread.setDaemon(true)
-    thread.start()
+      log.read(process.getInputStream) // a library may print later, which must not fill the pipe
+    }
     try line.get(timeoutMs, TimeUnit.MILLISECONDS)
     catch { case _: TimeoutException => Some("") }
   }

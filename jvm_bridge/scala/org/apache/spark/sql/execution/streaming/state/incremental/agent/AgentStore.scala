@@ -28,7 +28,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     case (key, value) if key.startsWith(AgentStore.Prefix) => key.stripPrefix(AgentStore.Prefix) -> value
   }
   private val agent = Agent.of(Interpreter.choose(texts.get("agentPython")))
-  private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), startTimeoutMs)
+  private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), durationMs("agentStartTimeout"))
   // The location is resolved once, by the first task: its user is the one that all file requests act for.
   private lazy val location = {
     val path = id.storeCheckpointLocation()
@@ -48,7 +48,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     agent.register(instance, files, hear)
     wasOpened = true
     val answer = Answers.open(agent.call(
-      () => request("open"), AgentStore.OpenTimeoutMs, settings, AgentStore.Prefix + "agentStartTimeout"))
+      () => request("open"), durationMs("callTimeout"), settings, AgentStore.Prefix + "callTimeout"))
     agent.lend(answer.fileConnections)
     answer
   }
@@ -179,16 +179,14 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   private def versioned(version: VersionId): Seq[(String, Any)] = Seq("version" -> version.number, "id" -> version.id)
 
-  private def startTimeoutMs: Long =
-    try new OptionTexts(texts.get).durationMs("agentStartTimeout")
-    catch { // the agent's `open` will name the option
-      case _: IllegalArgumentException => new OptionTexts(_ => None).durationMs("agentStartTimeout")
-    }
+  /** An option as it is set; its default if that cannot be read: the agent's `open` names it then. */
+  private def durationMs(option: String): Long =
+    try new OptionTexts(texts.get).durationMs(option)
+    catch { case _: IllegalArgumentException => new OptionTexts(_ => None).durationMs(option) }
 }
 
 object AgentStore {
   val Prefix: String = Declarations.prefix
-  private val OpenTimeoutMs = 120000L
   private val BestEffortTimeoutMs = 10000L
   // The agent itself gives up at the option's time, between two files, and says why.
   private val GraceMs = 60000L

@@ -24,6 +24,19 @@ private[agent] object Supervised extends Logging {
     }
   }
 
+  /**
+   * Starts a daemon thread that the caller cannot do without.
+   *
+   * @throws AgentException if the machine has no thread left; an OutOfMemoryError would end the executor
+   */
+  def startOrFail(name: String)(body: => Unit): Thread =
+    Option(start(name)(body)).getOrElse(throw noThread(name, null))
+
+  /** The error for a thread that cannot be started. */
+  def noThread(name: String, cause: Throwable): AgentException =
+    new AgentException("busy", s"the thread $name cannot be started: raise the limit of processes or threads of this " +
+      "container or user.", cause = cause)
+
   /** Runs a step again and again while `alive`. A step that fails is reported, and repeated after a pause. */
   def repeat(failure: String, alive: => Boolean, pauseMs: Long)(step: => Unit): Unit = while (alive) {
     try step

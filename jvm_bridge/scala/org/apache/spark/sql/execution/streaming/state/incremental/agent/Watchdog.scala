@@ -14,14 +14,21 @@ private[agent] object Watchdog {
     one
   }
 
-  /** Runs the body; where it takes longer than `timeoutMs`, `resource` is closed and CallTimeout thrown. */
+  /**
+   * Runs the body; if it takes longer than `timeoutMs`, closes the resource.
+   *
+   * @throws CallTimeout    if it took longer
+   * @throws AgentException if the thread of the watchdog cannot be started
+   */
   def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
     val fired = new AtomicBoolean
     val overdue: Runnable = () => {
       fired.set(true)
       resource.close()
     }
-    val alarm = timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
+    val alarm =
+      try timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
+      catch { case e: OutOfMemoryError => throw Supervised.noThread("state-store-watchdog", e) }
     try body
     catch {
       case e: java.io.IOException if fired.get => throw new CallTimeout(timeoutMs, e)

@@ -11,7 +11,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, NativeHeap, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{LocalDiskException, MemoryUse, NativeHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.util.ThreadUtils
@@ -132,7 +132,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    */
   def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
     val version = attempts.next(start)
-    val file = onLocalDisk(Files.createDirectories(agent.opened.incoming))
+    val file = onLocalDisk(AgentDirectory.createPrivately(agent.opened.incoming))
       .resolve(s"${version.number}_${version.id.get}.sst")
     try {
       val startNs = System.nanoTime
@@ -305,7 +305,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private def onLocalDisk[T](body: => T): T =
     try body
     catch {
-      case e: ClosedByInterruptException => throw e
+      case e @ (_: ClosedByInterruptException | _: LocalDiskException) => throw e
       case e: IOException => throw AgentException.ofLocalDisk(agent.opened.incoming.toString, e)
     }
 

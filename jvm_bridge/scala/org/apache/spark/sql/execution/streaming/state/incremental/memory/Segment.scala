@@ -49,8 +49,9 @@ private[incremental] object Segment {
     }
 
   /**
-   * A segment in a file of that directory. Its blocks are written at once, so that a full disk is an
-   * IOException here.
+   * A segment in a file of that directory. Its blocks are written at once, so that a full disk is an error here.
+   *
+   * @throws LocalDiskException if the disk is full or fails
    */
   def spill(bytes: Long, directory: File, memory: StoreMemory): Segment = {
     if (bytes > memory.largestFileBytes) {

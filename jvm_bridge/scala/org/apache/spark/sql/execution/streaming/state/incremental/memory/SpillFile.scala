@@ -1,12 +1,22 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
-import java.io.{File, RandomAccessFile}
+import java.io.{File, IOException, RandomAccessFile}
 import java.nio.{ByteBuffer, MappedByteBuffer}
 import java.nio.channels.FileChannel
+import java.nio.file.Files
+import java.nio.file.attribute.PosixFilePermissions
 
 import scala.collection.mutable
 
 import org.apache.spark.storage.StorageUtils
+
+/** The local disk of a directory is full or fails. The message is for users, and says what to do. */
+private[incremental] final class LocalDiskException(directory: File, cause: IOException)
+  extends IOException(
+    s"incremental state store [storage]: the state of this batch does not fit into the memory budget, and the local disk " +
+      s"of '$directory' failed when a part of it was moved there: ${cause.getMessage}. Free space on that disk of the " +
+      "executor, or set spark.sql.streaming.stateStore.incremental.localDir or spark.local.dir to another.",
+    cause)
 
 /**
  * A mapped file without a name, given out in pieces: the operating system bounds how many mappings a process has. It
@@ -48,6 +58,7 @@ private[memory] object SpillFile {
   private val piecesEach = 16
   private val leastBytes = 128L << 10
   private val alignment = 64L
+  private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
   private val zeros = ByteBuffer.allocateDirect(1 << 16).asReadOnlyBuffer
 
   /** The file of each directory that has room for more. */
@@ -55,9 +66,10 @@ private[memory] object SpillFile {
 
   /**
    * A piece of a file in that directory; the caller releases it. Its blocks are written at once, so that a full disk is
-   * an IOException here.
+   * an error here.
    *
    * @param mostBytes no file may be longer
+   * @throws LocalDiskException if the disk is full or fails
    */
   def allocate(bytes: Int, mostBytes: Long, directory: File): (SpillFile, ByteBuffer) = {
     val shared = if (bytes > mostShared) None else synchronized(current.get(directory))
@@ -76,9 +88,13 @@ private[memory] object SpillFile {
 
   private def forget(file: SpillFile): Unit = synchronized(current.filterInPlace((_, one) => one ne file))
 
-  private def create(bytes: Long, directory: File): SpillFile = {
+  private def create(bytes: Long, directory: File): SpillFile =
+    try createNew(bytes, directory)
+    catch { case e: IOException => throw new LocalDiskException(directory, e) }
+
+  private def createNew(bytes: Long, directory: File): SpillFile = {
     OffHeap.fileUse()
-    directory.mkdirs()
+    Files.createDirectories(directory.toPath, ownerOnly)
     val file = File.createTempFile("spill", ".tmp", directory)
     try {
       val channel = new RandomAccessFile(file, "rw").getChannel
