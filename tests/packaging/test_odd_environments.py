@@ -105,11 +105,9 @@ def long_paths(environment: Environment) -> None:
 
 
 def modules_of_the_same_name(environment: Environment) -> None:
+    """Put a module of the agent's there; one of the standard library stops Spark's own Python workers."""
     environment.work.mkdir()
-    for name in ("rocksdict", "struct"):
-        (environment.work / f"{name}.py").write_text(
-            "raise ImportError('a module of the working directory')\n"
-        )
+    (environment.work / "rocksdict.py").write_text("raise ImportError('a module of the working directory')\n")
 
 
 def a_missing_disk(environment: Environment) -> None:
