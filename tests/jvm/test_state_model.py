@@ -66,7 +66,7 @@ def test_stores_of_several_threads_in_one_budget(
 
 
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
-    assert "10 pieces agree" in walk(class_path, tmp_path, "StatePieces")
+    assert "11 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 
 
 @pytest.mark.tier("long")
