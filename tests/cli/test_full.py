@@ -201,7 +201,7 @@ def test_compression_is_that_of_the_query(tmp_path, written, asked, made):
 @pytest.mark.parametrize("command", ["full", "verify"])
 def test_few_descriptors_are_enough(tmp_path, command):
     """Eight stores of more tables each than half of what the process may open."""
-    limit = 96
+    limit = 60
     small = DatabaseSettings(file_bytes=4 << 10)
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, settings=small)
     query.commit(rows(0, 15_000))

@@ -318,7 +318,7 @@ def stats(
     Raises:
         StateStoreError: as for `open`.
     """
-    check_number("sample", sample, minimum=1, optional=True)
+    check_number("sample", sample, minimum=0, optional=True)
     with (
         open(checkpoint, operator, store, version, batch=batch, at=at) as state,
         _followed(state, progress, sample),

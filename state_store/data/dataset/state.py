@@ -326,7 +326,7 @@ class State:
             sample: the number of partitions whose rows are read, evenly chosen; None reads all.
             recent: the number of versions whose changes are counted.
         """
-        check_number("sample", sample, minimum=1, optional=True)
+        check_number("sample", sample, minimum=0, optional=True)
         check_number("recent", recent, minimum=0)
         expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
         return statistics(self._partitions, self.columns, sample, recent, expiry)

@@ -81,7 +81,7 @@ def test_what_is_refused(tmp_path):
     assert main(["repartition", str(source), target, "--partitions", "3", "--json"]) == 0
     with pytest.raises(ConflictError, match="is not empty"):
         repartition(str(source), target, 3)
-    with pytest.raises(OptionError, match="at least 1"):
+    with pytest.raises(OptionError, match="partitions is 1 or more"):
         repartition(str(source), str(tmp_path / "other"), 0)
     assert main(["repartition", str(tmp_path / "none"), target, "--partitions", "3"]) == exit_codes.NOT_FOUND
     shutil.rmtree(source / "commits")

@@ -89,7 +89,7 @@ def test_batches_are_bounded_and_streams_end(tmp_path):
         assert sum(batch.num_rows for batch in state.to_batches(["k_text"])) == state.count()
         assert pa.RecordBatchReader.from_stream(state).read_all().num_rows == state.count()
         assert len(state.to_pandas()) == state.count()
-        with pytest.raises(OptionError, match="at least 1 row"):
+        with pytest.raises(OptionError, match="batch_rows is 1 or more"):
             state.scan(batch_rows=0)
 
 

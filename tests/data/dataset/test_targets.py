@@ -199,13 +199,30 @@ def test_a_batch_that_is_on_its_way_is_noticed_by_the_files_of_its_tasks(
     assert not (tmp_path / "target").exists()
 
 
+@pytest.mark.parametrize("way", ["repartition", "import_state"])
+def test_a_snapshot_that_maintenance_makes_late_is_no_sign_of_a_running_query(
+    source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Stopped.check
+    delta = next((source / "state/0/1/delta").iterdir())
+
+    def after_maintenance(stopped: Stopped) -> None:
+        shutil.copyfile(delta, source / "state/0/1/4_late.zip")
+        check(stopped)
+
+    monkeypatch.setattr(Stopped, "check", after_maintenance)
+    WAYS[way](source, tmp_path / "target")
+    assert (tmp_path / "target").exists()
+
+
 def test_a_batch_that_has_not_ended_is_noted(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    offsets = source / "offsets/4"
+    os.utime(offsets, (0, 0))  # a fresh checkout is younger than an hour
     assert main(["repartition", str(source), str(tmp_path / "before"), "--partitions", "3"]) == 0
     assert "note:" not in capsys.readouterr().err
-    offsets = source / "offsets/4"
-    shutil.copyfile(source / "offsets/3", offsets)
+    os.utime(offsets)
     assert main(["repartition", str(source), str(tmp_path / "target"), "--partitions", "3"]) == 0
     assert "note: batch 4 began " in capsys.readouterr().err
     os.utime(offsets, (0, 0))
@@ -315,7 +332,7 @@ def test_partial_exports_are_refused(source: Path, tmp_path: Path) -> None:
         state_store.import_state(source, exported, target)
     (tmp_path / "kept").rename(exported / "part-00001.parquet")
     (exported / "_SUCCESS").rename(tmp_path / "kept")
-    with pytest.raises(OptionError, match="is an export that did not end"):
+    with pytest.raises(OptionError, match="is an export that broke off, or still goes on"):
         state_store.import_state(source, exported, target)
     (tmp_path / "kept").rename(exported / "_SUCCESS")
     (exported / "_temporary").mkdir()
