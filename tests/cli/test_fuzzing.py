@@ -12,6 +12,7 @@ import inspect
 import io
 import math
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator
 from decimal import Decimal
@@ -75,7 +76,16 @@ WRONG_TEXTS = st.one_of(
             *("select 1", "select", "drop table state", "from state", "select * from state_at(99)", "1; 2"),
             *("flights > 1", "flights >", "flights = 'x'", "count(*)", "nope = 1", "flights desc", "--where"),
             *("restoreObjective", "restoreObjective=soon", "{", "[", "{}", "null", "true", "/", "//", "/."),
-            *("/nowhere/at/all", "file:", "file:///", "ftp://a/b", "hdfs://", "s3://", "s3:///", "x://y"),
+            *(
+                str(NOWHERE / "at/all"),
+                "file:",
+                "file:///",
+                "ftp://a/b",
+                "hdfs://",
+                "s3://",
+                "s3:///",
+                "x://y",
+            ),
             *("~", "a" * 5000, "http://127.0.0.1:1", "http://", "127.0.0.1", "256.256.256.256", "3.9"),
             *(DIR, TARGET, FILE, EMPTY, ROWS, f"{DIR}/inside", f"{DIR}/..", f"x={DIR}", f"default={ROWS}"),
         ]
@@ -90,6 +100,9 @@ SAFE = settings(
     deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True, max_examples=SOME
 )
 LONG = settings(SAFE, max_examples=MANY)
+
+NOWHERE = Path(tempfile.mkdtemp(prefix="fuzzing-")) / "nowhere"
+"""A directory that no test makes beforehand; a command may make it."""
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +254,7 @@ WRONG_VALUES = st.one_of(
     st.just(datetime.datetime(1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=14)))),
     st.builds(lambda: lambda *given_values: None),
     st.builds(lambda: pa.table({"carrier": ["C1"]})),
-    st.builds(lambda: Path("/nowhere")),
+    st.just(NOWHERE),
     WRONG_TEXTS.filter(lambda text: not text.startswith("http")),
 )
 """Values of all kinds of types."""

@@ -37,15 +37,14 @@ class _Calls:
         self.largest_body = max(self.largest_body, len(data), len(body))
         return answer, data
 
-    def _list(
-        self, at: Path, name: str, body: bytes, after: str | None, limit: int
-    ) -> tuple[dict[str, Any], bytes]:
+    def _list(self, at: Path, name: str, body: bytes, **given: Any) -> tuple[dict[str, Any], bytes]:
+        after = given["after"]
         entries = [
             entry for entry in LocalStorage(at).list_files(name) if after is None or entry.name > after
         ]
         page = [
             {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
-            for entry in entries[:limit]
+            for entry in entries[: given["most"]]
         ]
         return {"entries": page, "more": len(page) < len(entries)}, b""
 
