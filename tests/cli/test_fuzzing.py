@@ -35,6 +35,9 @@ from state_store.errors import InternalError, OptionError, StateStoreError
 from state_store.session import build
 from state_store.session import jar as jars
 
+NOWHERE = Path(tempfile.mkdtemp(prefix="fuzzing-")) / "nowhere"
+"""A directory that no test makes beforehand; a command may make it."""
+
 SOME, MANY = 400, 10_000
 DIR, TARGET, FILE, EMPTY, ROWS = "<DIR>", "<TARGET>", "<FILE>", "<EMPTY>", "<ROWS>"
 """Places that the examples name before there are any."""
@@ -100,9 +103,6 @@ SAFE = settings(
     deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True, max_examples=SOME
 )
 LONG = settings(SAFE, max_examples=MANY)
-
-NOWHERE = Path(tempfile.mkdtemp(prefix="fuzzing-")) / "nowhere"
-"""A directory that no test makes beforehand; a command may make it."""
 
 
 @pytest.fixture(scope="module")
