@@ -96,10 +96,10 @@ class LivingQuery(Protocol):
 class Stopped:
     """The signs of life of a query when this is made; `check` compares them with those of later.
 
-    They are the newest batches of Spark's logs, and the files of versions after that of the newest committed
-    batch: a batch that began before and commits after the work shows by the files that its tasks write. Files
-    of older versions come from maintenance, which goes on after a query has stopped. A query that waits for
-    data writes nothing, and cannot be told from one that is stopped.
+    They are the newest batches of Spark's logs, and the deltas and changelogs of versions that Spark has not
+    committed: a batch that began before and commits after the work shows by the files that its tasks write.
+    Snapshots and files of older versions come from maintenance, which goes on after a query has stopped. A
+    query that waits for data writes nothing, and cannot be told from one that is stopped.
     """
 
     def __init__(self, query: LivingQuery) -> None:
@@ -124,13 +124,17 @@ class Stopped:
             )
 
     def _version_files(self) -> frozenset[str]:
-        """Return the files of versions that Spark has not committed, of any kind of store."""
+        """Return the deltas and changelogs of versions that Spark has not committed, of any store."""
         newest = 0 if self._committed is None else self._committed + 1
 
         def listed(directory: str) -> list[str]:
             names = (entry.name for entry in self._query.list_files(directory))
             numbers = ((name, re.match(r"\d+", name)) for name in names)
-            return [f"{directory}/{name}" for name, number in numbers if number and int(number[0]) > newest]
+            return [
+                f"{directory}/{name}"
+                for name, number in numbers
+                if number and int(number[0]) > newest and name.endswith((".sst", ".delta", ".changelog"))
+            ]
 
         directories = [
             directory

@@ -199,15 +199,16 @@ def test_a_batch_that_is_on_its_way_is_noticed_by_the_files_of_its_tasks(
     assert not (tmp_path / "target").exists()
 
 
+@pytest.mark.parametrize("number", [4, 9])
 @pytest.mark.parametrize("way", ["repartition", "import_state"])
 def test_a_snapshot_that_maintenance_makes_late_is_no_sign_of_a_running_query(
-    source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, way: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = Stopped.check
     delta = next((source / "state/0/1/delta").iterdir())
 
     def after_maintenance(stopped: Stopped) -> None:
-        shutil.copyfile(delta, source / "state/0/1/4_late.zip")
+        shutil.copyfile(delta, source / f"state/0/1/{number}_late.zip")
         check(stopped)
 
     monkeypatch.setattr(Stopped, "check", after_maintenance)
