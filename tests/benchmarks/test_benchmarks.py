@@ -145,9 +145,10 @@ def test_sliding_window_keeps_the_state_constant(measured: Results) -> None:
 @pytest.mark.spark
 @pytest.mark.tier("more")
 def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> None:
-    page = report.write(measured, tmp_path)
-    assert "HDFS-backed" in page.read_text()
-    assert "### plain" in (tmp_path / report.RESULTS_PAGE).read_text()
+    report.write(measured, tmp_path)
+    results_page = (tmp_path / report.RESULTS_PAGE).read_text()
+    assert "### plain" in results_page
+    assert "HDFS-backed / ours" in results_page
     assert "## Goals" in (tmp_path / report.GOALS_PAGE).read_text()
 
 
@@ -176,7 +177,7 @@ def test_comparisons_in_one_jvm_compile_and_measure() -> None:
     jar = providers.jar_for(pyspark.__version__)
     for pattern in ("uniform", "prefix"):
         small = ["keys=500", "batch=50", "batches=6", "merge=2", f"pattern={pattern}"]
-        lines = data_plane.table(data_plane.measure(small, beside=jar)).splitlines()
+        lines = data_plane.table(data_plane.measure(small, other_jar=jar)).splitlines()
         assert lines[-1].startswith("| the whole batch | ") and "CPU" in lines[-1], lines
 
 
