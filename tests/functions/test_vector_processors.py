@@ -15,7 +15,10 @@ from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
 import state_store
+from state_store.functions.errors import GroupTooLargeError
+from state_store.functions.vectors import loop
 from state_store.functions.vectors.loop import borders, whole_groups
+from state_store.functions.vectors.processor import bind
 
 SPARK = [pytest.mark.spark, pytest.mark.older(more=("4.2",))]
 SCHEMA = "k string, v long, at timestamp"
@@ -53,7 +56,7 @@ def play(spark, tmp_path):
                     processor, output, "update", options.get("time", "eventtime"), options.get("initial")
                 )
 
-            stream.run(query)
+            stream.run(query, no_data_batches=options.get("time") != "processingTime")
             return stream
         finally:
             for name in (PROCESSORS, *OURS):
@@ -131,6 +134,14 @@ def test_frames_are_taken_and_given(play, processor, batched):
 
 
 @pytest.mark.spark
+@pytest.mark.older(more=("4.2",))
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_duration_counts_from_the_start_of_the_batch(play, batched):
+    stream = play(processors.Reminding(), processors.TOTALS, batched, time="processingTime")
+    assert {n for rows in stream.rows.values() for _, n in rows} == {3600}
+
+
+@pytest.mark.spark
 def test_initial_state_is_handled(spark, play):
     initial = spark.createDataFrame([("k1", 100), ("k9", 7)], "k string, n long").groupBy("k")
     stream = play(processors.WithInitialState(), processors.TOTALS, True, initial=initial)
@@ -180,6 +191,14 @@ def test_classes_that_are_no_processors_are_refused():
             def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
                 pass
 
+    class Derived(processors.Reminding):
+        pass
+
+    with pytest.raises(TypeError, match="Derived is derived from Reminding, which is marked"):
+        state_store.vectorized(Derived)
+    with pytest.raises(TypeError, match="Derived is derived from Reminding: only the class"):
+        bind(Derived(), None)
+
     with pytest.raises(ValueError, match="takes nothing but frame="):
         state_store.vectorized(split_groups=True)(processors.Counting)
 
@@ -206,6 +225,27 @@ def test_no_group_is_cut_by_a_batch(size):
     assert pa.concat_tables(tables).to_pydict() == table.to_pydict()
     ends = [t["k"][-1].as_py() for t in tables[:-1]]
     assert all(end != after["k"][0].as_py() for end, after in zip(ends, tables[1:], strict=False))
+
+
+def test_a_group_of_many_batches_is_put_together_once(monkeypatch):
+    joined = []
+    original = pa.Table.from_batches
+    table = pa.table({"k": [1] * 300 + [2], "v": range(301)})
+    batches = table.to_batches(max_chunksize=1)
+
+    class Counted:
+        from_batches = staticmethod(lambda parts: joined.append(len(parts)) or original(parts))
+
+    monkeypatch.setattr(loop.pa, "Table", Counted)
+    assert [found.num_rows for found in whole_groups(iter(batches), [0])] == [300, 1]
+    assert joined == [300, 1]
+
+
+def test_a_group_over_the_limit_is_named(monkeypatch):
+    monkeypatch.setattr(loop, "MAX_GROUP_BYTES", 200)
+    batches = pa.table({"k": ["a"] * 10 + ["b"] * 30, "v": range(40)}).to_batches(max_chunksize=5)
+    with pytest.raises(GroupTooLargeError, match=r"group \('b'\) exceed 200 bytes"):
+        list(whole_groups(iter(batches), [0]))
 
 
 @pytest.mark.spark

@@ -139,6 +139,18 @@ class WithInitialState(Counting):
 
 
 @state_store.vectorized
+class Reminding(Counting):
+    """Registers a timer an hour after the start of the batch, and gives the seconds until then."""
+
+    def handle(self, keys: pa.Table, rows: pa.Table, state: Any) -> pa.Table:
+        state.timers.register(pa.array([3_600_000] * keys.num_rows, pa.duration("ms")))
+        timers = state.timers.table().group_by("__group", use_threads=False)
+        last = timers.aggregate([("__timer_ms", "max")]).sort_by("__group")["__timer_ms_max"]
+        seconds = pc.divide(pc.subtract(last, state.batch_time_ms), 1000)
+        return pa.table({"k": keys["k"], "n": seconds})
+
+
+@state_store.vectorized
 class Wrong(Counting):
     """Does what `fault` says."""
 

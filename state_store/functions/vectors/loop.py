@@ -120,30 +120,39 @@ def whole_groups(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> I
     Raises:
         GroupTooLargeError: the rows of one group exceed MAX_GROUP_BYTES.
     """
-    waiting: pa.Table | None = None
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        table = pa.Table.from_batches([batch])
-        if waiting is not None:
-            table = pa.concat_tables([waiting, table])
-        starts = borders([_single(table.column(offset)) for offset in key_offsets])
+        starts = borders([batch.column(offset) for offset in key_offsets])
+        continues = bool(waiting) and _continues(waiting[-1], batch, key_offsets)
+        if waiting and not continues:
+            yield pa.Table.from_batches(waiting)
+            waiting, waiting_bytes = [], 0
         last = int(starts[-1])
         if last:
-            yield table.slice(0, last)
-        waiting = table.slice(last)
-        if last == 0 and waiting.nbytes > MAX_GROUP_BYTES:
-            key = ", ".join(repr(table.column(offset)[0].as_py()) for offset in key_offsets)
+            yield pa.Table.from_batches([*waiting, batch.slice(0, last)])
+            waiting, waiting_bytes = [], 0
+        waiting.append(batch.slice(last))
+        waiting_bytes += waiting[-1].nbytes
+        if waiting_bytes > MAX_GROUP_BYTES:
+            key = ", ".join(repr(waiting[0].column(offset)[0].as_py()) for offset in key_offsets)
             raise GroupTooLargeError(
                 f"the rows of group ({key}) exceed {MAX_GROUP_BYTES} bytes, the limit up to which a "
                 "vectorised processor gets a group: use a processor that is called once a group"
             )
-    if waiting is not None:
-        yield waiting
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _continues(before: pa.RecordBatch, batch: pa.RecordBatch, key_offsets: list[int]) -> bool:
+    """Return True if the first row of a batch has the key of the last row before it."""
+    pairs = [
+        pa.concat_arrays([before.column(offset).slice(before.num_rows - 1), batch.column(offset).slice(0, 1)])
+        for offset in key_offsets
+    ]
+    return len(borders(pairs)) == 1
 
 
 def borders(keys: list[pa.Array]) -> np.ndarray:

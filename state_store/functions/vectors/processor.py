@@ -40,6 +40,11 @@ FRAME = "_state_store_frame"
 
 _BOUND, _CALLS = "_state_store_bound", "_state_store_calls"
 
+_MARK_LAST = (
+    "only the class that is passed to the query can be marked with state_store.vectorized; leave the mark "
+    "off the classes that it is derived from"
+)
+
 _TIMEOUTS = {"processingtime": "ProcessingTimeTimeout", "eventtime": "EventTimeTimeout"}
 """Spark's older words for the time modes, in which checks and messages speak."""
 
@@ -63,7 +68,15 @@ def is_marked(processor: Any) -> bool:
 
 
 def bind(processor: Any, bound: BoundProcessor) -> Any:
-    """Return a copy of a marked processor that knows its query."""
+    """Return a copy of a marked processor that knows its query.
+
+    Raises:
+        TypeError: its class is derived from the marked class, whose methods it may have replaced.
+    """
+    cls = type(processor)
+    if FRAME not in vars(cls):
+        marked = next(base for base in cls.__mro__ if FRAME in vars(base))
+        raise TypeError(f"{cls.__name__} is derived from {marked.__name__}: {_MARK_LAST}")
     copied = copy.copy(processor)
     setattr(copied, _BOUND, bound)
     return copied
@@ -73,7 +86,8 @@ def mark(cls: type, frame: str) -> type:
     """Make a class with a method `handle` a processor for Spark, and return it.
 
     Raises:
-        TypeError: it has no `handle`, is no `StatefulProcessor`, or has a method that this one gives it.
+        TypeError: it has no `handle`, is no `StatefulProcessor`, has a method that this one gives it, or is
+            derived from a marked class.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -82,6 +96,9 @@ def mark(cls: type, frame: str) -> type:
             f"state_store.vectorized marks {cls.__name__}, which is no processor: make it a subclass of "
             "pyspark.sql.streaming.StatefulProcessor"
         )
+    marked = next((base for base in cls.__mro__ if FRAME in vars(base)), None)
+    if marked is not None:
+        raise TypeError(f"{cls.__name__} is derived from {marked.__name__}, which is marked: {_MARK_LAST}")
     if not callable(getattr(cls, "handle", None)):
         raise TypeError(f"{cls.__name__} has no method handle(self, keys, rows, state)")
     for name, instead in (("handleInputRows", "handle"), ("handleExpiredTimer", "handle_timers")):

@@ -79,7 +79,7 @@ class States:
         """Begin a call for groups with these key columns; `enter` makes one of them the present one."""
         header = self._header
         context = Context(
-            header.batch_time_ms,
+            -1 if self.batch_time_ms is None else self.batch_time_ms,
             self.watermark_ms,
             header.timeout_conf,
             timed_out,
