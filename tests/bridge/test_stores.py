@@ -293,6 +293,34 @@ def test_figures_of_a_batch(jvm: Jvm, tmp_path: Path) -> None:
     assert custom["incrementalIndexHits"] + custom["incrementalIndexMisses"] > 0
 
 
+def test_the_restore_for_a_reader_is_counted_by_the_next_writer_once(jvm: Jvm, tmp_path: Path) -> None:
+    """Spark 4.0 opens a store to read, and once more to write; later releases make a writer of the reader."""
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1")
+
+    def restores(provider: str, store: str) -> int:
+        jvm("commit", store=store)
+        return int(jvm("metrics", store=store)["custom"]["incrementalRestoreCount"])
+
+    for provider in ("apart", "upgraded"):
+        jvm.provider(provider, tmp_path / "state")
+        jvm("begin", provider=provider, store=f"{provider}-r", version=version, id=id, read=True)
+        if provider == "apart":
+            jvm("begin", provider=provider, store=f"{provider}-w", version=version, id=id)
+            assert restores(provider, f"{provider}-w") == 1
+            jvm("release", store=f"{provider}-r")
+        else:
+            jvm("upgrade", provider=provider, store=f"{provider}-r", id=id)
+            assert restores(provider, f"{provider}-r") == 1
+        jvm("begin", provider=provider, store=f"{provider}-again", version=version, id=id)
+        assert restores(provider, f"{provider}-again") == 0
+    jvm.provider("other", tmp_path / "state")
+    assert jvm.rows("other", version, id) == {"a": "1"}
+    later, later_id = jvm.batch("p", version, id, b="2")
+    jvm("begin", provider="other", store="later", version=later, id=later_id)
+    assert restores("other", "later") == 1
+
+
 def test_changes_of_each_batch(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1", b="1")

@@ -9,7 +9,7 @@ from chaos.cluster import Cluster
 from observed.running import SETTINGS, Running, awaited, outcome, request_full, version
 from observed.schema import check
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
 
 OPTIONS = {
     "spark.executor.memory": "600m",

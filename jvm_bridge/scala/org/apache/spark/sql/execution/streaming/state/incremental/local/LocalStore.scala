@@ -50,6 +50,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private val restoring = new ReentrantLock
   private val attempts: Attempts = if (ids) new SparksAttempts else new NumberedAttempts(agent)
   private val families = new KnownFamilies
+  private val readers = new RestoreForReader
   private var users = 0
   private var closing = false
   private var disposed = false
@@ -97,7 +98,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     val startNs = System.nanoTime
     val begun = opened(version, readOnly, task, startNs)
     verification.goOn()
-    begun.getOrElse(restore(version, readOnly, task, None, startNs))
+    readers.counted(begun.getOrElse(restore(version, readOnly, task, None, startNs)), readOnly)
   }
 
   /** Begins on that version, restored from the snapshot of another and the deltas after it. */
@@ -107,6 +108,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   /** Begins to write where a reader is open, at the same version. */
   def beginAgain(start: AttemptStart): Opened = {
     val startNs = System.nanoTime
+    readers.forget()
     val again = opened(start.version, readOnly = false, start.task, startNs)
       .getOrElse(restore(start.version, readOnly = false, start.task, None, startNs))
     again.copy(start = again.start.copy(seen = start.seen.orElse(again.start.seen)))
