@@ -3,8 +3,8 @@
 A restore leaves sparse files behind, of which only the tails are local (`core.files.sparse`). The JVM notices
 a missing block by its checksum, asks for the bytes around it, and reads on. Meanwhile a `Hydration` fetches
 whole files in parts, those that were asked for first, as far as the executor's budget has room for them. It
-begins with the first file whose tail is local, while the restore still asks for others. Reader and hydration
-write the same bytes to the same places, so neither needs to know of the other.
+begins with the first file whose tail is local, while the restore still asks for others. The JVM verifies a
+block once, so a part leaves the bytes alone that are local already: only what the JVM asks for is replaced.
 
 A file is in one state at a time:
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from state_store.agent.jvm_connections import background
 from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
 from state_store.core.files.parts import PART_BYTES, parts_of
-from state_store.core.files.sparse import SparseFile, end_bytes, fill
+from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
 from state_store.core.files.transfer import difference
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
@@ -84,8 +84,9 @@ class Readiness(enum.Enum):
 class HydratedFile:
     """A sparse file without its tail, which is local. Not safe for threads: the hydration locks."""
 
-    def __init__(self, spec: SparseFile, part_bytes: int) -> None:
+    def __init__(self, spec: SparseFile, local: SparseBytes, part_bytes: int) -> None:
         self.spec = spec
+        self.local = local
         self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)
         self.hydrated_bytes = 0
         self.on_demand_bytes = 0
@@ -163,7 +164,8 @@ class Hydration:
         with self._changed:
             for spec in specs:
                 if spec.name not in self._files:
-                    file = self._files[spec.name] = HydratedFile(spec, self._part_bytes)
+                    local = SparseBytes(spec, self._directory, self._context.runtime)
+                    file = self._files[spec.name] = HydratedFile(spec, local, self._part_bytes)
                     self._order.append(file)
         self.start()
 
@@ -219,7 +221,7 @@ class Hydration:
         with self._changed:
             self._order.remove(file)
             self._order.insert(0, file)
-        count = fill(self._context.storage, file.spec, self._directory, offset, length)
+        count = file.local.fetch_again(self._context.storage, offset, length)
         with self._changed:
             self._on_demand(file, count)
         return count
@@ -336,7 +338,7 @@ class Hydration:
         self._wait_for_turn(part[1])
         if self._is_gone():
             return False
-        fill(self._context.storage, file.spec, self._directory, *part)
+        file.local.fetch(self._context.storage, *part)
         return True
 
     def _verify(self, file: HydratedFile) -> bool:

@@ -7,9 +7,11 @@ order. Nobody reads it before all parts are there. The caller that begins a file
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, StorageError
 
 PART_BYTES = 8 << 20
@@ -18,6 +20,7 @@ fails is fetched again alone.
 """
 
 _TRIES = 2
+_COPY_BYTES = 1 << 20
 
 
 def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
@@ -79,3 +82,23 @@ def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, leng
         except (StorageError, DamagedError):
             if attempt == _TRIES - 1:
                 raise
+
+
+def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -> None:
+    """Copy the bytes between start and end of each range to the same place of the existing file `target`.
+
+    Raises:
+        LocalDiskError: The disk is full or fails.
+        StorageError: The source is shorter.
+    """
+    with (
+        local_disk_errors(target),
+        open(source, "rb", buffering=0) as read,
+        open(target, "r+b", buffering=0) as written,
+    ):
+        for start, end in ranges:
+            while start < end:
+                data = os.pread(read.fileno(), min(_COPY_BYTES, end - start), start)
+                if not data:
+                    raise StorageError(f"'{source}' ends at {start}, and not at {end}", file=str(source))
+                start += os.pwrite(written.fileno(), data, start)

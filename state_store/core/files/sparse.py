@@ -6,13 +6,16 @@ A missing piece reads as zeros. No block of an SST is zeros, so its checksum sho
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.core.files.checksums import read_end
-from state_store.core.files.parts import fetch_part, fetch_part_again, make_hole
+from state_store.core.files.parts import copy_ranges, fetch_part, fetch_part_again, make_hole
+from state_store.core.files.ranges import Ranges
 from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_bytes
 from state_store.core.files.transfer import Wanted
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
 
 _LEAST_END_BYTES = 64 << 10
@@ -118,18 +121,70 @@ def _record(size_bytes: int, fetched_bytes: int, tail: bytes) -> tuple[int, int]
     return at, min(data_end, size_bytes - fetched_bytes) - at
 
 
-def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:
-    """Fetch `length` bytes from `offset` on, or up to the end of the file, to their place.
+class SparseBytes:
+    """The bytes of one sparse file that are local, besides its tail. Safe for any thread.
 
-    Returns:
-        The number of bytes.
+    A reader verifies a block when it first reads it, and never again. So bytes that arrive later, and may be
+    damaged, do not replace those that it has read: requests are downloaded aside, and copied to their places
+    one after the other. What an earlier process has placed is not known.
 
-    Raises:
-        DamagedError: The stored file ends before.
-        StateStoreError: The storage fails.
+    Args:
+        file: The file.
+        directory: The base.
+        runtime: Makes the lock and the names of downloads.
     """
-    length = min(length, file.size_bytes - offset)
-    if length <= 0:
-        return 0
-    fetch_part(storage, file.path, directory / file.name, offset, length)
-    return length
+
+    def __init__(self, file: SparseFile, directory: Path, runtime: Runtime = SYSTEM) -> None:
+        self._file = file
+        self._directory = directory
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._placed = Ranges()
+        self._placed_since: list[Ranges] = []
+
+    def fetch(self, storage: Storage, offset: int, length: int) -> int:
+        """Fetch `length` bytes from `offset` on, or up to the end of the file, but replace nothing.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            DamagedError: The stored file ends before.
+            StateStoreError: The storage or the disk fails.
+        """
+        return self._fetch(storage, offset, length, lambda: self._placed)
+
+    def fetch_again(self, storage: Storage, offset: int, length: int) -> int:
+        """Fetch bytes that a reader has missed or found damaged. Only what was placed meanwhile stays.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            DamagedError: The stored file ends before.
+            StateStoreError: The storage or the disk fails.
+        """
+        placed_since = Ranges()
+        with self._lock:
+            self._placed_since.append(placed_since)
+        try:
+            return self._fetch(storage, offset, length, lambda: placed_since)
+        finally:
+            with self._lock:
+                self._placed_since = [other for other in self._placed_since if other is not placed_since]
+
+    def _fetch(self, storage: Storage, offset: int, length: int, kept: Callable[[], Ranges]) -> int:
+        length = min(length, self._file.size_bytes - offset)
+        if length <= 0:
+            return 0
+        aside = self._directory / f"incoming-{self._runtime.unique(8)}"
+        make_hole(aside, offset + length)
+        try:
+            fetch_part(storage, self._file.path, aside, offset, length)
+            with self._lock:
+                copy_ranges(aside, self._directory / self._file.name, kept().gaps(offset, offset + length))
+                for ranges in (self._placed, *self._placed_since):
+                    ranges.add(offset, offset + length)
+        finally:
+            aside.unlink(missing_ok=True)
+        return length

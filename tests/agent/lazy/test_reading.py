@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from agent.harness import InProcess, Job, contents, rows_of
 from agent.lazy.far import (
+    damage,
     five_versions,
     held_back,
     merged_when_let_go,
@@ -19,6 +21,7 @@ from agent.lazy.far import (
     wait_until_whole,
 )
 from state_store.agent.lazy import hydration
+from state_store.agent.lazy.hydrations import LIST_NAME
 from state_store.core.files.sparse import end_bytes
 from state_store.errors import DamagedError, InternalError
 
@@ -167,3 +170,20 @@ def test_a_merge_waits_for_the_files_that_it_builds_on(
     restored(job)
     job.commit({b"\0\0more": b"1"})
     assert contents(merged_when_let_go(job, go_on)["directory"]) == job.state
+
+
+def test_the_background_does_not_replace_bytes_that_the_jvm_has_verified(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored files change after the JVM has read from them: damage of storage, as it may happen."""
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, _ = restored(job)
+    listed = json.loads((directory / LIST_NAME).read_text("utf-8"))[0]
+    name, stored = listed["name"], written.location / listed["path"]
+    right = stored.read_bytes()
+    job.call("range", directory=str(directory), name=name, offset=50, length=1000)
+    damage(stored)
+    go_on()
+    wait_until_whole(job, directory)
+    assert (directory / name).read_bytes() == right
