@@ -18,7 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
  * The data plane alone, bytes in and out, without Spark's API, an agent or storage: what a batch costs by phase.
  * Arguments are name=value:
  *
- *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix
+ *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix, range
+ *    (after a batch of changes, ordered scans of 100 rows each, for as many rows as there are keys)
  *  - keys, batch, batches (of which the first third does not count), value (bytes), budget (MiB)
  *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in
  *    memory)
@@ -49,6 +50,7 @@ object DataPlane {
 final class DataPlane(settings: Map[String, String], directory: File) {
   private val keyCount = settings("keys").toInt
   private val batch = settings("batch").toInt
+  private val rangeRows = 100
   private val random = new SplittableRandom(7)
   private val memory = new StoreMemory(settings("budget").toLong << 20)
   private val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
@@ -188,6 +190,9 @@ final class DataPlane(settings: Map[String, String], directory: File) {
       case "scan" | "ordered" =>
         touch(transaction, picked)
         time("row", keyCount)(scanAll(transaction, pattern == "ordered"))
+      case "range" =>
+        touch(transaction, picked)
+        time("range", keyCount / rangeRows)(ranges(transaction))
       case "prefix" => time("prefix", batch)(prefixes(transaction))
       case "read" | "absent" => time("get", batch)(picked.foreach(transaction.get))
       case "uniform" | "zipf" | "append" => time("get and put", batch)(touch(transaction, picked))
@@ -212,6 +217,17 @@ final class DataPlane(settings: Map[String, String], directory: File) {
     while (rows.advance()) n += 1
     if (n != keys) throw new AssertionError(s"$n rows, not $keys")
   }
+
+  /** Scan ranges of a fixed number of keys, which begin at any key. */
+  private def ranges(transaction: Transaction): Unit =
+    for (_ <- 0 until keyCount / rangeRows) {
+      val n = random.nextLong(keyCount - rangeRows)
+      val rows = transaction.scan(key(n), key(n + rangeRows), ordered = true)
+      var found = 0
+      while (rows.advance()) found += 1
+      rows.close()
+      if (found != rangeRows) throw new AssertionError(s"$found rows of a range")
+    }
 
   /** As a session window does: scan the rows of a prefix, change one of them. */
   private def prefixes(transaction: Transaction): Unit = {
