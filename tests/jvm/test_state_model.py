@@ -145,16 +145,16 @@ def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, t
 
 
 def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
-    assert "outlive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
+    assert "survive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
 
 
 def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path) -> None:
-    assert "what is set stays" in walk(class_path, tmp_path, "agent.HdfsWaits")
+    assert "settings of the user stay" in walk(class_path, tmp_path, "agent.HdfsWaits")
 
 
 def test_checkpoint_files_are_as_sparks(class_path: str, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=tmp_path.parent) as files:
-        assert "as Spark's" in walk(class_path, tmp_path, "agent.CheckpointFileCases", files)
+        assert "equal Spark's" in walk(class_path, tmp_path, "agent.CheckpointFileCases", files)
 
 
 @pytest.mark.parametrize(("limit", "most"), [(2_000, 512), (8_000, 1_000)])

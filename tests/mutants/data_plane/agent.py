@@ -96,7 +96,7 @@ MUTANTS = [
     Mutant(
         "a listing ends with its first page",
         f"{ROOT}/agent/FileCalls.scala",
-        '"more" -> (left.size > most)',
+        '"more" -> (left.size > limit)',
         '"more" -> false',
         PAGES,
     ),

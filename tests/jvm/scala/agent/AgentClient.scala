@@ -12,8 +12,9 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStor
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The JVM's side of an agent that misbehaves: no error ends the thread that reads its log, and the first call of a store
- * is bounded by the option that its message names. Arguments: an interpreter of Python, and the agent that it runs.
+ * Tests of the JVM's side of an agent that misbehaves: no error ends the thread that reads its log, and the first call
+ * of a store is bounded by the option that its message names. Arguments: a Python interpreter, and the agent to run
+ * with it.
  */
 object AgentClient {
   private val errors = Seq[() => Throwable](
@@ -31,7 +32,7 @@ object AgentClient {
     println("the log was read, the call bounded")
   }
 
-  /** The stream fails once for each error, between whole lines. */
+  /** Reads a stream that fails once for each error, between whole lines. */
   private def linesAreRead(): Unit = {
     val survivable = errors.map(_())
     val log = new AgentLog(7)
@@ -52,14 +53,15 @@ object AgentClient {
     require(missing.isEmpty, s"the lines after $missing are missing in '${log.tail}'")
   }
 
-  /** The first call of a store to an agent that answers everything else. */
+  /** Makes the first call of a store to an agent that answers all calls but this. */
   private def openIsBounded(python: String): Unit = {
     val conf = new SQLConf
     conf.setConfString(AgentStore.Prefix + "agentPython", python)
     conf.setConfString(AgentStore.Prefix + "callTimeout", "1s")
     val store = new AgentStore(StateStoreId("/tmp/none", 0, 0), "run", StateStoreConf(conf), new Configuration(false))
     val failure = try { store.opened; None } catch { case e: AgentException => Some(e) }
-    require(failure.exists(e => e.option.contains(AgentStore.Prefix + "callTimeout") && e.getMessage.contains("1000 ms")),
+    require(
+      failure.exists(e => e.option.contains(AgentStore.Prefix + "callTimeout") && e.getMessage.contains("1000 ms")),
       s"the first call ended with $failure")
   }
 }

@@ -14,14 +14,14 @@ import org.apache.hadoop.fs.{ChecksumException, FileAlreadyExistsException, File
 import org.apache.spark.sql.execution.streaming.state.incremental.CheckpointFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 
-/** Checkpoint files of this store's manager beside those of Spark's, in two directories below the one given. */
+/** Tests that compare checkpoint files of this store's manager with Spark's, in directories below the one given. */
 object CheckpointFileCases {
   private val umask = "fs.permissions.umask-mode"
 
-  private def check(what: String, is: => Boolean): Unit = if (!is) throw new AssertionError(what)
+  private def check(failure: String, holds: => Boolean): Unit = if (!holds) throw new AssertionError(failure)
 
-  private def fails[E <: Throwable](what: String, kind: Class[E])(body: => Unit): Unit =
-    check(what, try { body; false } catch { case e: Throwable => kind.isInstance(e) })
+  private def fails[E <: Throwable](failure: String, kind: Class[E])(body: => Unit): Unit =
+    check(failure, try { body; false } catch { case e: Throwable => kind.isInstance(e) })
 
   private def write(files: CheckpointFileManager, path: Path, text: String, overwrite: Boolean): Unit = {
     val out = files.createAtomic(path, overwrite)
@@ -35,7 +35,7 @@ object CheckpointFileCases {
     finally in.close()
   }
 
-  /** The text of a file, compared with its checksums, as Hadoop's FileSystem does and its FileContext does not. */
+  /** Returns the text of a file that its checksums confirm: Hadoop's FileSystem compares them, its FileContext not. */
   private def verified(path: Path): String = {
     val in = FileSystem.getLocal(new Configuration()).open(path)
     try new String(in.readAllBytes(), UTF_8)
@@ -52,7 +52,7 @@ object CheckpointFileCases {
     finally walk.close()
   }
 
-  /** The life of a log, which both managers write alike: names, contents, permissions, checksums. */
+  /** Writes a log over its life; both managers write the same names, contents, permissions and checksums. */
   private def live(files: CheckpointFileManager, root: Path): Unit = {
     files.createCheckpointDirectory()
     val log = new Path(root, "offsets of a log")
@@ -79,7 +79,7 @@ object CheckpointFileCases {
       trees.head == trees.last)
   }
 
-  /** Of many writers of a name that must not be there, one wins, and its file is whole. */
+  /** Lets many writers make a file that must not exist: one of them wins, and its file is whole. */
   private def oneWriterWins(files: CheckpointFileManager, root: Path): Unit = {
     val writers = 8
     val pool = Executors.newFixedThreadPool(writers)
@@ -117,7 +117,7 @@ object CheckpointFileCases {
     }
   }
 
-  /** A file that was deleted without its checksum, as people do who roll back, does not spoil the next of its name. */
+  /** Deletes a file without its checksum, as people do who roll back: the next file of its name is read as it is. */
   private def strayChecksums(files: CheckpointFileManager, root: Path, directory: Local): Unit =
     for (overwrite <- Seq(false, true)) {
       val path = new Path(root, s"rolled-back-$overwrite")
@@ -136,12 +136,12 @@ object CheckpointFileCases {
     conf.set("spark.sql.streaming.checkpointFileManagerClass", classOf[CheckpointFiles].getName)
     check("Spark does not make the manager", CheckpointFileManager.create(root, conf).isInstanceOf[CheckpointFiles])
     check("the agent writes by this manager", !SparksFileManager.of(root, conf).isInstanceOf[CheckpointFiles])
-    conf.set("fs.viewfs.mounttable.default.link./elsewhere", root.toString)
-    val elsewhere = new Path("viewfs:///elsewhere/view")
-    val others = new CheckpointFiles(elsewhere, conf)
+    conf.set("fs.viewfs.mounttable.default.link./mounted", root.toString)
+    val mounted = new Path("viewfs:///mounted/view")
+    val others = new CheckpointFiles(mounted, conf)
     others.createCheckpointDirectory()
-    write(others, new Path(elsewhere, "0"), "text", overwrite = false)
-    check("a file system that is not local is not Spark's manager's",
+    write(others, new Path(mounted, "0"), "text", overwrite = false)
+    check("files of a remote file system are not made by Spark's manager",
       !others.isLocal && read(new CheckpointFiles(root, conf), new Path(root, "view/0")) == "text")
   }
 
@@ -156,7 +156,7 @@ object CheckpointFileCases {
     oneWriterWins(files, path)
     strayChecksums(files, path, directory)
     othersStay(path)
-    check("it is not known as local", files.isLocal)
-    println("checkpoint files are as Spark's")
+    check("the local file system does not count as local", files.isLocal)
+    println("checkpoint files equal Spark's")
   }
 }

@@ -11,8 +11,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * Threads that live as long as the agent outlive whatever a step of theirs throws, of `NonFatal` and not: the thread for
- * events sees each event once and in order, and the step of another is repeated.
+ * Tests that threads which live as long as the agent survive every error of a step, `NonFatal` or not: the thread for
+ * events handles each event once and in order, and other threads repeat the step.
  */
 object EventThreads {
   private val errors: Seq[() => Throwable] = Seq(
@@ -26,22 +26,22 @@ object EventThreads {
   def main(arguments: Array[String]): Unit = {
     eventsAreHandledOnce()
     stepsAreRepeated()
-    println("threads outlive all errors")
+    println("threads survive all errors")
   }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, failure: => String): Unit = if (!condition) throw new AssertionError(failure)
 
-  private def await(what: String)(condition: => Boolean): Unit = {
+  private def await(failure: String)(condition: => Boolean): Unit = {
     val untilNs = System.nanoTime + 60000000000L
     while (!condition) {
-      expect(System.nanoTime < untilNs, what)
+      expect(System.nanoTime < untilNs, failure)
       Thread.sleep(5)
     }
   }
 
   private def event(number: Long): ObjectNode = Json.obj("number" -> number, "event" -> "closed", "store" -> number)
 
-  /** Every other poll fails, and so does every event in its turn; some come a second time. */
+  /** Lets every other poll fail, and every event in its turn; the agent repeats some events. */
   private def eventsAreHandledOnce(): Unit = {
     val polls = new AtomicInteger
     val handled = new ConcurrentLinkedQueue[Long]
@@ -52,7 +52,7 @@ object EventThreads {
       val poll = polls.getAndIncrement()
       if (poll % 2 == 0) throw errors(poll / 2 % errors.size)()
       val after = request.path("after").asLong
-      val first = math.max(1, after) // one that was handled comes again
+      val first = math.max(1, after) // repeats the last event that was handled
       Json.obj("events" -> Json.array(first to math.min(after + 2, 2L * errors.size) map event))
     }
     def handle(event: AgentEvent): Unit = {
@@ -62,18 +62,19 @@ object EventThreads {
     val events = new AgentEvents("events", () => alive, call, handle)
     events.ensureRunning()
     await("no thread polls")(thread != null)
-    val begun = thread
+    val firstThread = thread
     val wanted = 1L to 2L * errors.size
-    await(s"the events ${handled.asScala.toSeq} of $wanted are handled")(handled.size >= wanted.size || !begun.isAlive)
-    await("it is not polled again")(polls.get > 4 * errors.size || !begun.isAlive)
-    expect(begun.isAlive && (thread eq begun), "an error has ended the thread")
+    await(s"the events ${handled.asScala.toSeq} of $wanted are handled")(
+      handled.size >= wanted.size || !firstThread.isAlive)
+    await("it is not polled again")(polls.get > 4 * errors.size || !firstThread.isAlive)
+    expect(firstThread.isAlive && (thread eq firstThread), "an error has ended the thread")
     expect(handled.asScala.toSeq == wanted, s"the events ${handled.asScala.toSeq} are handled")
     alive = false
-    begun.join(60000)
-    expect(!begun.isAlive, "the thread lives on without its agent")
+    firstThread.join(60000)
+    expect(!firstThread.isAlive, "the thread lives on without its agent")
     alive = true
     events.ensureRunning()
-    await("a thread that has ended is not started again")(thread ne begun)
+    await("a thread that has ended is not started again")(thread ne firstThread)
     alive = false
   }
 

@@ -8,13 +8,13 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.FileSystemBasedCheckpointFileManager
 
-/** How soon the client of HDFS asks again, where nobody has said anything about it. */
+/** Tests how soon the client of HDFS asks again, if the user has not set it. */
 object HdfsWaits {
-  private val (delay, retries) =
-    ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "dfs.client.block.write.locateFollowingBlock.retries")
+  private val prefix = "dfs.client.block.write.locateFollowingBlock"
+  private val (delay, retries) = (s"$prefix.initial.delay.ms", s"$prefix.retries")
   private val hdfs = new Path("hdfs://127.0.0.1:1/store")
 
-  /** With which configuration the store's files are made. */
+  /** Fails with the configuration with which the store's files are made. */
   final class Telling(path: Path, conf: Configuration) extends FileSystemBasedCheckpointFileManager(path, conf) {
     throw new IllegalStateException(s"first after ${conf.get(delay)} ms")
   }
@@ -22,18 +22,20 @@ object HdfsWaits {
   private def ofFileCalls(): String = {
     val conf = new Configuration(false)
     conf.set("spark.sql.streaming.checkpointFileManagerClass", classOf[Telling].getName)
-    val asked = Frame(Json.obj("fs" -> "exists", "path" -> hdfs.toString))
-    new FileCalls(hdfs, conf).answer(asked).header.toString
+    val request = Frame(Json.obj("fs" -> "exists", "path" -> hdfs.toString))
+    new FileCalls(hdfs, conf).answer(request).header.toString
   }
 
   def main(arguments: Array[String]): Unit = {
     val plain = new Configuration(false)
     val prompt = PromptHdfs.of(hdfs, plain)
     val seconds = (0 until prompt.getInt(retries, 5)).map(n => prompt.getInt(delay, 400) << n).sum / 1000
-    require(prompt.getInt(delay, 400) < 20 && seconds > 12, s"it asks for $seconds s, first after ${prompt.get(delay)} ms")
+    require(prompt.getInt(delay, 400) < 20 && seconds > 12,
+      s"it asks for $seconds s, first after ${prompt.get(delay)} ms")
     require(plain.get(delay) == null, "the configuration of others has changed")
     require(PromptHdfs.of(hdfs, plain) eq prompt, "each store has a configuration of its own")
-    for (other <- Seq("file:/store", "s3a://bucket/store")) require(PromptHdfs.of(new Path(other), plain) eq plain, other)
+    for (other <- Seq("file:/store", "s3a://bucket/store"))
+      require(PromptHdfs.of(new Path(other), plain) eq plain, other)
     for (name <- Seq(delay, retries)) {
       val chosen = new Configuration(false)
       chosen.set(name, "7")
@@ -42,8 +44,8 @@ object HdfsWaits {
     val shipped = new Configuration(false)
     val xml = s"<configuration><property><name>$delay</name><value>400</value></property></configuration>"
     shipped.addResource(new ByteArrayInputStream(xml.getBytes("US-ASCII")), "hdfs-default.xml")
-    require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "what Hadoop ships counts as set")
+    require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "a default of Hadoop counts as set")
     require(ofFileCalls().contains("first after 10 ms"), s"files are made otherwise: ${ofFileCalls()}")
-    println("what is set stays")
+    println("settings of the user stay")
   }
 }

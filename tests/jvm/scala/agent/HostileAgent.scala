@@ -14,8 +14,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * What listens where the agent should sends whatever it likes, asks for files in senseless ways, or is of another user:
- * the JVM gets an IOException or an AgentException, and takes no memory that was only announced. Arguments: seed, rounds.
+ * Tests with a listener in place of the agent that sends any bytes, asks for files in senseless ways, or is of another
+ * user: the JVM gets an IOException or an AgentException, and takes no memory that was only announced. Arguments: seed,
+ * rounds.
  */
 object HostileAgent {
   def main(arguments: Array[String]): Unit = {
@@ -34,19 +35,21 @@ final class HostileAgent(random: Random, directory: Path) {
   private val socket = directory.resolve("s")
   private val files = new FileCalls(new org.apache.hadoop.fs.Path(directory.toUri), new Configuration(false))
 
-  /** Who listens is of this user, but that is not whom the JVM expects. */
+  /** Connects to a listener of this user while the JVM expects another user. */
   def refusesAnotherUser(): Unit = serving(_ => ()) {
     val nobody = directory.getFileSystem.getUserPrincipalLookupService.lookupPrincipalByName("nobody")
     val open = SocketChannel.open(UnixDomainSocketAddress.of(socket))
     try {
       require(Files.getOwner(directory) != nobody, "this test cannot run as nobody")
       new AgentConnection(open).checkPeer(socket, Files.getOwner(directory))
-      val failure = try { new AgentConnection(open).checkPeer(socket, nobody); None } catch { case e: IOException => Some(e) }
-      require(failure.exists(_.getMessage.contains("which is not the agent")), s"another user was not refused: $failure")
+      val failure =
+        try { new AgentConnection(open).checkPeer(socket, nobody); None } catch { case e: IOException => Some(e) }
+      require(failure.exists(_.getMessage.contains("which is not the agent")),
+        s"another user was not refused: $failure")
     } finally open.close()
   }
 
-  /** Whether a call to it was refused; it may happen to be answered. */
+  /** Calls a listener that sends random bytes. Returns true if the JVM refused them; some happen to be an answer. */
   def readsOrRefuses(): Boolean = {
     val stream = bytes()
     serving(channel => write(channel, stream)) {
@@ -62,7 +65,7 @@ final class HostileAgent(random: Random, directory: Path) {
     }
   }
 
-  /** Whether the answer to a senseless request for a file is an error; there is one to every request. */
+  /** Sends a senseless request for a file, which must be answered. Returns true if the answer is an error. */
   def answersAnything(): Boolean = {
     val operation = pick("list", "read", "download", "exists", "none", "", "write")
     val path = pick("", ":", "a:b", "no-such:/x", "\u0000", "x" * 5000, s"$directory/none", s"$directory/\ud800", "b:")
@@ -83,13 +86,14 @@ final class HostileAgent(random: Random, directory: Path) {
     case 3 => (1 to random.nextInt(4)).flatMap(_ => frame(json())).toArray
     case 4 => frame(("[" * 50000 + "]" * 50000).getBytes)
     case _ =>
-      val whole = frame("""{"ok":{}}""".getBytes) ++ frame(json())
-      whole.take(random.nextInt(whole.length + 1))
+      val stream = frame("""{"ok":{}}""".getBytes) ++ frame(json())
+      stream.take(random.nextInt(stream.length + 1))
   }
 
   private def json(): Array[Byte] = pick(
-    """{"ok":{}}""", """{"ok":1}""", """{"ok":null,"error":[]}""", """{"error":{}}""", """{"error":{"kind":7,"message":{}}}""",
-    """{"error":"x"}""", """{}""", """[]""", """1e999""", s"""{"ok":{"a":${"9" * 2000}}}""", "\u0000", "{\"ok\":{}", "").getBytes
+    """{"ok":{}}""", """{"ok":1}""", """{"ok":null,"error":[]}""", """{"error":{}}""",
+    """{"error":{"kind":7,"message":{}}}""", """{"error":"x"}""",
+    """{}""", """[]""", """1e999""", s"""{"ok":{"a":${"9" * 2000}}}""", "\u0000", "{\"ok\":{}", "").getBytes
 
   private def frame(header: Array[Byte]): Array[Byte] = {
     val body = random.nextBytes(random.nextInt(20))
@@ -103,7 +107,7 @@ final class HostileAgent(random: Random, directory: Path) {
     while (buffer.hasRemaining) channel.write(buffer)
   }
 
-  /** Something listens, does that with the first connection, waits a little for what it says, and closes it. */
+  /** Runs the body while a listener acts on its first connection and then closes it. */
   private def serving[T](act: SocketChannel => Unit)(body: => T): T = {
     val listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)
     listener.bind(UnixDomainSocketAddress.of(socket))

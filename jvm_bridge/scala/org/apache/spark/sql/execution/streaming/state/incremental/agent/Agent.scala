@@ -13,15 +13,15 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.util.ShutdownHookManager
 
-/** How an agent is started: for a whole executor, as the query wants that needs it first. */
+/** Settings of an agent, which serves the whole executor: those of the query that first needs it. */
 private[agent] final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
 
 /**
- * The agent of this JVM, whichever process it is at present: started by the first call, replaced when it dies
- * or hangs, ended with the JVM. Calls come from any thread.
+ * The agent of this JVM, as a process that is replaced: the first call starts it, another takes its place if it dies or
+ * hangs, and it ends with the JVM. Safe for any thread.
  */
 final class Agent private (python: Interpreter) extends Logging {
-  private lazy val room = new AgentDirectory
+  private lazy val directory = new AgentDirectory
   private val files = new FileServers
   private val listeners = new EventListeners
   private var current: AgentProcess = _
@@ -30,44 +30,46 @@ final class Agent private (python: Interpreter) extends Logging {
   private var lacking = 0
   private var stopped = false
 
-  // Read without the lock, which is held while an agent starts.
+  // Read without the lock, which a thread holds while it starts an agent.
   @volatile private var startedAgain = 0L
 
-  /** How often another agent took the place of one that had died or hung. Waits for nothing. */
+  /** Returns how often another agent took the place of one that had died or hung. Waits for nothing. */
   def restarts: Long = startedAgain
 
   /**
-   * One call of docs/protocol.md. Where the agent dies, another is started and asked again: every operation
-   * of the protocol allows it. Where it gives no answer in time, the call fails; the agent is only replaced
-   * if it answers nothing at all, and then asked again as well.
+   * Makes one call of docs/protocol.md. If the agent dies, another is started and asked again: every operation of the
+   * protocol allows it. If the agent gives no answer in time, the call fails; only an agent that does not answer a ping
+   * either is replaced, and its successor asked again.
    *
-   * @param request made for each agent that is asked: it says what this JVM has open by then
-   * @param option the option that bounds the call, for the message
-   * @throws AgentException with the agent's own error; kind `busy` where the call took too long, `internal`
-   *                        where agents keep dying
+   * @param request makes the request for each agent that is asked: it lists the stores that this JVM has open by then
+   * @param timeoutMs bound of each attempt, in milliseconds
+   * @param option the option that sets this bound, for the message
+   * @return the fields of the answer's `ok`
+   * @throws AgentException with the agent's own error; of kind `busy` if the call took too long, of kind `internal` if
+   *                        agents keep dying
    */
   def call(request: () => ObjectNode, timeoutMs: Long, settings: AgentSettings, option: String): ObjectNode =
     attempt(request, timeoutMs, settings, option, Agent.Attempts)
 
   /**
-   * Makes a call that is of no importance: nothing is started for it, and it is not repeated.
+   * Makes a call whose loss does no harm: it starts no agent, and is not repeated.
    *
-   * @return the answer, None where no agent runs
+   * @return the answer; None if no agent runs
    */
   private[agent] def tell(request: ObjectNode, timeoutMs: Long): Option[ObjectNode] =
     synchronized(Option(current)).filter(_.isAlive).map(_.call(request, timeoutMs))
 
-  /** The merges that run or wait; none if the agent does not run or does not answer in time. */
+  /** Returns the merges that run or wait; none if the agent does not run or does not answer in time. */
   private def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
     try synchronized(Option(current)).filter(_.isAlive).toSeq
       .flatMap(process => Answers.currentMerges(process.call(Json.obj("op" -> "status"), timeoutMs)))
     catch {
       case NonFatal(e) =>
-        logDebug("The agent does not say which merges it makes", e)
+        logDebug("The agent did not list its merges", e)
         Nil
     }
 
-  /** From now on the agent may ask for the files of that store, and tells the listener of its events. */
+  /** Lets the agent ask for the files of a store, and the listener hear the events of the store. */
   def register(store: Long, storeFiles: FileCalls, listener: AgentEvent => Unit): Unit = {
     files.add(store, storeFiles)
     listeners.add(store, listener)
@@ -76,7 +78,7 @@ final class Agent private (python: Interpreter) extends Logging {
   /**
    * Notes that a store is closed.
    *
-   * @param owed whether the agent still makes a merge of it, and reads and writes its files until the event `closed`
+   * @param owed true if the agent still makes a merge of it, and reads and writes its files until the event `closed`
    */
   def unregister(store: Long, owed: Boolean): Unit = {
     listeners.remove(store)
@@ -88,14 +90,14 @@ final class Agent private (python: Interpreter) extends Logging {
     case _ => listeners.tell(event)
   }
 
-  /** Sees to it that the agent has at least this many connections for file requests. */
+  /** Lends the agent at least this many connections for file requests. */
   private[agent] def lend(connections: Int): Unit = synchronized {
     val more = connections - lent
     lent = math.max(lent, connections)
     if (current != null && current.isAlive) lendTo(current, more)
   }
 
-  /** The process id of the running agent, for diagnosis and tests. */
+  /** Returns the process id of the running agent, for diagnosis and tests. */
   def pid: Option[Long] = synchronized(Option(current).filter(_.isAlive).map(_.pid))
 
   @tailrec
@@ -111,7 +113,7 @@ final class Agent private (python: Interpreter) extends Logging {
     val outcome: Either[IOException, ObjectNode] =
       try Right(process.call(asked, timeoutMs))
       catch {
-        case e: ClosedByInterruptException => throw e // the task is being killed, the agent is well
+        case e: ClosedByInterruptException => throw e // Spark kills the task; the agent works
         case e: CallTimeout if process.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>
           throw Agent.tooSlow(op, timeoutMs, option, e)
         case e: IOException => Left(e)
@@ -123,10 +125,10 @@ final class Agent private (python: Interpreter) extends Logging {
         throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the " +
           s"call '$op': ${process.exitDescription}", cause = e)
       case Left(e) =>
-        val what =
+        val failure =
           if (e.isInstanceOf[CallTimeout]) "The agent hangs during the call"
           else "The agent was lost during the call"
-        logWarning(s"$what '$op' (${e.getMessage}); asking another. ${process.exitDescription}")
+        logWarning(s"$failure '$op' (${e.getMessage}); asking another. ${process.exitDescription}")
         replace(process)
         attempt(request, timeoutMs, settings, option, left - 1)
     }
@@ -150,7 +152,7 @@ final class Agent private (python: Interpreter) extends Logging {
   @tailrec
   private def start(settings: AgentSettings, left: Int): AgentProcess = {
     val outcome =
-      try Right(AgentProcess.start(python, room, settings.logLevel, settings.startTimeoutMs))
+      try Right(AgentProcess.start(python, directory, settings.logLevel, settings.startTimeoutMs))
       catch { case e: AgentKilled => Left(e) }
     outcome match {
       case Right(process) => process
@@ -163,7 +165,7 @@ final class Agent private (python: Interpreter) extends Logging {
     }
   }
 
-  /** Starts threads that serve files; for those that cannot be started the next call tries again. */
+  /** Starts threads that serve files. The next call tries again to start those that could not be started. */
   private def lendTo(process: AgentProcess, connections: Int): Unit = {
     val started = Iterator.range(0, connections)
       .takeWhile(_ => FileServer.start(process, files, s"state-store-files-${process.pid}")).size
@@ -182,7 +184,7 @@ final class Agent private (python: Interpreter) extends Logging {
     }
     last.foreach { process =>
       process.stop(Agent.StopMs)
-      room.remove()
+      directory.remove()
     }
   }
 }
@@ -191,21 +193,21 @@ object Agent {
   private val Attempts = 4
   private val ExitWaitMs = 100L
   private val StopMs = 5000L
-  // An agent that is only busy answers a ping at once; one that swaps or computes much may need seconds.
+  // A busy agent answers a ping at once; one that swaps or computes much may need seconds.
   private val PingMs = 10000L
   // After the SparkContext and before Spark's temporary directories, which hold ours.
   private val ShutdownPriority = 30
 
   private val agents = mutable.Map.empty[String, Agent]
 
-  /** The agent of this JVM that runs on that interpreter; nothing is started yet. */
+  /** Returns the agent of this JVM that runs on an interpreter, and starts nothing. */
   def of(python: Interpreter): Agent = agents.synchronized {
     if (agents.isEmpty) ShutdownHookManager.addShutdownHook(ShutdownPriority)(() => stopAll())
     agents.getOrElseUpdate(python.executable, new Agent(python))
   }
 
   /**
-   * The merges of this JVM's agents that run or wait.
+   * Returns the merges of this JVM's agents that run or wait.
    *
    * @param timeoutMs how long each agent may take to answer
    */
@@ -215,7 +217,7 @@ object Agent {
   private def stopAll(): Unit = agents.synchronized(agents.values.toSeq).foreach(_.stop())
 
   private def tooSlow(op: String, timeoutMs: Long, option: String, cause: Throwable): AgentException =
-    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms; the agent is well otherwise, " +
-      "and goes on. See the executor's log for what it was doing; where storage or a large state is slow, " +
+    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms; the agent works otherwise, " +
+      "and goes on with it. The executor's log has its steps; if storage is slow or the state is large, " +
       s"raise $option.", option = Some(option), cause = cause)
 }

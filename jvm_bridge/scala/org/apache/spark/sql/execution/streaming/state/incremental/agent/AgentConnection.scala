@@ -13,7 +13,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** A header and a body, as docs/protocol.md frames them. */
+/** A header and a body, framed as docs/protocol.md says. */
 private[agent] final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
 
 private[agent] object Frame {
@@ -23,22 +23,22 @@ private[agent] object Frame {
 }
 
 /**
- * One connection to an agent: calls to it, one at a time, or requests of the agent that are served here.
+ * A connection to an agent: for calls to the agent, one at a time, or for requests of the agent that are served here.
  *
- * Used by one thread at a time; `close` may come from any. Every failure of the socket is an IOException,
- * after which the connection is of no use.
+ * A single thread at a time uses it; any thread may close it. Every failure of the socket is an IOException, after
+ * which the connection is of no use.
  */
 final class AgentConnection private[agent] (channel: SocketChannel) extends Closeable {
   private val lengths = ByteBuffer.allocateDirect(8)
   private val chunk = ByteBuffer.allocateDirect(64 << 10)
 
   /**
-   * Connects, shows the token and says what for; once.
+   * Connects, shows the token and says the purpose. Call it once.
    *
-   * @param socket in a directory that this JVM made: whoever listens must be of the same user
+   * @param socket lies in a directory that this JVM made, so that the listener must be of the same user
    * @param purpose `Calls` or `Files`
-   * @throws java.io.IOException where nobody listens, or another user does, who is told nothing
-   * @throws AgentException where the agent refuses
+   * @throws java.io.IOException if nobody listens, or another user does, to whom the token is not shown
+   * @throws AgentException if the agent refuses
    */
   def connect(socket: Path, token: String, purpose: String): Unit = {
     channel.connect(UnixDomainSocketAddress.of(socket))
@@ -54,14 +54,14 @@ final class AgentConnection private[agent] (channel: SocketChannel) extends Clos
   /**
    * Sends the request and returns the fields of the answer's `ok`.
    *
-   * @throws AgentException where the agent answers with an error
+   * @throws AgentException if the agent answers with an error
    */
   def call(request: ObjectNode): ObjectNode = {
     send(Frame(request))
     AgentConnection.answer(receive().header)
   }
 
-  /** Answers what the agent asks until the connection ends, which is an IOException. */
+  /** Answers the requests of the agent until the connection ends, which is an IOException. */
   def serve(answer: Frame => Frame): Nothing = {
     while (true) send(answer(receive()))
     throw new AssertionError("unreachable")
@@ -112,19 +112,19 @@ final class AgentConnection private[agent] (channel: SocketChannel) extends Clos
     bytes
   }
 
-  private def checked(length: Int, most: Int): Int =
-    if (length >= 0 && length <= most) length
-    else throw new IOException(s"the agent announces ${length & 0xffffffffL} bytes, $most are allowed")
+  private def checked(length: Int, limit: Int): Int =
+    if (length >= 0 && length <= limit) length
+    else throw new IOException(s"the agent announces ${length & 0xffffffffL} bytes, $limit are allowed")
 
   private def ended() = new EOFException("the agent closed the connection")
 }
 
 object AgentConnection {
-  /** What a connection is for: calls to the agent, or requests of the agent for files. */
+  /** The purposes of connections: calls to the agent, or requests of the agent for files. */
   val Calls = "calls"
   val Files = "files"
 
-  /** One that is not connected yet; it can be closed already, which ends a `connect` that waits. */
+  /** Returns a connection that is not connected yet. Closing it ends a `connect` that waits. */
   def unconnected(): AgentConnection = new AgentConnection(SocketChannel.open(StandardProtocolFamily.UNIX))
 
   private def answer(header: ObjectNode): ObjectNode = (header.get("ok"), header.get("error")) match {

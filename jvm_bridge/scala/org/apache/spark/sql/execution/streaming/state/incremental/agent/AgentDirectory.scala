@@ -20,7 +20,7 @@ final class AgentDirectory {
   val directories: Seq[Path] =
     AgentDirectory.localDirectories().map(parent => AgentDirectory.privateDirectory(Paths.get(parent)))
 
-  /** The first of the directories. */
+  /** Returns the first of the directories. */
   def directory: Path = directories.head
   private var agents = 0
 
@@ -31,7 +31,7 @@ final class AgentDirectory {
     sockets.resolve(s"agent-$agents.sock")
   }
 
-  /** The program that starts an agent, and the agent's code that the jar brought ("" where it did not). */
+  /** Returns the program that starts an agent, and the archive of its code in the jar; "" if the jar has none. */
   def program(): (Path, String) = synchronized {
     val code = AgentDirectory.createPrivately(directory.resolve("program"))
     val script = unpack("state-store-agent.py", code).getOrElse(
@@ -41,7 +41,7 @@ final class AgentDirectory {
 
   def remove(): Unit = (sockets +: directories).foreach { path =>
     try Utils.deleteRecursively(path.toFile)
-    catch { case _: IOException => () } // the agent removes the same on its way out
+    catch { case _: IOException => () } // the agent, too, removes them when it ends
   }
 
   private def unpack(resource: String, into: Path): Option[Path] = {
@@ -58,9 +58,9 @@ final class AgentDirectory {
 
 object AgentDirectory {
   // sun_path has 108 bytes, one of them the terminating zero; leave room for "/agent-123456.sock".
-  private val MostDirectoryBytes = 106 - 20
+  private val MaxDirectoryBytes = 106 - 20
 
-  /** The version that this jar was built as. */
+  /** The version of the package from which this jar was built. */
   lazy val version: String = {
     val properties = new Properties
     Option(getClass.getResourceAsStream("/incremental-state-store.properties")).foreach { in =>
@@ -73,7 +73,7 @@ object AgentDirectory {
   private def localDirectories(): Seq[String] =
     Utils.getOrCreateLocalRootDirs(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)).toSeq
 
-  /** Makes a directory, and the parents that it lacks, for their owner alone; one that exists stays as it is. */
+  /** Makes a directory, and its missing parents, for their owner alone; an existing directory stays as it is. */
   def createPrivately(directory: Path): Path = Files.createDirectories(directory, ownerOnly)
 
   private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
@@ -84,7 +84,7 @@ object AgentDirectory {
   private def shortDirectory(): Path = {
     val bases = Seq(sys.props("java.io.tmpdir"), "/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
     val fitting = bases.filter { base =>
-      base.toAbsolutePath.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MostDirectoryBytes &&
+      base.toAbsolutePath.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MaxDirectoryBytes &&
         Files.isWritable(base)
     }
     privateDirectory(fitting.headOption.getOrElse(throw new IOException(

@@ -10,14 +10,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 
 /**
  * Polls an agent for its events, on a daemon thread that ends with the agent and not before: nothing that a poll or an
- * event's handler throws ends it, be it an OutOfMemoryError or the InternalError of a mapped file. An event counts as
- * handled with the next poll, so that none is lost when the connection breaks; an event may then come twice, the second
- * time with a number that was handled.
+ * event's handler throws ends it, be it an OutOfMemoryError or the InternalError of a mapped file. The next poll
+ * acknowledges an event, so that none is lost when the connection breaks. The agent may then repeat an event under its
+ * number, which is handled once.
  *
- * @param name    of the thread
- * @param isAlive whether the agent lives
- * @param call    asks the agent, within so many milliseconds
- * @param handle  takes each event, in their order; its exceptions are logged
+ * @param name name of the thread
+ * @param isAlive returns true as long as the agent lives
+ * @param call asks the agent, within a time in milliseconds
+ * @param handle takes the events in their order; its exceptions are logged
  */
 private[agent] final class AgentEvents(
     name: String,
@@ -31,7 +31,7 @@ private[agent] final class AgentEvents(
   @volatile private var handled = 0L
   @volatile private var thread: Thread = _
 
-  /** Starts the thread if it does not run: at first, and again where it could not be started or has ended. */
+  /** Starts the thread if it does not run: at first, and again if it could not be started or has ended. */
   def ensureRunning(): Unit =
     if (thread == null || !thread.isAlive) synchronized {
       if (thread == null || !thread.isAlive) thread = Supervised.start(name)(run())
@@ -51,9 +51,9 @@ private[agent] final class AgentEvents(
 
   private def pause(): Unit =
     try if (isAlive()) Thread.sleep(AgentEvents.RetryPauseMs)
-    catch { case _: InterruptedException => () } // nobody has a reason to interrupt it
+    catch { case _: InterruptedException => () } // nobody interrupts this thread with a purpose
 
-  /** Logs, unless memory does not suffice for that. */
+  /** Logs, unless memory is too short for that. */
   private def logQuietly(log: => Unit): Unit =
     try log
     catch { case _: Throwable => () }
@@ -76,7 +76,7 @@ private object AgentEvents {
   val RetryPauseMs = 100L
 }
 
-/** Who is told of events, by the number of a store's provider. Safe for any thread. */
+/** Listeners for events, by the number of a store's provider. Safe for any thread. */
 private[agent] final class EventListeners {
   private val listeners = new ConcurrentHashMap[Long, AgentEvent => Unit]
 
@@ -84,6 +84,6 @@ private[agent] final class EventListeners {
 
   def remove(store: Long): Unit = listeners.remove(store)
 
-  /** Events of a store that is closed are dropped: its directories are gone. */
+  /** Passes an event on. Drops events of a store that is closed: its directories are gone. */
   def tell(event: AgentEvent): Unit = Option(listeners.get(event.store)).foreach(_(event))
 }

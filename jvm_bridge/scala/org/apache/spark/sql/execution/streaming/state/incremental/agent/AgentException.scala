@@ -11,12 +11,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkN
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
- * What went wrong in the agent or on the way to it, as the user is to see it.
+ * A failure of the agent, or on the way to it, in the words that the user sees.
  *
  * @param kind one of the error kinds of the bridge protocol: option, missing, damaged, format, storage,
  *             unknown, conflict, busy, internal
- * @param file the file that it names, where there is one
- * @param option the option that it names, where there is one
+ * @param file the file that failed, if there is one
+ * @param option the option to correct, if there is one
  */
 final class AgentException(
     val kind: String,
@@ -27,7 +27,7 @@ final class AgentException(
   extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
   with ConvertableToCannotLoadStoreError {
 
-  /** The error of Spark that says the same, with this one as its cause. */
+  /** Returns Spark's error for the same failure, with this exception as its cause. */
   override def convertToCannotLoadStoreError(): SparkException = {
     val error =
       if (kind == "missing" && file.isDefined) {
@@ -40,11 +40,11 @@ final class AgentException(
 
 object AgentException {
 
-  /** The same error as the agent tells it where it is the one to find it. */
+  /** Returns the error that the agent reports if it finds the unknown format first. */
   def of(error: UnknownFormatException): AgentException =
     new AgentException("format", error.getMessage, file = Some(error.file), cause = error)
 
-  /** Returns the error for a local disk of this executor that is full or fails, which names the directory. */
+  /** Returns the error for a local disk of this executor that is full or fails; it names the directory. */
   def ofLocalDisk(directory: String, error: IOException): AgentException =
     new AgentException("storage", s"the local disk of '$directory' failed: ${error.getMessage}", file = Some(directory),
       option = Some(LocalDir), cause = error)

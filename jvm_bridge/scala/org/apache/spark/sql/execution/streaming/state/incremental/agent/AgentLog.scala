@@ -13,15 +13,16 @@ private[agent] final class AgentLog(pid: Long) extends Logging {
   private val kept = new java.util.ArrayDeque[String]
 
   /**
-   * Reads the stream to its end on a daemon thread; lines are as docs/protocol.md says. No error ends it before: the
-   * agent stands still if nobody takes what it writes.
+   * Reads the stream to its end on a daemon thread, in the lines of docs/protocol.md. No error ends it before: an agent
+   * whose output nobody reads stands still.
    *
+   * @return the thread
    * @throws AgentException if the machine has no thread left
    */
   def follow(stream: InputStream, name: String): Thread =
     Supervised.startOrFail(s"state-store-agent-$name")(read(stream))
 
-  /** Reads the stream to its end in this thread. */
+  /** Reads the stream to its end in the calling thread. */
   def read(stream: InputStream): Unit = {
     val reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))
     var isOpen = true
@@ -33,7 +34,7 @@ private[agent] final class AgentLog(pid: Long) extends Logging {
     }
   }
 
-  /** The last lines, oldest first. */
+  /** Returns the last lines, oldest first. */
   def tail: String = kept.synchronized(kept.toArray.mkString("\n"))
 
   private def line(text: String): Unit = {

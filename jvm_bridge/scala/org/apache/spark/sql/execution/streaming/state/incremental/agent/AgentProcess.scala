@@ -1,19 +1,23 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.{BufferedReader, IOException, InputStreamReader}
+import java.io.{BufferedReader, Closeable, InputStreamReader, IOException}
 import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Path}
 import java.security.SecureRandom
-import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, TimeoutException, TimeUnit}
+import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeoutException, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
+import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
+import org.apache.spark.util.ThreadUtils
 
-/** One running agent and the idle connections to it. Safe for any thread. */
+/** A running agent and the idle connections to it. Safe for any thread. */
 private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
   extends Logging {
   private val idle = new ConcurrentLinkedDeque[AgentConnection]
@@ -23,11 +27,12 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   def isAlive: Boolean = process.isAlive
 
   /**
-   * One call.
+   * Makes one call.
    *
-   * @throws AgentException where the agent answers with an error
-   * @throws CallTimeout where the answer does not come in time
-   * @throws java.io.IOException where the connection breaks, most often because the agent died
+   * @return the fields of the answer's `ok`
+   * @throws AgentException if the agent answers with an error
+   * @throws CallTimeout if the answer does not come in time
+   * @throws java.io.IOException if the connection breaks, usually because the agent died
    */
   def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
     val kept = Option(idle.pollFirst())
@@ -49,7 +54,7 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
     } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
   }
 
-  /** Whether it answers within the time, on a new connection. One that does not hangs. */
+  /** Returns true if the agent answers a ping on a new connection within the time; otherwise it hangs. */
   def answersWithin(ms: Long): Boolean = {
     val connection = AgentConnection.unconnected()
     try Watchdog.bounded(connection, ms) {
@@ -61,7 +66,7 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
     finally connection.close()
   }
 
-  /** Answers requests of the agent for files, in this thread, until the connection ends (IOException). */
+  /** Serves requests of the agent for files, in the calling thread, until the connection ends (IOException). */
   def serve(answer: Frame => Frame): Unit = {
     val connection = AgentConnection.unconnected()
     try {
@@ -70,30 +75,30 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
     } finally connection.close()
   }
 
-  /** Whether it ends by itself within the time. */
+  /** Waits for the process to end by itself. Returns false if it runs on after the time. */
   def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
 
-  /** Ends the agent at once, also if a wrapper script stands between it and this JVM. */
+  /** Kills the agent at once, even if a wrapper script stands between it and this JVM. */
   def kill(): Unit = {
     process.descendants().forEach(child => { child.destroyForcibly(); () })
     process.destroyForcibly()
     closeIdle()
     try Files.deleteIfExists(socket)
-    catch { case _: IOException => () } // goes with the directory
+    catch { case _: IOException => () } // the directory of the socket is removed later
   }
 
-  /** Ends it in order: it removes its files on the way. Killed where that takes longer than `ms`. */
+  /** Lets the agent end in order, so that it removes its files; kills it if that takes longer than `ms`. */
   def stop(ms: Long): Unit = {
     closeIdle()
     try process.getOutputStream.close()
-    catch { case _: IOException => () } // it is gone already
+    catch { case _: IOException => () } // the process has ended already
     if (!process.waitFor(ms, TimeUnit.MILLISECONDS)) kill()
   }
 
-  /** Whether a signal ended it. */
+  /** Returns true if a signal ended the process. */
   def wasKilled: Boolean = !isAlive && process.exitValue > AgentProcess.Signals
 
-  /** Why it ended, for messages. */
+  /** Describes how the process ended, for messages. */
   def exitDescription: String = {
     val code = if (isAlive) "still running" else s"exit code ${process.exitValue}"
     val last = log.tail
@@ -103,20 +108,20 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   private def closeIdle(): Unit =
     Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach { connection =>
       try connection.close()
-      catch { case NonFatal(e) => logDebug("closing a connection to an agent that ended", e) }
+      catch { case NonFatal(e) => logDebug("A connection to an agent that has ended could not be closed", e) }
     }
 }
 
-/** An agent was ended by a signal before it answered, as the kernel does when memory is short. */
+/** The failure of an agent that a signal ended before it answered, as the kernel does when memory is short. */
 private[agent] final class AgentKilled(exitDescription: String) extends IOException(exitDescription)
 
 private[agent] object AgentProcess extends Logging {
-  /** Makes glibc give freed memory back, which it else keeps for later. */
+  /** Makes glibc give freed memory back; by default it keeps it. */
   private val allocator = Seq("MALLOC_TRIM_THRESHOLD_" -> "1048576", "MALLOC_ARENA_MAX" -> "2")
 
   private val random = new SecureRandom
 
-  /** The exit code of a process that signal `n` ended is this and `n`. */
+  /** A process that signal `n` ended has this number plus `n` as its exit code. */
   private val Signals = 128
 
   /** The version of docs/protocol.md that this JVM speaks. */
@@ -125,18 +130,20 @@ private[agent] object AgentProcess extends Logging {
   /**
    * Starts an agent and waits until it answers.
    *
-   * @throws AgentException naming the interpreter, where it does not
-   * @throws AgentKilled where a signal ended it before
+   * @param timeoutMs how long to wait, in milliseconds
+   * @throws AgentException if the agent does not start; it names the interpreter
+   * @throws AgentKilled if a signal ended the agent before it answered
    */
-  def start(python: Interpreter, room: AgentDirectory, logLevel: String, timeoutMs: Long): AgentProcess = {
-    val socket = room.nextSocket()
+  def start(python: Interpreter, agentDirectory: AgentDirectory, logLevel: String, timeoutMs: Long): AgentProcess = {
+    val socket = agentDirectory.nextSocket()
     val token = f"${new java.math.BigInteger(128, random)}%032x"
-    val process = launch(python, room)
+    val process = launch(python, agentDirectory)
     val log = new AgentLog(process.pid)
     try {
       log.follow(process.getErrorStream, s"${process.pid}-stderr")
       val line = Json.bytes(Json.obj("protocol" -> AgentProcess.Protocol, "token" -> token, "socket" -> socket.toString,
-        "directory" -> room.directory.toString, "directories" -> Json.texts(room.directories.map(_.toString)),
+        "directory" -> agentDirectory.directory.toString,
+        "directories" -> Json.texts(agentDirectory.directories.map(_.toString)),
         "log_level" -> logLevel))
       val ready = firstLine(process, log, timeoutMs, line :+ '\n'.toByte)
       val agent = new AgentProcess(process, socket, token, log)
@@ -149,8 +156,8 @@ private[agent] object AgentProcess extends Logging {
     }
   }
 
-  private def launch(python: Interpreter, room: AgentDirectory): Process = {
-    val (script, archive) = room.program()
+  private def launch(python: Interpreter, agentDirectory: AgentDirectory): Process = {
+    val (script, archive) = agentDirectory.program()
     val builder = new ProcessBuilder(python.executable, script.toString, archive, AgentDirectory.version)
     allocator.foreach { case (name, value) => builder.environment.putIfAbsent(name, value) }
     try builder.start()
@@ -175,7 +182,7 @@ private[agent] object AgentProcess extends Logging {
       } catch {
         case e: IOException => line.complete(None)
       }
-      log.read(process.getInputStream) // a library may print later, which must not fill the pipe
+      log.read(process.getInputStream) // a library may print later, and must not fill the pipe
     }
     try line.get(timeoutMs, TimeUnit.MILLISECONDS)
     catch { case _: TimeoutException => Some("") }
@@ -183,32 +190,34 @@ private[agent] object AgentProcess extends Logging {
 
   private def accept(
       ready: Option[String], python: Interpreter, agent: AgentProcess, timeoutMs: Long): Unit = {
-    val who = s"The Python interpreter tried is '${python.executable}' (${python.origin})."
+    val tried = s"The Python interpreter tried is '${python.executable}' (${python.origin})."
     ready match {
       case None =>
         agent.endsWithin(1000)
         if (agent.wasKilled) throw new AgentKilled(agent.exitDescription)
         throw new AgentException("internal",
-          s"the agent ended before it answered: ${agent.exitDescription}\n$who ${remedy(agent.exitDescription)}".trim)
+          s"the agent ended before it answered: ${agent.exitDescription}\n$tried ${remedy(agent.exitDescription)}".trim)
       case Some("") =>
-        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded " +
+        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $tried A loaded " +
           "machine may need longer.", option = Some(AgentStore.Prefix + "agentStartTimeout"))
       case Some(text) =>
         val answer = try Json.parse(text) catch {
           case e: IOException =>
-            throw new AgentException("internal", s"the agent began with '$text', which is not its own: a start-up file " +
-              s"or a wrapper of that Python prints to standard output. Remove the line that prints. $who", cause = e)
+            throw new AgentException("internal", s"the agent began with '$text', which is not its own: a start-up " +
+              s"file or a wrapper of that Python prints to standard output. Remove the line that prints. $tried",
+              cause = e)
         }
         if (!answer.path("ready").asBoolean) {
           val error = answer.path("error")
           val message = Json.text(error, "message").getOrElse("the agent could not start")
-          throw new AgentException(Json.text(error, "kind").getOrElse("internal"), s"$message $who ${remedy(message)}".trim)
+          throw new AgentException(
+            Json.text(error, "kind").getOrElse("internal"), s"$message $tried ${remedy(message)}".trim)
         }
-        logInfo(s"Started agent process ${agent.pid}: $answer. $who")
+        logInfo(s"Started agent process ${agent.pid}: $answer. $tried")
     }
   }
 
-  /** The advice to install the package that the agent needs, if that is what failed. */
+  /** Returns the advice to install the package that the agent needs, if the package is missing. */
   private def remedy(message: String): String =
     if (message.contains("rocksdict") || message.contains("ModuleNotFoundError")) Fix else ""
 
@@ -217,3 +226,60 @@ private[agent] object AgentProcess extends Logging {
       "executor, or ship an environment that has it (venv-pack and spark.archives), or set " +
       "spark.pyspark.python to a Python that has it."
 }
+
+/**
+ * The Python that runs an agent.
+ *
+ * @param executable path of the program, relative to the executor's working directory, or found on its PATH
+ * @param origin source of the choice, for messages
+ */
+final case class Interpreter(executable: String, origin: String)
+
+object Interpreter {
+  val OptionKey: String = Declarations.key("agentPython")
+
+  /** Returns the interpreter that the option names, or else the one that PySpark uses on this machine. */
+  def choose(option: Option[String]): Interpreter = {
+    val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
+    def nonEmpty(text: Option[String]) = text.map(_.trim).filter(_.nonEmpty)
+    nonEmpty(option).map(Interpreter(_, s"option $OptionKey"))
+      .orElse(nonEmpty(conf.getOption("spark.pyspark.python")).map(Interpreter(_, "spark.pyspark.python")))
+      .orElse(nonEmpty(sys.env.get("PYSPARK_PYTHON")).map(Interpreter(_, "variable PYSPARK_PYTHON")))
+      .getOrElse(
+        Interpreter("python3", "the default, as neither spark.pyspark.python nor PYSPARK_PYTHON is set"))
+  }
+}
+
+/** Closes a resource that is overdue, so that the thread that waits for it gets an exception. */
+private[agent] object Watchdog {
+  private lazy val timer: ScheduledThreadPoolExecutor = {
+    val executor = new ScheduledThreadPoolExecutor(1, ThreadUtils.namedThreadFactory("state-store-watchdog"))
+    executor.setRemoveOnCancelPolicy(true)
+    executor
+  }
+
+  /**
+   * Runs the body; if it takes longer than `timeoutMs`, closes the resource.
+   *
+   * @throws CallTimeout    if it took longer
+   * @throws AgentException if the thread of the watchdog cannot be started
+   */
+  def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
+    val fired = new AtomicBoolean
+    val overdue: Runnable = () => {
+      fired.set(true)
+      resource.close()
+    }
+    val alarm =
+      try timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
+      catch { case e: OutOfMemoryError => throw Supervised.noThread("state-store-watchdog", e) }
+    try body
+    catch {
+      case e: java.io.IOException if fired.get => throw new CallTimeout(timeoutMs, e)
+    } finally alarm.cancel(false)
+  }
+}
+
+/** The failure of a call to the agent that took too long. */
+private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
+  extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)

@@ -16,10 +16,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Js
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.{Declarations, OptionTexts}
 
 /**
- * One store's calls to the agent, as docs/protocol.md lists them. Safe for any thread. Nothing is called
+ * The calls of one store to the agent, as docs/protocol.md lists them. Safe for any thread. The agent is not called
  * before it is needed; every call throws AgentException.
  *
- * Directories that answers and events name are this JVM's until they are released.
+ * This JVM owns the directories that answers and events name until it releases them.
  */
 final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, hadoopConf: Configuration)
   extends Logging {
@@ -29,7 +29,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
   private val agent = Agent.of(Interpreter.choose(texts.get("agentPython")))
   private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), durationMs("agentStartTimeout"))
-  // The location is resolved once, by the first task: its user is the one that all file requests act for.
+  // Resolved once, by the first task: all file requests act for the user of that task.
   private lazy val location = {
     val path = id.storeCheckpointLocation()
     path.getFileSystem(hadoopConf).makeQualified(path)
@@ -40,10 +40,10 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   @volatile private var listener: AgentEvent => Unit = _ => ()
   @volatile private var wasOpened = false
 
-  /** Who is told of the store's merges; set before the first call. */
+  /** Sets the listener for the store's merges. Call it before the first call. */
   def listen(to: AgentEvent => Unit): Unit = listener = to
 
-  /** The first call; checks the options. */
+  /** The answer to the first call, which checks the options. */
   lazy val opened: OpenAnswer = {
     agent.register(instance, files, hear)
     wasOpened = true
@@ -53,36 +53,40 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     answer
   }
 
-  /** How often the agent of this JVM was started again, since the JVM began. */
+  /** Returns how often the agent of this JVM was started again, since the JVM began. */
   def agentRestarts: Long = agent.restarts
 
-  /** Whether anything was asked of the agent, so that there is something to close. */
+  /** Returns true if the agent has been called, so that there is something to close. */
   def isOpened: Boolean = wasOpened
 
   /**
-   * @param snapshot exactly the snapshot of that version is to be used
-   * @param thorough whether every file is to be verified as a whole
-   * @param ingest whether the deltas have to be part of the database
+   * Asks for a base of a version.
+   *
+   * @param snapshot the version whose snapshot the agent has to use; None: the agent chooses
+   * @param thorough true to verify every file as a whole
+   * @param ingest true to have the deltas in the database itself
    */
   def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
     val answer = Answers.restore(call("restore", versioned(version) ++
       Seq("thorough" -> thorough, "ingest" -> ingest) ++
-      snapshot.toSeq.flatMap(one => Seq("from_version" -> one.number, "from_id" -> one.id))))
+      snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
     held.add(answer.directory)
     answer
   }
 
-  /** Brings bytes of a file in a base's directory to their place there. */
+  /** Writes bytes of a file in storage to their place in the local file below a base's directory. */
   def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
     call("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
 
-  /** What storage has above that version; for an attempt that starts on it without Spark's ids. */
+  /** Returns the attempts in storage above a version, for an attempt that starts on it without Spark's ids. */
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
 
   /**
-   * @param parent what the delta names as its parent
-   * @param seen what storage had above the version before when the attempt started, without Spark's ids
-   * @param memoryShort whether a merge that gives memory back is wanted
+   * Makes a delta the next version.
+   *
+   * @param parent the parent that the delta names
+   * @param seen the attempts in storage when this attempt started; None with Spark's ids
+   * @param memoryShort true to ask for a merge that gives memory back
    */
   def commit(
       version: VersionId,
@@ -94,50 +98,53 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       keys: Long,
       memoryShort: Boolean): CommitAnswer =
     Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent,
-      "seen" -> seen.map(one => Json.ofVersions(one.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
+      "seen" -> seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
       "keys" -> keys, "memory_short" -> memoryShort)))
 
-  /** Makes a snapshot of that version now, which becomes an event, too; else the answer is why none was made. */
+  /** Makes a snapshot of a version now. Its merge is an event, too. Returns the reason if none was made. */
   def snapshot(version: VersionId, reason: String): Option[String] =
     Answers.skipped(call("snapshot", versioned(version) :+ ("reason" -> reason),
       _.mergeTimeoutMs + AgentStore.GraceMs, "mergeTimeout"))
 
   /**
-   * Puts a full checkpoint into the agent's queue of merges; the event of that merge tells how it ended.
+   * Puts a full checkpoint into the agent's queue of merges; the event of that merge reports its end.
    *
    * @param version number of the version, which Spark has committed
    * @param id      its id; None if the caller knows the number alone
    * @param reason  who asks, for people
-   * @return the version that is meant, and whether its snapshot is a full one already
+   * @return the version of the checkpoint, which may have a full snapshot already
    */
   def full(version: Long, id: Option[String], reason: String): FullAnswer =
     Answers.full(call("full", Seq("version" -> version, "id" -> id, "reason" -> reason)))
 
+  /** Deletes what no retained version needs; `newest` is the version that Spark has committed last. */
   def cleanup(newest: VersionId): CleanupAnswer =
     Answers.cleanup(
       call("cleanup", versioned(newest), _.cleanupTimeoutMs + AgentStore.GraceMs, "cleanupTimeout"))
 
-  /** Local files of the deltas from version `first` up to that one. */
+  /** Fetches the deltas from version `first` up to `version` into local files. */
   def deltas(version: VersionId, first: Long): DeltaFiles = {
     val answer = Answers.deltas(call("deltas", versioned(version) :+ ("first" -> first)))
     held.add(answer.directory)
     answer
   }
 
-  /** Tells the agent that the task that had committed that version failed, which Spark's ids would tell. Never
-   * throws; where it is not heard, the next attempt counts more all the same. */
+  /**
+   * Reports that the task of a committed version failed, which Spark's ids would show. Never throws; if the report is
+   * lost, the next attempt wins all the same because its ordinal is higher.
+   */
   def refuse(version: VersionId): Unit = bestEffort("refuse", versioned(version): _*)
 
-  /** Tells the agent that a base has a damaged block. Never throws. */
+  /** Reports that a base has a damaged block. Never throws. */
   def foundDamage(directory: String): Unit = bestEffort("damaged", "directory" -> directory)
 
-  /** Tells the agent that a directory is of no use any more. Never throws; nothing is started for it. */
+  /** Gives a directory back to the agent. Never throws, and starts no agent. */
   def release(directory: String): Unit = {
     held.remove(directory)
     bestEffort("release", "directory" -> directory)
   }
 
-  /** Tells the agent that the provider is closed. Never throws; nothing is started for it. */
+  /** Reports that the provider is closed. Never throws, and starts no agent. */
   def close(): Unit = {
     val answer = bestEffort("close")
     agent.unregister(instance, owed = answer.exists(_.path("owed").asBoolean))
@@ -164,7 +171,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.BestEffortTimeoutMs) else None
     } catch {
       case NonFatal(e) =>
-        logWarning(s"The agent was not told to $op $id: ${e.getMessage}")
+        logWarning(s"The agent did not receive '$op' of $id: ${e.getMessage}")
         None
     }
 
@@ -179,7 +186,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   private def versioned(version: VersionId): Seq[(String, Any)] = Seq("version" -> version.number, "id" -> version.id)
 
-  /** An option as it is set; its default if that cannot be read: the agent's `open` names it then. */
+  /** Returns an option as it is set, or its default if the text is wrong: the agent's `open` then reports the error. */
   private def durationMs(option: String): Long =
     try new OptionTexts(texts.get).durationMs(option)
     catch { case _: IllegalArgumentException => new OptionTexts(_ => None).durationMs(option) }
@@ -188,7 +195,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 object AgentStore {
   val Prefix: String = Declarations.prefix
   private val BestEffortTimeoutMs = 10000L
-  // The agent itself gives up at the option's time, between two files, and says why.
+  // The agent itself gives up when the option's time is over, between two files, and says why.
   private val GraceMs = 60000L
   private val instances = new AtomicLong
 }

@@ -11,11 +11,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Js
 // The answers and events of docs/protocol.md as types.
 
 /**
- * To `open`.
+ * Answer to `open`.
  *
- * @param incoming where deltas are to be written
- * @param memoryBudgetBytes what the data plane may take, of the option's bytes
- * @param fileConnections how many connections the agent wants for file requests, 0 where it needs none
+ * @param incoming directory for new deltas
+ * @param memoryBudgetBytes share of the data plane in the memory that the option allows
+ * @param fileConnections number of connections that the agent wants for file requests; 0 if it needs none
  */
 private[agent] final case class OpenAnswer(
     incoming: Path,
@@ -24,8 +24,8 @@ private[agent] final case class OpenAnswer(
     limits: AgentLimits)
 
 /**
- * The options that the JVM heeds, in milliseconds; `tolerableFailedMerges` is -1 for any number,
- * `verificationBytesPerS` 0 where nothing is verified in the background.
+ * The options that the JVM reads, in milliseconds; `tolerableFailedMerges` is -1 for any number,
+ * `verificationBytesPerS` is 0 if nothing is verified in the background.
  */
 final case class AgentLimits(
     callTimeoutMs: Long,
@@ -34,32 +34,32 @@ final case class AgentLimits(
     tolerableFailedMerges: Int,
     verificationBytesPerS: Long)
 
-/** Milliseconds since the newest snapshot, and since the newest full one; None where there is none. */
+/** Milliseconds since the newest snapshot, and since the newest full snapshot; None if there is none. */
 final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long])
 
 /**
- * What storage had above a version, without Spark's ids.
+ * Attempts in storage above a version, without Spark's ids.
  *
- * @param ordinal that of an attempt on the version that starts now
- * @param attempts what was there; the agent is to hear it again when that attempt commits
+ * @param ordinal the ordinal of an attempt that starts on the version now
+ * @param attempts the attempts in storage; the commit of that attempt gives them back to the agent
  */
 final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
 
 /**
- * To `restore`: a database to open, and what it took.
+ * Answer to `restore`: a database to open, and the cost of making it.
  *
- * @param id that of the version, where it has one
- * @param base the version of the database, whose number of keys is `keys`; version 0: there is none
- * @param beside version and local file of the deltas after that, oldest first
- * @param sparse files that are not there as a whole, as paths below the directory
- * @param needsRocksDb whether only RocksDB can read some table of the database
+ * @param id the id of the version, if it has one
+ * @param base the version of the database, which has `keys` keys; if its number is 0, there is no database
+ * @param looseDeltas version and local file of the deltas after the base that are not in it, oldest first
+ * @param sparse paths, below the directory, of the files of which parts are missing
+ * @param needsRocksDb true if RocksDB alone can read a table of the database
  */
 final case class RestoreAnswer(
     id: Option[String],
     seen: SeenAttempts,
     directory: String,
     base: VersionId,
-    beside: Seq[(VersionId, String)],
+    looseDeltas: Seq[(VersionId, String)],
     sparse: Set[String],
     needsRocksDb: Boolean,
     keys: Long,
@@ -73,18 +73,18 @@ final case class RestoreAnswer(
     ages: SnapshotAges,
     warnings: Seq[String]) {
   override def toString: String =
-    s"$files files, of which $localFiles were local, $fetchedFiles were fetched ($fetchedBytes bytes) and ${sparse.size} " +
-      s"are fetched as they are read; $deltas deltas; $phases, $predictedMs ms predicted; $directory"
+    s"$files files, of which $localFiles were local, $fetchedFiles were fetched ($fetchedBytes bytes) and " +
+      s"${sparse.size} are fetched as they are read; $deltas deltas; $phases, $predictedMs ms predicted; $directory"
 }
 
-/** How long the phases of a restore took, in milliseconds. */
+/** Duration of each phase of a restore, in milliseconds. */
 final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
 
 /**
- * What the newest version depends on.
+ * Sizes of the chain that the newest version depends on.
  *
- * @param sharedFiles  files of the snapshot that older versions wrote
- * @param snapshotKind `incremental` or `full`; like its version, None where there is no snapshot
+ * @param sharedFiles  number of files of the snapshot that older versions wrote
+ * @param snapshotKind `incremental` or `full`; None, like its version, if there is no snapshot
  */
 final case class ChainSizes(
     deltas: Long,
@@ -101,8 +101,8 @@ final case class ChainSizes(
 /**
  * Answer to `commit`.
  *
- * @param predictedRestoreMs how long a restore of the version would take now, without local files
- * @param restoreObjectiveMs the option of that name; 0: none
+ * @param predictedRestoreMs predicted duration of a restore of the version, without local files
+ * @param restoreObjectiveMs the option of that name; 0 if there is no objective
  */
 final case class CommitAnswer(
     chain: ChainSizes,
@@ -113,13 +113,13 @@ final case class CommitAnswer(
     hydration: HydrationCounters)
 
 /**
- * Bytes of files that were restored bit by bit: read on demand, fetched in the background, and to come, some of which
- * local disk has no room for.
+ * Bytes of lazily restored files: read on demand, fetched in the background, and still missing; for some of the missing
+ * bytes local disk has no room.
  */
 final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long, withoutRoomBytes: Long)
 
 /**
- * What a merge made: a base to open, and for a snapshot its files.
+ * The result of a merge: a base to open, and for a snapshot its files.
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
  */
@@ -136,18 +136,18 @@ final case class MergedStore(
     ownFiles: Long)
 
 /**
- * To `full`.
+ * Answer to `full`.
  *
- * @param version the version that is meant, which may be a later one than asked for
- * @param already whether its snapshot is a full one, so that no merge is needed
+ * @param version the version of the checkpoint, which may be later than the requested version
+ * @param already true if that version has a full snapshot, so that no merge is needed
  */
 final case class FullAnswer(version: VersionId, already: Boolean)
 
 /**
- * Part of the answer to `status`: a merge that runs or waits.
+ * A merge that runs or waits, in the answer to `status`.
  *
- * @param runsMs how long it has run; None if it waits
- * @param why    why it does not run yet
+ * @param runsMs how long it has run, in milliseconds; None if it waits
+ * @param why    the reason for which it waits
  */
 final case class CurrentMerge(
     run: String,
@@ -160,25 +160,25 @@ final case class CurrentMerge(
     runsMs: Option[Long],
     why: Option[String])
 
-/** To `cleanup`. */
+/** Answer to `cleanup`. */
 private[agent] final case class CleanupAnswer(deletedFiles: Long, deletedBytes: Long)
 
-/** To `deltas`: version and local file of each, oldest first, in a directory that is to be released. */
+/** Answer to `deltas`: version and local file of each, oldest first, in a directory that the caller releases. */
 final case class DeltaFiles(directory: String, files: Seq[(Long, Path)])
 
-/** An event of a store, which the agent reports without being asked. */
+/** An event of a store, which the agent reports by itself. */
 private[agent] sealed trait AgentEvent {
   def store: Long
 }
 
-/** A store whose provider was closed before needs its files no more. */
+/** The agent no longer needs the files of a store whose provider was closed before. */
 private[agent] final case class StoreClosed(store: Long) extends AgentEvent
 
-/** A merge was made. */
+/** A merge succeeded. */
 final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int)
   extends AgentEvent
 
-/** A merge failed, the `failuresInRow`-th without a success between. */
+/** A merge failed; it is the `failuresInRow`-th failure in a row. */
 final case class MergeFailed(
     store: Long,
     version: Long,
@@ -206,7 +206,7 @@ private[agent] object Answers {
       seen = seen(ok.path("attempts")),
       directory = text(ok, "directory"),
       base = version(ok.path("base")),
-      beside = ok.path("beside").elements.asScala.map(one => version(one) -> text(one, "path")).toSeq,
+      looseDeltas = ok.path("beside").elements.asScala.map(delta => version(delta) -> text(delta, "path")).toSeq,
       sparse = ok.path("sparse").elements.asScala.map(_.asText).toSet,
       needsRocksDb = ok.path("needs_rocksdb").asBoolean,
       keys = number(ok, "keys"),
@@ -239,18 +239,18 @@ private[agent] object Answers {
 
   def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), Json.versions(node.path("seen")))
 
-  /** To `snapshot`: why none was made, if so. */
+  /** Returns the reason for which `snapshot` made none, if so. */
   def skipped(ok: JsonNode): Option[String] = Json.text(ok, "skipped")
 
-  /** The merges that run or wait, of all stores that the agent has open. */
+  /** Returns the merges that run or wait, of all stores that the agent has open. */
   def currentMerges(ok: JsonNode): Seq[CurrentMerge] = ok.path("stores").elements.asScala.flatMap { store =>
     val running = Option(store.path("merges").get("running")).filter(_.isObject)
     val waiting = store.path("merges").path("waiting").elements.asScala.toSeq
-    (running.toSeq ++ waiting).map { one =>
+    (running.toSeq ++ waiting).map { merge =>
       CurrentMerge(
         text(store, "run"), number(store, "operator"), number(store, "partition").toInt, text(store, "name"),
-        number(one, "version"), text(one, "kind"), text(one, "reason"), optional(one, "elapsed_ms"),
-        Json.text(one, "why"))
+        number(merge, "version"), text(merge, "kind"), text(merge, "reason"), optional(merge, "elapsed_ms"),
+        Json.text(merge, "why"))
     }
   }.toSeq
 
@@ -263,18 +263,18 @@ private[agent] object Answers {
     DeltaFiles(text(ok, "directory"), ok.path("files").elements.asScala
       .map(file => number(file, "version") -> Paths.get(text(file, "path"))).toSeq)
 
-  /** The events with their numbers, oldest first. */
+  /** Returns the events with their numbers, oldest first. */
   def events(ok: JsonNode): Seq[(Long, AgentEvent)] =
-    ok.path("events").elements.asScala.map(one => number(one, "number") -> event(one)).toSeq
+    ok.path("events").elements.asScala.map(node => number(node, "number") -> event(node)).toSeq
 
-  private def event(one: JsonNode): AgentEvent = text(one, "event") match {
+  private def event(node: JsonNode): AgentEvent = text(node, "event") match {
     case "merged" =>
-      MergeEnded(number(one, "store"), merged(one.path("merged")), ages(one.path("ages")),
-        number(one, "failures_in_row").toInt)
+      MergeEnded(number(node, "store"), merged(node.path("merged")), ages(node.path("ages")),
+        number(node, "failures_in_row").toInt)
     case "merge_failed" =>
-      MergeFailed(number(one, "store"), number(one, "version"), text(one, "kind"), text(one, "reason"),
-        error(one.path("error")), number(one, "failures_in_row").toInt)
-    case "closed" => StoreClosed(number(one, "store"))
+      MergeFailed(number(node, "store"), number(node, "version"), text(node, "kind"), text(node, "reason"),
+        error(node.path("error")), number(node, "failures_in_row").toInt)
+    case "closed" => StoreClosed(number(node, "store"))
     case other => throw unexpected(s"an event '$other'")
   }
 
@@ -312,6 +312,6 @@ private[agent] object Answers {
   private def text(node: JsonNode, field: String): String =
     Json.text(node, field).getOrElse(throw unexpected(s"no text '$field'"))
 
-  private def unexpected(what: String) =
-    new AgentException("internal", s"the agent's answer has $what; is it of another version?")
+  private def unexpected(found: String) =
+    new AgentException("internal", s"the agent's answer has $found; is it of another version?")
 }

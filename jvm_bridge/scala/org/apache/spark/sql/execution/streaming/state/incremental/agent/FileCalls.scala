@@ -4,7 +4,7 @@ import java.io.{EOFException, FileNotFoundException, InputStream, IOException, O
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
-import java.util.concurrent.TimeUnit
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.util.control.NonFatal
 
@@ -13,15 +13,16 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path}
 import org.apache.hadoop.util.functional.FutureIO
 
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 
 /**
  * The agent's requests for the files of one store, executed with Spark's CheckpointFileManager and the query's Hadoop
  * configuration, so that any URI that Spark can write works with Spark's own credentials. Safe for any
- * thread: the manager, and with it the user that it acts for, is made once.
+ * thread: the manager, and with it the user for whom it acts, is made once.
  *
- * @param root a path of the storage that all calls are about
+ * @param root a path on the storage of all files
  */
 final class FileCalls(root: Path, hadoopConf: Configuration) {
   private lazy val files: CheckpointFileManager = {
@@ -31,7 +32,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   private val newFiles = new NewFiles(root, hadoopConf, files)
   private lazy val fileSystem = root.getFileSystem(hadoopConf)
 
-  /** The answer to one call; what goes wrong is in the answer. */
+  /** Answers one request; the answer reports a failure. */
   def answer(frame: Frame): Frame = {
     val path = frame.header.path("path").asText
     try perform(frame.header.path("fs").asText, new Path(path), frame)
@@ -45,13 +46,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
     case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
-    case "read" => Frame(Json.obj("ok" -> Json.obj()), whole(read(path, frame.header)))
+    case "read" => Frame(Json.obj("ok" -> Json.obj()), untilUnchanged(read(path, frame.header)))
     case "write" =>
       write(path, frame)
       ok()
-    case "download" if frame.header.has("length") => ok("bytes" -> whole(downloadPart(path, frame.header)))
+    case "download" if frame.header.has("length") => ok("bytes" -> untilUnchanged(downloadPart(path, frame.header)))
     case "download" =>
-      whole(download(path, frame.header.path("to").asText))
+      untilUnchanged(download(path, frame.header.path("to").asText))
       ok()
     case "delete" =>
       files.delete(path)
@@ -69,23 +70,23 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     try files.list(path).toSeq.filter(_.isFile).sortBy(_.getPath.getName)
     catch { case _: FileNotFoundException => Nil }
 
-  /** The next files in the order of their names. */
-  private def page(all: Seq[FileStatus], after: Option[String], most: Int): Frame = {
+  /** Answers with the next files in the order of their names, at most `limit`. */
+  private def page(all: Seq[FileStatus], after: Option[String], limit: Int): Frame = {
     val left = after.fold(all)(name => all.dropWhile(_.getPath.getName <= name))
-    val entries = left.take(most).map { status =>
+    val entries = left.take(limit).map { status =>
       Json.obj("name" -> status.getPath.getName, "bytes" -> status.getLen,
         "modified_ms" -> status.getModificationTime)
     }
-    ok("entries" -> Json.array(entries), "more" -> (left.size > most))
+    ok("entries" -> Json.array(entries), "more" -> (left.size > limit))
   }
 
   /**
-   * What `body` reads. S3A refuses to go on if the file is replaced meanwhile; then it is read from the start, and that may
-   * happen again.
+   * Returns the result of `body`, which reads a file. If the file is replaced meanwhile, S3A refuses to go on; then the
+   * file is read from the start, and that may happen again.
    */
-  private def whole[A](body: => A, tries: Int = FileCalls.mostReads): A =
+  private def untilUnchanged[A](body: => A, tries: Int = FileCalls.MaxReads): A =
     try body
-    catch { case e: IOException if tries > 1 && NewFiles.isRefusal(e) => whole(body, tries - 1) }
+    catch { case e: IOException if tries > 1 && NewFiles.isRefusal(e) => untilUnchanged(body, tries - 1) }
 
   private def download(path: Path, local: String): Unit = {
     val in = files.open(path)
@@ -94,8 +95,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
 
   /**
-   * Opens a file of which nothing is read from `end` on. An object store is told: it would ask for the length first, and
-   * then for all that follows, whose connection is of no further use when it is closed before all of it has come.
+   * Opens a file that is not read from `end` on. An object store has to know the end: otherwise it asks for the length
+   * first, and then for all bytes that follow, over a connection that is lost if it is closed before they have arrived.
    */
   private def openUntil(path: Path, end: Long): FSDataInputStream =
     if (!newFiles.isObjectStore) files.open(path)
@@ -104,7 +105,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       .opt("fs.option.openfile.read.policy", "sequential")
       .build())
 
-  /** Brings a part of the file to the same place of a local file that is there. Returns how many bytes there were. */
+  /** Copies a part of the file to the same place of an existing local file. Returns the number of bytes copied. */
   private def downloadPart(path: Path, arguments: ObjectNode): Long = {
     val offset = arguments.path("offset").asLong
     val length = arguments.path("length").asLong
@@ -115,7 +116,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
         if (offset > 0) in.seek(offset)
         FileCalls.copy(in, out, offset, length)
       } catch {
-        case _: EOFException => 0 // past the end there is nothing
+        case _: EOFException => 0 // the part begins after the end
       } finally out.close()
     } finally in.close()
   }
@@ -131,7 +132,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       if (offset > 0) in.seek(offset)
       if (length.isNumber) in.readNBytes(length.asInt) else atMost(in, Frame.MaxBodyBytes, path)
     } catch {
-      case _: EOFException => Frame.NoBody // past the end there is nothing
+      case _: EOFException => Frame.NoBody // the part begins after the end
     } finally in.close()
   }
 
@@ -159,16 +160,16 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 }
 
 private object FileCalls {
-  private val copiedAtOnceBytes = 256 << 10
-  private val mostReads = 6
+  private val CopiedAtOnceBytes = 256 << 10
+  private val MaxReads = 6
 
-  /** A local file to write to. */
+  /** Opens an existing local file to write to. */
   private def existing(local: String): FileChannel =
     try FileChannel.open(Paths.get(local), StandardOpenOption.WRITE)
     catch { case e: NoSuchFileException => throw new IOException(s"the local file $local is gone", e) }
 
   private def copy(in: InputStream, out: FileChannel, offset: Long, length: Long): Long = {
-    val buffer = new Array[Byte](math.min(copiedAtOnceBytes.toLong, length).toInt)
+    val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, length).toInt)
     var copied = 0L
     var count = in.readNBytes(buffer, 0, buffer.length)
     while (count > 0) {
@@ -179,7 +180,11 @@ private object FileCalls {
     copied
   }
 
-  /** Observers of HDFS may answer with what was true before; docs/operations.md says what that breaks. */
+  /**
+   * Refuses to read from observers of HDFS, whose answers may be old; docs/operations.md describes the consequences.
+   *
+   * @throws java.io.IOException if the configuration reads from observers without asking for new answers
+   */
   def refuseOldReads(root: Path, hadoopConf: Configuration): Unit = {
     val service = Option(root.toUri.getAuthority).getOrElse(FileSystem.getDefaultUri(hadoopConf).getAuthority)
     val provider = hadoopConf.get(s"dfs.client.failover.proxy.provider.$service", "")
@@ -196,4 +201,53 @@ private object FileCalls {
     case _: UnsupportedOperationException => "internal"
     case _ => "storage"
   }
+}
+
+/** The open stores whose files the agents of this JVM may ask for, by the number of the provider. */
+private[agent] final class FileServers {
+  private val stores = new ConcurrentHashMap[Long, FileCalls]
+  private val closed = ConcurrentHashMap.newKeySet[Long]
+
+  def add(store: Long, files: FileCalls): Unit = stores.put(store, files)
+
+  def remove(store: Long): Unit = {
+    stores.remove(store)
+    closed.remove(store)
+  }
+
+  /** Goes on serving the files of a closed store, until `remove`, or until the agent that needs them has ended. */
+  def keepUntilClosed(store: Long): Unit = if (stores.containsKey(store)) closed.add(store)
+
+  /** Stops serving closed stores: another agent does not know them. */
+  def removeClosed(): Unit = closed.forEach(store => remove(store))
+
+  /** Answers one request; the answer reports a failure. */
+  def answer(request: Frame): Frame = {
+    val store = request.header.path("store").asLong
+    Option(stores.get(store)).map(_.answer(request)).getOrElse(Frame(Json.obj("error" -> Json.obj(
+      "kind" -> "storage", "message" -> s"store $store is closed",
+      "file" -> request.header.path("path").asText))))
+  }
+}
+
+/**
+ * Threads of this JVM that serve an agent's file requests, each on a connection of its own, as long as the
+ * agent lives. They are few daemon threads; a connection that breaks is opened again.
+ */
+private[agent] object FileServer extends Logging {
+  private val RetryPauseMs = 100L
+
+  /** Starts a thread. Returns false if the machine has no thread left. */
+  def start(process: AgentProcess, files: FileServers, name: String): Boolean =
+    Supervised.start(name)(serve(process, files)) != null
+
+  private def serve(process: AgentProcess, files: FileServers): Unit =
+    Supervised.repeat("File requests of the agent cannot be served", process.isAlive, RetryPauseMs) {
+      try process.serve(files.answer)
+      catch {
+        case e: IOException => logDebug("A connection for file requests ended", e)
+        case e: AgentException => logDebug("The agent takes no connection for file requests", e)
+      }
+      if (process.isAlive) Thread.sleep(RetryPauseMs)
+    }
 }

@@ -16,17 +16,19 @@ import org.apache.hadoop.fs.permission.FsPermission
 
 /**
  * Makes files on a local disk that appear whole or not at all, with the names, permissions and checksums that Hadoop's
- * local file system gives them, and without its processes. Nothing is flushed to the disk, as there. Any thread.
+ * local file system gives them, but without starting processes. Like Hadoop, it flushes nothing to the disk. Safe for
+ * any thread.
  *
- * @param mask what Hadoop's configuration takes from the permissions of new files and directories
+ * @param mask bits that Hadoop's configuration removes from the permissions of new files and directories
  */
 private[incremental] final class LocalCheckpointFiles(mask: FsPermission) {
   import LocalCheckpointFiles._
 
   /**
-   * A file that appears at `path` when it is closed.
+   * Opens a new file, which appears at `path` when it is closed.
    *
-   * @throws FileNotFoundException its directory is not there
+   * @param overwrite true to replace an existing file
+   * @throws java.io.FileNotFoundException if its directory does not exist
    */
   def create(path: Path, overwrite: Boolean): NewFile = {
     val target = local(path)
@@ -37,7 +39,7 @@ private[incremental] final class LocalCheckpointFiles(mask: FsPermission) {
     new NewFile(path, temporary, target, out, overwrite, permissions(FsPermission.getFileDefault))
   }
 
-  /** Makes a directory and those above it that are missing. */
+  /** Makes a directory and its missing parents. */
   def makeDirectories(path: Path): Unit = make(local(path))
 
   private def make(directory: Local): Unit =
@@ -47,7 +49,7 @@ private[incremental] final class LocalCheckpointFiles(mask: FsPermission) {
         Files.createDirectory(directory)
         Files.setPosixFilePermissions(directory, permissions(FsPermission.getDirDefault))
       } catch {
-        case _: NioFileAlreadyExists if Files.isDirectory(directory) => // another thread was quicker
+        case _: NioFileAlreadyExists if Files.isDirectory(directory) => // another thread made it
         case e: NioFileAlreadyExists => throw existsAlready(new Path(directory.toUri), e)
       }
     }
@@ -62,7 +64,7 @@ private[incremental] object LocalCheckpointFiles {
   private val ChecksumHeader = Array[Byte]('c', 'r', 'c', 0)
   private val BytesPerChecksum = 512
 
-  /** A file under way: `close` shows it, `cancel` drops it; the second of these does nothing. One thread at a time. */
+  /** An unfinished file, for one thread: `close` publishes it, `cancel` drops it; a second call does nothing. */
   final class NewFile(
       path: Path,
       temporary: Local,
@@ -100,8 +102,8 @@ private[incremental] object LocalCheckpointFiles {
     }
 
     /**
-     * A checksum of another file of this name would refuse the new one to readers: it goes first. The file's own comes
-     * last, from the writer that won: without one the file is read as it is.
+     * Publishes the file. The checksum of an older file of this name goes first, because it would make readers refuse
+     * the new one. The new checksum comes last, from the writer that won: a file without a checksum is read as it is.
      */
     private def show(): Unit = {
       val checksum = target.resolveSibling(s".${target.getFileName}.crc")
@@ -119,7 +121,7 @@ private[incremental] object LocalCheckpointFiles {
       Files.move(fresh, checksum, ATOMIC_MOVE)
     }
 
-    /** Unlike a rename, a link never replaces a file; file systems without links have to look before. */
+    /** Links the file under its name: unlike a rename, a link never replaces a file. Without links it has to rename. */
     private def link(): Unit = {
       try Files.createLink(target, temporary)
       catch {
@@ -130,9 +132,9 @@ private[incremental] object LocalCheckpointFiles {
       Files.deleteIfExists(temporary)
     }
 
-    private def drop(why: Throwable): Unit =
+    private def drop(reason: Throwable): Unit =
       try Files.deleteIfExists(temporary)
-      catch { case NonFatal(e) => why.addSuppressed(e) }
+      catch { case NonFatal(e) => reason.addSuppressed(e) }
   }
 
   /** The content of Hadoop's checksum file: a CRC-32 for each 512 bytes. */
@@ -140,38 +142,38 @@ private[incremental] object LocalCheckpointFiles {
     private val crc = new CRC32
     private val content = new ByteArrayOutputStream
     private val sums = new DataOutputStream(content)
-    private var left = BytesPerChecksum
+    private var unsummedBytes = BytesPerChecksum
     sums.write(ChecksumHeader)
     sums.writeInt(BytesPerChecksum)
 
     def add(bytes: Array[Byte], offset: Int, length: Int): Unit = {
-      var (at, more) = (offset, length)
-      while (more > 0) {
-        val part = math.min(left, more)
+      var (at, left) = (offset, length)
+      while (left > 0) {
+        val part = math.min(unsummedBytes, left)
         crc.update(bytes, at, part)
         at += part
-        more -= part
         left -= part
-        if (left == 0) end()
+        unsummedBytes -= part
+        if (unsummedBytes == 0) end()
       }
     }
 
     def toBytes: Array[Byte] = {
-      if (left < BytesPerChecksum) end()
+      if (unsummedBytes < BytesPerChecksum) end()
       content.toByteArray
     }
 
     private def end(): Unit = {
       sums.writeInt(crc.getValue.toInt)
       crc.reset()
-      left = BytesPerChecksum
+      unsummedBytes = BytesPerChecksum
     }
   }
 
   private def local(path: Path): Local = Paths.get(path.toUri.getPath)
 
   private def missing(path: Path, cause: Throwable) = {
-    val e = new FileNotFoundException(s"the directory of $path is not there")
+    val e = new FileNotFoundException(s"the directory of $path does not exist")
     e.initCause(cause)
     e
   }

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{FileNotFoundException, IOException, OutputStream}
+import java.util.{Collections, WeakHashMap}
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{CommonPathCapabilities, FileAlreadyExistsException, FileSystem, FSDataOutputStream, Path}
@@ -10,20 +11,26 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkN
 /**
  * Makes files of checkpoint storage, each of which appears whole or not at all. Safe for any thread.
  *
- * Where a stream can be aborted (S3A), a file is written under its own name: it appears when the stream is closed, and
- * a rename would be a copy. Where the store also creates on condition that the name is free, one of several writers wins.
- * Elsewhere Spark's manager does it, as for its own checkpoint files.
+ * If a stream can be aborted (S3A), a file is written under its own name: it appears when the stream is closed, and a
+ * rename would copy it. If the store can also create a file on condition that the name is free, one of several writers
+ * wins. On other storage Spark's manager makes the files, as it makes Spark's own checkpoint files.
  *
- * @param root a path of the storage that all files are in
+ * @param root a path on the storage of all files
  */
 private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manager: => CheckpointFileManager) {
   private lazy val fileSystem: FileSystem = root.getFileSystem(hadoopConf)
 
-  /** Where there are no directories, either. */
+  /** True for an object store, which has no directories. */
   lazy val isObjectStore: Boolean = can(CommonPathCapabilities.ABORTABLE_STREAM)
   private lazy val hasCondition = can(NewFiles.IfFree)
 
-  /** Makes the file with what `fill` writes. Without `overwrite` it is a FileAlreadyExistsException if there is one. */
+  /**
+   * Makes a file.
+   *
+   * @param fill writes its content
+   * @throws org.apache.hadoop.fs.FileAlreadyExistsException without `overwrite`, if the file exists
+   * @throws java.io.IOException if the file cannot be written or replaced
+   */
   def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
     if (isObjectStore) put(path, overwrite)(fill)
     else {
@@ -37,10 +44,10 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
       }
     }
 
-  /** That manager keeps a file that a rename does not replace, and says nothing. */
+  /** Returns true for the manager that keeps a file that its rename does not replace, and reports success. */
   private def mayKeepTheOld: Boolean = manager.isInstanceOf[FileSystemBasedCheckpointFileManager]
 
-  /** What tells a file from the one that replaces it: a rename keeps the time at which that one was written. */
+  /** Returns time and length of a file, if it exists: a new file differs, since a rename keeps the time of writing. */
   private def identity(path: Path): Option[(Long, Long)] =
     try {
       val status = fileSystem.getFileStatus(path)
@@ -63,7 +70,7 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
     } catch {
       case e: Throwable =>
         try abort()
-        catch { case another: Throwable => e.addSuppressed(another) }
+        catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
 
@@ -77,13 +84,56 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
 }
 
 private[agent] object NewFiles {
-  /** FS_OPTION_CREATE_CONDITIONAL_OVERWRITE of Hadoop 3.4.2 and later; no older one has a path that can do it. */
+  /** FS_OPTION_CREATE_CONDITIONAL_OVERWRITE of Hadoop 3.4.2 and later; on older ones no path has the capability. */
   private val IfFree = "fs.option.create.conditional.overwrite"
 
   /**
-   * Whether S3 says that a condition does not hold: the name is taken, or what is read was replaced. The exceptions are
-   * those of hadoop-aws, which Spark does not bring.
+   * Returns true if S3 says that a condition does not hold: the name is taken, or the file that is read was replaced.
+   * The exceptions belong to hadoop-aws, which Spark does not bring.
    */
   def isRefusal(e: IOException): Boolean =
-    e.getClass.getSimpleName == "RemoteFileChangedException" || String.valueOf(e.getMessage).contains("Status Code: 412")
+    e.getClass.getSimpleName == "RemoteFileChangedException" ||
+      String.valueOf(e.getMessage).contains("Status Code: 412")
+}
+
+/**
+ * Hadoop configurations with which the HDFS client asks sooner whether a file that it closes is complete. If the report
+ * of the last block has not reached the NameNode yet, which is usual for small files, Hadoop's client waits 400 ms, and
+ * twice as long each time, 5 times; with these it begins with 10 ms, and asks more often, for longer in all. Safe for
+ * any thread.
+ */
+private[agent] object PromptHdfs {
+  private val waits = Map(
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms" -> "10",
+    "dfs.client.block.write.locateFollowingBlock.retries" -> "11")
+  private val hadoopsOwn = "hdfs-default.xml"
+
+  /** Copies by their originals: all stores of a query have the same configuration, which is large. */
+  private val prompt = Collections.synchronizedMap(new WeakHashMap[Configuration, Configuration])
+
+  /** Returns the configuration for making files in `root`, which keeps the settings of the user. */
+  def of(root: Path, hadoopConf: Configuration): Configuration =
+    if (root.toUri.getScheme != "hdfs" || waits.keys.exists(isSet(_, hadoopConf))) hadoopConf
+    else prompt.computeIfAbsent(hadoopConf, conf => {
+      val copy = new Configuration(conf)
+      waits.foreach { case (name, value) => copy.set(name, value) }
+      copy
+    })
+
+  private def isSet(name: String, conf: Configuration): Boolean =
+    conf.get(name) != null && !Option(conf.getPropertySources(name)).exists(_.forall(_ == hadoopsOwn))
+}
+
+/** The manager of checkpoint files in front of which `CheckpointFiles` stands: Spark's, or the user's. Any thread. */
+private[incremental] object SparksFileManager {
+  private val key = "spark.sql.streaming.checkpointFileManagerClass"
+  private val ours = s"${getClass.getPackageName.stripSuffix(".agent")}.CheckpointFiles"
+
+  def of(path: Path, hadoopConf: Configuration): CheckpointFileManager =
+    if (hadoopConf.get(key) != ours) CheckpointFileManager.create(path, hadoopConf)
+    else {
+      val without = new Configuration(hadoopConf)
+      without.unset(key)
+      CheckpointFileManager.create(path, without)
+    }
 }

@@ -4,12 +4,12 @@ import scala.util.control.ControlThrowable
 
 import org.apache.spark.internal.Logging
 
-/** Long-lived daemon threads: no error of one step ends them, and a start that fails is reported, not thrown. */
+/** Long-lived daemon threads: no error of a step ends them, and a failed start is reported instead of thrown. */
 private[agent] object Supervised extends Logging {
   /**
    * Starts a daemon thread.
    *
-   * @return null where the machine has no thread left: the caller tries again later
+   * @return the thread; null if the machine has no thread left, so that the caller tries again later
    */
   def start(name: String)(body: => Unit): Thread = {
     val thread = new Thread(() => body, name)
@@ -19,25 +19,26 @@ private[agent] object Supervised extends Logging {
       thread
     } catch {
       case e: OutOfMemoryError => // "unable to create native thread"
-        report(s"The thread $name cannot be started; raise the limit of processes or threads of this container or user", e)
+        report(s"The thread $name cannot be started; raise the limit of processes or threads of this container or " +
+          "user", e)
         null
     }
   }
 
   /**
-   * Starts a daemon thread that the caller cannot do without.
+   * Starts a daemon thread without which the caller cannot go on.
    *
    * @throws AgentException if the machine has no thread left; an OutOfMemoryError would end the executor
    */
   def startOrFail(name: String)(body: => Unit): Thread =
     Option(start(name)(body)).getOrElse(throw noThread(name, null))
 
-  /** The error for a thread that cannot be started. */
+  /** Returns the error for a thread that cannot be started. */
   def noThread(name: String, cause: Throwable): AgentException =
     new AgentException("busy", s"the thread $name cannot be started: raise the limit of processes or threads of this " +
       "container or user.", cause = cause)
 
-  /** Runs a step again and again while `alive`. A step that fails is reported, and repeated after a pause. */
+  /** Repeats a step as long as `alive` is true. Reports a step that fails, and repeats it after a pause. */
   def repeat(failure: String, alive: => Boolean, pauseMs: Long)(step: => Unit): Unit = while (alive) {
     try step
     catch {
@@ -48,7 +49,7 @@ private[agent] object Supervised extends Logging {
   }
 
   /**
-   * Whether a thread goes on after this error. InternalError is what a mapped file throws whose disk fails; neither
+   * Returns true if a thread goes on after this error. A mapped file whose disk fails throws InternalError; neither
    * it nor OutOfMemoryError is `NonFatal`.
    */
   def isSurvivable(e: Throwable): Boolean = e match {
@@ -58,8 +59,8 @@ private[agent] object Supervised extends Logging {
     case _ => true
   }
 
-  /** Logs an error, and survives where even that fails. */
-  def report(what: String, e: Throwable): Unit =
-    try logWarning(what, e)
+  /** Logs an error, even if memory is too short to log it. */
+  def report(failure: String, e: Throwable): Unit =
+    try logWarning(failure, e)
     catch { case _: OutOfMemoryError => () }
 }

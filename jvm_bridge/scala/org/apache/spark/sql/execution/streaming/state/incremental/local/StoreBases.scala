@@ -12,10 +12,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Co
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.StoreVersions
 
 /**
- * The bases of one store: what the agent restored or merged, as directories that the data plane opens and gives back.
+ * The bases of one store: directories that the agent restored or merged, which the data plane opens and gives back.
  *
- * @param state    evaluated where a base is put there
- * @param restored is told of each answer of the agent to a restore, before its files are opened
+ * @param state    evaluated when a base is opened
+ * @param restored called with each answer of the agent to a restore, before its files are opened
  */
 private[local] final class StoreBases(
     name: String,
@@ -25,17 +25,19 @@ private[local] final class StoreBases(
   extends Logging {
   private val damages = new AtomicLong
 
-  /** What a merge made. */
+  /** Returns the directory that a merge made, as a base. */
   def merged(made: MergedStore): BaseDirectory =
     BaseDirectory(made.directory, made.version, made.keys, () => release(made.directory),
-      onDamage = () => tellDamage(made.directory))
+      onDamage = () => reportDamage(made.directory))
 
   /**
-   * Restores a version from files that are verified block by block as they are read; all of them at once, where
-   * that has shown some to be damaged, or does so now. What the agent said, and the column families of the version.
+   * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
+   * it now, all files are verified at once.
    *
-   * @param thorough whether to verify all of them
-   * @param ingest whether RocksDB has to read them
+   * @param thorough true to verify all files at once
+   * @param ingest true if RocksDB has to read the deltas
+   * @return the answer of the agent, and the column families of the version
+   * @throws AgentException if the version cannot be restored
    */
   def restore(
       version: VersionId,
@@ -53,13 +55,13 @@ private[local] final class StoreBases(
       case _: NeedsDatabaseException if !ingest => restore(version, snapshot, thorough, ingest = true)
       case e @ (_: ClosedByInterruptException | _: FarRowsException) => throw e
       case e: IOException if !thorough =>
-        logWarning(s"What was restored of version ${version.number} of $name cannot be read: all files are verified now", e)
+        logWarning(s"The restored files of version ${version.number} of $name cannot be read: verifying all of them", e)
         restore(version, snapshot, thorough = true, ingest)
     }
   }
 
   private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory = {
-    val deltas = answer.beside.reverse.map { case (delta, path) => BesideDelta(path, delta) }
+    val deltas = answer.looseDeltas.reverse.map { case (delta, path) => BesideDelta(path, delta) }
     BaseDirectory(
       answer.directory,
       version,
@@ -67,17 +69,18 @@ private[local] final class StoreBases(
       onClose = () => release(answer.directory),
       beside = Some(Beside(
         answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
-      onDamage = () => tellDamage(answer.directory))
+      onDamage = () => reportDamage(answer.directory))
   }
 
-  /** Where storage fails, the files are as good as they were; where it has lost one, or has it damaged, they are not. */
+  /** Fetches bytes of a file. If storage fails, the local files are sound; if storage lost the file, they are not. */
   private def fetch(directory: String, file: String, offset: Long, length: Long): Unit =
     try agent.fetch(directory, file, offset, length)
     catch {
       case e: AgentException =>
         val message =
           s"$length bytes at $offset of $directory/$file, which was restored in part, cannot be read: ${e.getMessage}"
-        throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e) else new FarRowsException(message, e)
+        throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e)
+        else new FarRowsException(message, e)
     }
 
   /** Releases a directory in another thread: the caller may hold a lock, and the agent may hang. */
@@ -85,11 +88,11 @@ private[local] final class StoreBases(
     try LocalStore.threads.execute(() => agent.release(directory))
     catch { case _: RejectedExecutionException | _: OutOfMemoryError => agent.release(directory) }
 
-  /** Bases in which a block was found damaged, by a batch or in the background. */
+  /** Returns the number of bases in which a batch or the background verification found a damaged block. */
   def damaged: Long = damages.get
 
-  /** Not by the thread that found it, which may be interrupted any moment. */
-  private def tellDamage(directory: String): Unit = {
+  /** Reports damage in another thread: the thread that found it may be interrupted at any time. */
+  private def reportDamage(directory: String): Unit = {
     damages.incrementAndGet()
     LocalStore.threads.execute(() => agent.foundDamage(directory))
   }
