@@ -280,7 +280,7 @@ class TestBackgroundVerification:
         kept.unlink()
         kept.write_bytes(data)
         *at, first = self.read(jvm, location, tmp_path / "local", at, verificationRateLimit="100m")
-        found = r"damaged where no batch has read it yet; .*\.sst is damaged at byte 0: the checksum"
+        found = r"damaged in a block that no batch has read yet; .*\.sst is damaged at byte 0: the checksum"
         assert gone(lambda: not re.search(found, jvm.log))
         *at, second = self.batch(jvm, at)
         assert first["incrementalDamagedFiles"] + second["incrementalDamagedFiles"] == 1

@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant(
         "background verification reads as fast as it can",
         f"{ROOT}/local/BackgroundVerification.scala",
-        "          stretch.foreach(one => BackgroundVerification.pause(one.bytes, bytesPerS))\n",
+        "          stretch.foreach(verified => BackgroundVerification.pause(verified.bytes, bytesPerS))\n",
         "",
         VERIFIED,
     ),

@@ -11,8 +11,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
  * A virtual column family.
  *
  * @param id       the 2-byte prefix of its keys, 0 for Spark's `default`
- * @param internal whether Spark made it for its own use: its keys are not among the rows that Spark shows
- * @param keys     how many keys it has at this version
+ * @param internal true if Spark made it for its own use: its keys are not among the rows that Spark shows
+ * @param keys     number of its keys at this version
  */
 final case class ColumnFamily(id: Int, internal: Boolean, keys: Long)
 
@@ -20,7 +20,11 @@ final case class ColumnFamily(id: Int, internal: Boolean, keys: Long)
 final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
   def get(name: String): Option[ColumnFamily] = byName.get(name)
 
-  /** With one more, which gets the id above the highest in use; throws where 65534 of them exist. */
+  /**
+   * Returns these families and a new one, which gets the id above the highest in use.
+   *
+   * @throws java.lang.IllegalArgumentException if 65534 families exist
+   */
   def added(name: String, internal: Boolean): ColumnFamilies = {
     val id = byName.values.map(_.id).max + 1
     require(id < Reserved.familyId, s"no column family id is left for '$name'")
@@ -34,12 +38,12 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
   def internalKeys: Long = byName.values.filter(_.internal).map(_.keys).sum
 
   /**
-   * With the numbers of keys after the changes of a transaction on a version.
+   * Returns these families with their numbers of keys after the changes of a transaction on a version.
    *
    * @param before the families of that version: one of these may have the id of another that was removed since
-   * @param keys   number of keys of the store after them
-   * @param growth by how much each family grew, by id (none of those beyond); only asked for where there is
-   *               more than one family
+   * @param keys   number of keys of the whole store after the changes
+   * @param growth by how many keys each family grew, by id (0 beyond its end); evaluated only if there is more than
+   *               one family
    */
   def counted(before: ColumnFamilies, keys: Long, growth: => Array[Long]): ColumnFamilies =
     if (byName.size == 1) {
@@ -56,7 +60,7 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
       })
     }
 
-  /** As docs/format.md has them. */
+  /** Returns the families in the JSON of docs/format.md. */
   private[checkpoint] def toJson: ObjectNode =
     Json.obj(byName.toSeq.sortBy(_._2.id).map { case (name, family) =>
       name -> Json.obj("id" -> family.id, "internal" -> family.internal, "keys" -> family.keys)
@@ -77,9 +81,9 @@ object ColumnFamilies {
     ColumnFamilies(initial.byName ++ stored)
   }
 
-  /** The first key that a family can have. */
+  /** Returns the first key that a family can have. */
   def from(id: Int): Array[Byte] = Array((id >>> 8).toByte, id.toByte)
 
-  /** The first key after those of a family. */
+  /** Returns the first key after those of a family. */
   def until(id: Int): Array[Byte] = from(id + 1)
 }

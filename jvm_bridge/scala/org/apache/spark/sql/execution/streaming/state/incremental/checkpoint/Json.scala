@@ -11,37 +11,39 @@ import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
 object Json {
   private val mapper = new ObjectMapper()
 
-  /** An object of the fields; None and null become JSON null. */
+  /** Returns an object with the fields; None and null become JSON null. */
   def obj(fields: (String, Any)*): ObjectNode = {
     val node = mapper.createObjectNode()
     fields.foreach { case (name, value) => put(node, name, value) }
     node
   }
 
-  /** An object of the fields that there are: None and null are left out. */
+  /** Returns an object with the fields that have a value: None and null are left out. */
   def present(fields: (String, Any)*): ObjectNode =
     obj(fields.filterNot { case (_, value) => value == null || value == None }: _*)
 
+  /** Returns an array of nodes. */
   def array(items: Iterable[JsonNode]): JsonNode = {
     val node = mapper.createArrayNode()
     items.foreach(node.add)
     node
   }
 
+  /** Returns an array of texts. */
   def texts(items: Iterable[String]): JsonNode = {
     val node = mapper.createArrayNode()
     items.foreach(item => node.add(item))
     node
   }
 
-  /** An array of numbers. */
+  /** Returns an array of numbers. */
   def numbers(items: Iterable[Double]): JsonNode = {
     val node = mapper.createArrayNode()
     items.foreach(item => node.add(item))
     node
   }
 
-  /** An array of texts, numbers and nulls; None becomes null. */
+  /** Returns an array of texts, numbers and nulls; None becomes null. */
   def row(items: Iterable[Any]): ArrayNode = {
     val node = mapper.createArrayNode()
     def add(item: Any): Unit = item match {
@@ -56,17 +58,22 @@ object Json {
     node
   }
 
-  /** Pairs of a number and an id or null. */
+  /** Returns an array of pairs of a number and an id, or null if the version has none. */
   def ofVersions(items: Iterable[VersionId]): JsonNode = {
     val node = mapper.createArrayNode()
-    items.foreach(one => node.addArray().add(one.number).add(one.id.orNull))
+    items.foreach(version => node.addArray().add(version.number).add(version.id.orNull))
     node
   }
 
+  /** Reads an array of `ofVersions`. */
   def versions(node: JsonNode): Seq[VersionId] =
     node.elements.asScala.map(pair => VersionId(pair.get(0).asLong, Option(pair.get(1).textValue))).toSeq
 
-  /** Throws JsonProcessingException (an IOException) where the bytes are no JSON object. */
+  /**
+   * Reads a JSON object.
+   *
+   * @throws java.io.IOException if the bytes are no JSON object
+   */
   def parse(bytes: Array[Byte]): ObjectNode = mapper.readTree(bytes) match {
     case node: ObjectNode => node
     case _ => throw new java.io.IOException("expected a JSON object")
@@ -76,7 +83,7 @@ object Json {
 
   def bytes(node: JsonNode): Array[Byte] = mapper.writeValueAsBytes(node)
 
-  /** The text of a field, or None where it is missing or null. */
+  /** Returns the text of a field, or None if it is missing or null. */
   def text(node: JsonNode, field: String): Option[String] =
     Option(node.get(field)).filterNot(_.isNull).map(_.asText)
 

@@ -11,15 +11,15 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
  *
  * @param application 8 hexadecimal digits that stand for the Spark application
  * @param number Spark's task attempt id, which grows with each task that the application launches
- * @param again whether Spark has launched a task for the same partition of the same job before
+ * @param again true if Spark has launched a task for the same partition of the same job before
  */
 final case class TaskAttempt(application: String, number: Long, again: Boolean)
 
 /**
- * From where an attempt at the version after `version` starts.
+ * The start of an attempt at the version after `version`.
  *
- * @param parent what its delta is to name as its parent
- * @param seen what storage had above `version` then; None where Spark gives ids, or nobody has asked yet
+ * @param parent the parent that its delta has to name
+ * @param seen attempts in storage above `version` at that time; None if Spark gives ids, or nobody has asked yet
  */
 final case class AttemptStart(
     version: VersionId,
@@ -28,47 +28,48 @@ final case class AttemptStart(
     seen: Option[SeenAttempts] = None)
 
 object AttemptStart {
+  /** Returns the start of an attempt on a version. */
   def on(version: VersionId, task: Option[TaskAttempt], seen: Option[SeenAttempts]): AttemptStart =
     AttemptStart(version, if (version.number == 0) Declarations.emptyParent else idOf(version), task, seen)
 
-  /** On nothing, whatever its number. */
+  /** Returns the start of an attempt that builds on nothing but takes the number after that of `version`. */
   def onNothing(version: VersionId): AttemptStart = AttemptStart(version, Declarations.emptyParent)
 
   private def idOf(version: VersionId): String =
     version.id.getOrElse(throw new IllegalStateException(s"version ${version.number} has no id to build on"))
 }
 
-/** Ids of the versions that an executor makes, and which of them Spark means. Safe for any thread. */
+/** The ids of the versions that an executor makes, and the choice of the one that Spark means. Safe for any thread. */
 sealed trait Attempts {
-  /** The version that memory may have under this name; None where storage has to say which one it is. */
+  /** Returns the version that memory may have under this name; None if storage has to resolve the name. */
   def known(version: VersionId): Option[VersionId]
 
-  /** An attempt starts in memory. May call the agent. */
+  /** Starts an attempt in memory. May call the agent. */
   def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart
 
-  /** The version that an attempt is about to commit. */
+  /** Returns the version that an attempt is about to commit. */
   def next(start: AttemptStart): VersionId
 
-  /** That version came from storage, which had this above it. */
+  /** Notes that a version was restored from storage, which had `seen` above it. */
   def restored(version: VersionId, seen: SeenAttempts): Unit = ()
 
-  /** That version was committed here; storage had this above it afterwards. */
+  /** Notes that a version was committed here, after which storage had `seen` above it. */
   def committed(version: VersionId, seen: SeenAttempts): Unit = ()
 
-  /** The task that had committed that version failed: Spark does not take it. */
+  /** Notes that the task of a committed version failed: Spark does not take the version. */
   def failed(version: VersionId): Unit = ()
 
-  /** The commit of that version failed, though its delta may be in storage. Spark does not take it. */
+  /** Notes that the commit of a version failed, though its delta may be in storage: Spark does not take the version. */
   def uncertain(version: VersionId): Unit = ()
 
-  /** A commit was refused: what memory has may not be what Spark has taken. */
+  /** Notes that a commit was refused: Spark may have taken other versions than memory has. */
   def refused(): Unit = ()
 
-  /** No transaction begins in memory on a version with a lower number any more. */
+  /** Forgets versions with a lower number: no transaction in memory begins on them any more. */
   def forgetBefore(number: Long): Unit = ()
 }
 
-/** Spark says which attempt it means (checkpoint format 2). */
+/** Attempts that Spark names by its own ids (checkpoint format 2). */
 private[local] final class SparksAttempts extends Attempts {
   override def known(version: VersionId): Option[VersionId] = Some(version)
 
@@ -80,12 +81,12 @@ private[local] final class SparksAttempts extends Attempts {
 }
 
 /**
- * Spark names versions by their numbers alone (checkpoint format 1): ids are made here, as the control plane
- * reads them (state_store/core/checkpoint/attempts.py). A number stands for what was committed or restored under it
- * last, unless the task failed.
+ * Attempts of versions that Spark names by their numbers alone (checkpoint format 1): ids are made here, as the control
+ * plane reads them (state_store/core/checkpoint/attempts.py). A number stands for the version that was committed or
+ * restored under it last, unless its task failed.
  *
- * An attempt has to know what was in storage when it started, or earlier. The answer to the last commit or
- * restore tells; storage is asked where others may have been at work since.
+ * An attempt has to know the attempts in storage at its start, or at an earlier time. The answer to the last commit or
+ * restore lists them; the agent is asked again if other executors may have written since.
  */
 private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts {
   private var taken = Map.empty[Long, VersionId]
@@ -115,7 +116,7 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
     VersionId(number, Some(s"a${start.seen.fold(0L)(_.ordinal)}-${task.application}-${task.number}-$unique"))
   }
 
-  // A version that a reader asked for by an id of Spark's is not what its number stands for.
+  // A version that a reader requested by one of Spark's ids is not the version that its number stands for.
   override def restored(version: VersionId, seen: SeenAttempts): Unit =
     if (version.id.forall(_.matches(NumberedAttempts.OwnId))) take(version, seen)
 
@@ -123,7 +124,7 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
 
   override def failed(version: VersionId): Unit = {
     synchronized { if (taken.get(version.number).contains(version)) taken -= version.number }
-    // Spark may have interrupted the task's own thread, which can then call nobody.
+    // Spark may have interrupted the thread of the task, which then cannot call the agent.
     LocalStore.threads.execute(() => agent.refuse(version))
   }
 

@@ -8,26 +8,26 @@ import org.apache.spark.sql.execution.streaming.state.incremental.base.VerifiedS
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.StoreVersions
 import org.apache.spark.util.ThreadUtils
 
-/** What was verified of a store in the background since its provider was opened, and what is still to be read. */
+/** The background verification of a store since its provider was opened, and the bytes that it still has to read. */
 final case class VerificationCounters(bytes: Long = 0, leftBytes: Long = 0, damagedFiles: Long = 0) {
 
-  /** What came on top of earlier counters of the same store. */
+  /** Returns the growth since earlier counters of the same store. */
   def since(earlier: VerificationCounters): VerificationCounters =
     copy(bytes = bytes - earlier.bytes, damagedFiles = damagedFiles - earlier.damagedFiles)
 }
 
 /**
  * Verifies the blocks of a store's files that a restore has linked or fetched and no batch has read: one after the
- * other, at this many bytes a second over all stores of an executor. A damaged block is named with its file and offset,
- * and the next batch begins with a restore, as where a batch has read it. A merge's base is gone on with where it has
- * the same files. Any thread.
+ * other, at this many bytes a second over all stores of an executor. If a block is damaged, a message names its
+ * file and offset, and the next batch begins with a restore, as after a batch that reads it. If a merge makes a base
+ * with the same files, the verification goes on with it. Safe for any thread.
  *
- * @param bytesPerS asked after the first restore; 0: nothing is verified
+ * @param bytesPerS evaluated after the first restore; 0 verifies nothing
  */
 final class BackgroundVerification(name: String, state: => StoreVersions, bytesPerS: => Long) extends Logging {
   private var left = List.empty[(String, Long)]
 
-  /** Where the first of those goes on: a block, and how many bytes of it are verified. */
+  /** The position in the first of these files: a block, and how many bytes of the file are verified. */
   private var position = VerifiedStretch(0, 0)
   private var counts = VerificationCounters()
   private var isRunning = false
@@ -36,8 +36,8 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
     synchronized(counts.copy(leftBytes = math.max(0, left.map(_._2).sum - position.bytes)))
 
   /**
-   * A transaction has begun on what a restore has made: all of it is to be verified, whatever was left of another base.
-   * Not before it has begun: on a base that is known to be damaged none does.
+   * Verifies all files of a restore, and drops those left of another base. Call it after a transaction has begun on the
+   * restored base: no transaction begins on a base that is known to be damaged.
    */
   def restored(): Unit = if (bytesPerS > 0) {
     val files = state.withBase(_.unreadFiles).getOrElse(Map.empty).toList
@@ -48,7 +48,7 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
     goOn()
   }
 
-  /** Starts it, or goes on with what is left; a batch has begun, perhaps on another base. */
+  /** Goes on with the files that are left, or starts with them: a batch has begun, perhaps on another base. */
   def goOn(): Unit = synchronized {
     if (left.nonEmpty && !isRunning) {
       isRunning = true
@@ -59,12 +59,12 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
   private def run(): Unit =
     try while (step()) {}
     catch {
-      case e @ (_: IOException | _: RuntimeException) => // nothing is known to be wrong: readers verify what they read
+      case e @ (_: IOException | _: RuntimeException) => // the files may be sound: readers verify the blocks they read
         synchronized { left = Nil }
-        logWarning(s"What was restored of $name is not verified in the background any more", e)
+        logWarning(s"The restored files of $name are not verified in the background any more", e)
     } finally synchronized { isRunning = false }
 
-  /** Verifies a stretch. Whether there is more to do. */
+  /** Verifies a stretch. Returns true if there is more to do. */
   private def step(): Boolean = {
     val (todo, from) = synchronized((left, position))
     todo.headOption.exists { case (file, _) =>
@@ -72,7 +72,7 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
         case None => false
         case Some(stretch) =>
           noteVerified(todo, stretch)
-          stretch.foreach(one => BackgroundVerification.pause(one.bytes, bytesPerS))
+          stretch.foreach(verified => BackgroundVerification.pause(verified.bytes, bytesPerS))
           true
       } catch {
         case e: IOException if state.isDamaged =>
@@ -82,10 +82,10 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
     }
   }
 
-  /** @param todo what was left when it began; a restore may have come between */
+  /** @param todo the files that were left at the beginning; a restore may have replaced them meanwhile */
   private def noteVerified(todo: List[(String, Long)], stretch: Option[VerifiedStretch]): Unit = synchronized {
     if (todo eq left) stretch match {
-      case Some(one) => position = VerifiedStretch(one.next, position.bytes + one.bytes)
+      case Some(verified) => position = VerifiedStretch(verified.next, position.bytes + verified.bytes)
       case None =>
         left = left.tail
         position = VerifiedStretch(0, 0)
@@ -93,17 +93,18 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
     counts = counts.copy(bytes = counts.bytes + stretch.fold(0L)(_.bytes))
   }
 
-  /** The file stays among those that are left: the base that a merge makes may have it, too. */
+  /** Counts a damaged file and leaves it in the list: the base that a merge makes may have the file, too. */
   private def noteDamage(e: IOException): Unit = {
     synchronized { counts = counts.copy(damagedFiles = counts.damagedFiles + 1) }
-    logWarning(s"A file of $name is damaged where no batch has read it yet; the next one restores: ${e.getMessage}")
+    logWarning(s"A file of $name is damaged in a block that no batch has read yet; the next batch restores: " +
+      e.getMessage)
   }
 }
 
 private object BackgroundVerification {
   lazy val thread: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-verification", 1)
 
-  /** In the one thread that reads: as long as this many bytes may take. */
+  /** Pauses the only reading thread for the time that this many bytes may take. */
   private def pause(bytes: Long, bytesPerS: Long): Unit =
     TimeUnit.NANOSECONDS.sleep(bytes * 1000000000L / bytesPerS)
 }

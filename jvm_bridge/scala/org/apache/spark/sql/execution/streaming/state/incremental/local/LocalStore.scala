@@ -4,19 +4,20 @@ import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.ReentrantLock
 
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer}
+import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentDirectory, AgentException, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{LocalDiskException, MemoryUse, NativeHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
-import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.util.ThreadUtils
 
-/** A transaction with the version that it began on, and the column families there. */
+/** A transaction, the version on which it began, and the column families of that version. */
 final case class Opened(
     transaction: Transaction,
     start: AttemptStart,
@@ -24,7 +25,7 @@ final case class Opened(
     loadMs: Long,
     restored: Option[RestoreAnswer])
 
-/** What a commit did, and what the transaction had counted by then. */
+/** A commit: its version, its delta, and the counters of its transaction. */
 final case class Committed(
     version: VersionId,
     families: ColumnFamilies,
@@ -36,14 +37,14 @@ final case class Committed(
     commitMs: Long)
 
 /**
- * The versions of one store as this executor has them: begins transactions, in memory where it can and after
- * a restore by the agent where it cannot; commits them; takes bases from merges. Safe for any thread. Nothing
- * is read or started before the first transaction.
+ * The versions of one store in this executor: begins transactions, in memory if memory has the version and otherwise
+ * after a restore by the agent; commits them; takes bases from merges. Safe for any thread. Reads and starts nothing
+ * before the first transaction.
  *
- * It is closed when `close` was called and the last transaction has ended.
+ * The store is closed when `close` was called and the last transaction has ended.
  *
- * @param ids whether Spark says by ids which attempt at a version it means (its checkpoint format 2)
- * @param published is told of each version whose snapshot is in checkpoint storage
+ * @param ids true if Spark names attempts at a version by ids (its checkpoint format 2)
+ * @param published called with each version whose snapshot is in checkpoint storage
  */
 final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit)
   extends Logging {
@@ -57,12 +58,12 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   @volatile private var touched = false
 
-  // With a lock of its own: the agent may be long in coming, and nobody else is to wait meanwhile.
+  // A lazy value of its own lock: the agent may be slow to answer, and no other thread has to wait for this one.
   private object opening {
     lazy val state: StoreVersions = {
       StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
       touched = true
-      RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
+      RocksDBLoader.loadLibrary() // not in the task's thread: an interrupted load could not be repeated
       new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
     }
   }
@@ -75,37 +76,37 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   @volatile private var newestVersion: Option[VersionId] = None
 
-  /** The newest version committed here. */
+  /** Returns the newest version committed here. */
   def newest: Option[VersionId] = newestVersion
 
   def memoryUse: MemoryUse = state.memoryUse
 
-  /** How often a block of a local file was found damaged since the provider was opened. */
+  /** Returns how often a block of a local file was found damaged since the provider was opened. */
   def damagedFiles: Long = bases.damaged
 
-  /** How often the agent of this JVM was started again, since the JVM began. */
+  /** Returns how often the agent of this JVM was started again, since the JVM began. */
   def agentRestarts: Long = agent.agentRestarts
 
   /**
-   * Begins on exactly that version; without Spark's ids on the attempt that its number stands for. Each
-   * transaction must be ended with [[ended]] after its commit or abort.
+   * Begins a transaction on exactly that version; without Spark's ids, on the attempt that its number stands for. The
+   * caller ends each transaction with [[ended]] after its commit or abort.
    *
-   * @param task the task that opens the store, where there is one
-   * @throws AgentException where the version cannot be restored
+   * @param task the task that opens the store, if there is one
+   * @throws AgentException if the version cannot be restored
    */
   def begin(version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened = used {
     merges.check()
     val startNs = System.nanoTime
-    val begun = opened(version, readOnly, task, startNs)
+    val inMemory = opened(version, readOnly, task, startNs)
     verification.goOn()
-    readers.counted(begun.getOrElse(restore(version, readOnly, task, None, startNs)), readOnly)
+    readers.counted(inMemory.getOrElse(restore(version, readOnly, task, None, startNs)), readOnly)
   }
 
-  /** Begins on that version, restored from the snapshot of another and the deltas after it. */
+  /** Begins a transaction on a version that is restored from the snapshot of another and the deltas after it. */
   def replay(snapshot: VersionId, version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened =
     used(restore(version, readOnly, task, Some(snapshot), System.nanoTime))
 
-  /** Begins to write where a reader is open, at the same version. */
+  /** Begins a transaction that writes, at the version at which a reader is open. */
   def beginAgain(start: AttemptStart): Opened = {
     val startNs = System.nanoTime
     readers.forget()
@@ -114,7 +115,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     again.copy(start = again.start.copy(seen = start.seen.orElse(again.start.seen)))
   }
 
-  /** Begins on nothing; a commit becomes the version after that one. */
+  /** Begins a transaction on nothing; its commit becomes the version after that one. */
   def beginEmpty(version: VersionId): Opened = used {
     restoring.lockInterruptibly()
     try {
@@ -125,12 +126,13 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /**
-   * Makes the changes of the transaction the next version: durable in checkpoint storage on return. Call
-   * [[settle]] when all else for this commit is done.
+   * Makes the changes of the transaction the next version, which is durable in checkpoint storage on return. Call
+   * [[settle]] when all other work for this commit is done.
    *
-   * @param start from where the transaction began
-   * @param before the column families that there were
-   * @param now the column families that there are now
+   * @param start the start of the transaction
+   * @param before the column families at the start
+   * @param now the column families now
+   * @throws AgentException if the delta cannot be written or uploaded; of kind `conflict` if the agent refuses it
    */
   def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
     val version = attempts.next(start)
@@ -163,16 +165,16 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
   }
 
-  /** Forgets what is known of versions that no transaction can begin on without a restore. */
+  /** Forgets versions on which no transaction can begin without a restore. */
   private def forgetBefore(number: Long): Unit = {
     families.forgetBefore(number)
     attempts.forgetBefore(number)
   }
 
-  /** The task that had committed that version failed afterwards: the next one does not build on it unseen. */
+  /** Notes that the task of a committed version failed afterwards: the next attempt asks before it builds on it. */
   def failed(version: VersionId): Unit = attempts.failed(version)
 
-  /** Does soon, beside what Spark does between two batches, what the next would wait for. Never throws. */
+  /** Starts, while Spark is between two batches, the work for which the next batch would wait. Never throws. */
   def settle(): Unit = LocalStore.threads.execute(() => settleNow())
 
   private def settleNow(): Unit =
@@ -180,17 +182,17 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       state.indexCommitted()
       NativeHeap.trim()
     } catch {
-      case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
+      case NonFatal(e) => logWarning(s"The next batch brings the newest version of $name into the index", e)
     }
 
-  /** Takes what a merge made as the base of what comes; gives it back where the store is closed. */
+  /** Takes the result of a merge as the base of new versions; gives it back if the store is closed. */
   private def offer(made: MergedStore): Unit = {
     val base = bases.merged(made)
     if (synchronized(disposed)) base.onClose()
     else state.offerBase(base)
   }
 
-  /** A transaction that [[begin]] or [[replay]] gave was committed or aborted. */
+  /** Notes that a transaction of [[begin]] or [[replay]] was committed or aborted. */
   def ended(): Unit = {
     val last = synchronized {
       users -= 1
@@ -205,25 +207,25 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param version number of the version
    * @param id      its id if the caller knows it
    * @param reason  who asks, for people
-   * @return the version that is meant, and whether its snapshot is a full one already; otherwise the watcher of
-   *         [[merges]] hears how the merge ended
+   * @return the version of the checkpoint, which may have a full snapshot already; if not, the watcher of [[merges]]
+   *         hears how the merge ended
    * @throws AgentException if this executor does not have that version
    */
   def full(version: Long, id: Option[String], reason: String): FullAnswer = agent.full(version, id, reason)
 
-  /** Deletes what no retained version needs. */
+  /** Deletes the files that no retained version needs. */
   def cleanup(): Unit = newest.foreach { version =>
     val answer = agent.cleanup(version)
     logDebug(s"Cleanup of $name: $answer")
   }
 
-  /** Local files of the deltas of the versions from `first` up to that one, to be given to [[releaseDeltas]]. */
+  /** Fetches the deltas of the versions from `first` up to `version`; the caller gives them to [[releaseDeltas]]. */
   def deltas(version: VersionId, first: Long): DeltaFiles = agent.deltas(version, first)
 
-  /** The files are of no use any more. */
+  /** Gives the files of the deltas back. */
   def releaseDeltas(deltas: DeltaFiles): Unit = agent.release(deltas.directory)
 
-  /** Any number of times, from any thread. */
+  /** Closes the store after its last transaction. May be called any number of times, from any thread. */
   def close(): Unit = {
     val idle = synchronized {
       closing = true
@@ -257,7 +259,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
   }
 
-  /** From memory, where that has the version. */
+  /** Begins in memory, if memory has the version. */
   private def opened(
       named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[Opened] =
     for {
@@ -303,7 +305,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     answer
   }
 
-  /** Names the directory where the executor's disk fails: Spark shows the error of a disk without any. */
+  /** Names the directory if the executor's disk fails: Spark shows the error of a disk without it. */
   private def onLocalDisk[T](body: => T): T =
     try body
     catch {
@@ -320,11 +322,50 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 }
 
 private object LocalStore {
-  // For what is done between two batches.
+  // For the work between two batches.
   lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
 
   def isConflict(e: Throwable): Boolean = e match {
     case refused: AgentException => refused.kind == "conflict"
     case _ => false
   }
+}
+
+/** The column families of the versions on which transactions can begin without a restore. Safe for any thread. */
+private[local] final class KnownFamilies {
+  private var families = Map(VersionId.empty -> ColumnFamilies.initial)
+
+  /** Number of known versions, the empty version not counted. */
+  def size: Int = synchronized(families.size - 1)
+
+  def of(version: VersionId): Option[ColumnFamilies] = synchronized(families.get(version))
+
+  def add(version: VersionId, added: ColumnFamilies): Unit = synchronized { families += version -> added }
+
+  /** Forgets the versions below a number, but not the empty version: memory begins no transaction on them any more. */
+  def forgetBefore(number: Long): Unit = synchronized {
+    families = families.filter { case (version, _) => version.number == 0 || version.number >= number }
+  }
+}
+
+/**
+ * The restore for a reader that no writer has counted yet. Spark 4.0 opens a store to read and then once more to write,
+ * from memory: the writer, whose commit is reported, counts the restore of the reader. Safe for any thread.
+ */
+private[local] final class RestoreForReader {
+  private val uncounted = new AtomicReference[Option[Opened]](None)
+
+  /** Keeps the restore of a reader. Returns a writer with the kept restore, if that is of the same version. */
+  def counted(opened: Opened, readOnly: Boolean): Opened =
+    if (readOnly) {
+      if (opened.restored.isDefined) uncounted.set(Some(opened.copy(transaction = null)))
+      opened
+    } else {
+      val kept = uncounted.getAndSet(None)
+      kept.filter(reader => opened.restored.isEmpty && reader.start.version == opened.start.version)
+        .fold(opened)(reader => opened.copy(loadMs = reader.loadMs + opened.loadMs, restored = reader.restored))
+    }
+
+  /** Forgets the restore: the reader itself became a writer, and counts it. */
+  def forget(): Unit = uncounted.set(None)
 }

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
-/** What a store's merges came to since its provider was opened; files are those of the last that published. */
+/** Counters of a store's merges since its provider was opened; the numbers of files are of the last published merge. */
 final case class MergeCounters(
     merges: Long = 0,
     fulls: Long = 0,
@@ -20,7 +20,7 @@ final case class MergeCounters(
     newFiles: Long = 0,
     ownFiles: Long = 0,
     lastSnapshotVersion: Long = -1) {
-  /** What came on top of earlier counters of the same store: counts, durations and bytes. */
+  /** Returns the growth of counts, durations and bytes since earlier counters of the same store. */
   def since(earlier: MergeCounters): MergeCounters = copy(
     merges = merges - earlier.merges,
     fulls = fulls - earlier.fulls,
@@ -47,21 +47,20 @@ final case class MergeCounters(
     }
 }
 
-/** Hears of the merges of a store as they end, in the thread that reads the agent's events. */
+/** Hears of the merges of a store when they end, in the thread that reads the agent's events. */
 trait MergeWatcher {
-  /** A merge ended well. */
+  /** Called after a merge that succeeded. */
   def merged(made: MergedStore): Unit
 
-  /** A merge failed. */
+  /** Called after a merge that failed. */
   def failed(failure: MergeFailed): Unit
 }
 
 /**
- * What is known of the merges of one store, which the agent makes by its own schedule: counted, and taken as
- * bases. Safe for any thread.
+ * The merges of one store, which the agent makes by its own schedule: counted, and taken as bases. Safe for any thread.
  *
- * @param offer takes what a merge made, as the base of what comes
- * @param published is told of each version whose snapshot is in checkpoint storage
+ * @param offer takes the result of a merge as the base of new versions
+ * @param published called with each version whose snapshot is in checkpoint storage
  */
 final class StoreMerges(
     store: String,
@@ -86,42 +85,42 @@ final class StoreMerges(
     case _ => ()
   }
 
-  /** From now on that watcher hears of each merge that ends. */
+  /** Sets the watcher, which hears of each merge that ends from now on. */
   def watch(by: MergeWatcher): Unit = watcher = Some(by)
 
-  /** How many merges failed since the last that did not, and the last failure if there are any. */
+  /** Returns how many merges failed since the last success, and the last failure if there are any. */
   def failing: (Int, Option[AgentException]) =
     synchronized(failuresInRow -> Option(lastFailure).filter(_ => failuresInRow > 0))
 
   def counters: MergeCounters = synchronized(counts)
 
-  /** How long ago the newest snapshot, and the newest full one, were made; None where there is none. */
+  /** Returns how long ago the newest snapshot, and the newest full snapshot, were made; None if there is none. */
   def snapshotAges: SnapshotAges = synchronized {
     val elapsedMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime - agesAtNs)
     SnapshotAges(ages.sinceSnapshotMs.map(_ + elapsedMs), ages.sinceFullMs.map(_ + elapsedMs))
   }
 
-  /** The agent has told how old they are now. */
+  /** Notes the ages of the snapshots as the agent reports them now. */
   private[local] def learned(now: SnapshotAges): Unit = synchronized {
     ages = now
     agesAtNs = System.nanoTime
   }
 
   /**
-   * Makes a snapshot of that version now, because Spark asks for one. What came of it is an event, as of other
-   * merges. Where it fails the commit stands.
+   * Makes a snapshot of that version now, because Spark asks for one. Its result is an event, as of other merges. If it
+   * fails, the commit remains valid.
    */
   def snapshotNow(version: VersionId): Unit =
     try {
-      agent.snapshot(version, "Spark asked for a snapshot").foreach { why =>
-        logDebug(s"No snapshot of $store was made: $why")
+      agent.snapshot(version, "Spark asked for a snapshot").foreach { reason =>
+        logDebug(s"No snapshot of $store was made: $reason")
       }
     } catch {
       case e: AgentException =>
         logWarning(s"Spark asked for a snapshot of $store at version ${version.number}, and there is none", e)
     }
 
-  /** Throws where more merges failed in a row than the option tolerates. */
+  /** Throws an AgentException if more merges failed in a row than the option tolerates. */
   def check(): Unit = synchronized {
     val tolerable = agent.opened.limits.tolerableFailedMerges
     if (tolerable >= 0 && failuresInRow > tolerable) {

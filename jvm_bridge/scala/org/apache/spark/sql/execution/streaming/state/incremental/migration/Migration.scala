@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
-import java.io.{BufferedReader, InputStreamReader, PrintStream}
+import java.io.{BufferedReader, FileNotFoundException, InputStreamReader, IOException, PrintStream}
 import java.nio.charset.StandardCharsets
 import java.util.concurrent.{Callable, ExecutionException, ExecutorCompletionService, Executors, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
@@ -8,15 +8,17 @@ import java.util.concurrent.atomic.AtomicLong
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 
+import org.apache.spark.SparkThrowable
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentException
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
  * Copies one version of the stores of a stopped query from one state store to another: a program of its own,
  * which `state-store migrate` starts.
  *
- * The first line of standard input is a JSON object that says what to copy; the program ends when standard input
- * does. Standard output has one JSON object a line: `expected` and `rows` (so far), `done` (a store), `error`
- * (kind and message). The exit code is 0 when all was copied.
+ * The first line of standard input is a JSON object with the request; the program ends when standard input does.
+ * Standard output has one JSON object a line: `expected` and `rows` (so far), `done` (a store), `error` (kind and
+ * message). The exit code is 0 if everything was copied.
  */
 object Migration {
   private val ReportedEveryMs = 200L
@@ -59,7 +61,7 @@ object Migration {
   private def copyAll(copies: Seq[StoreCopy], threads: Int, events: Events): Unit = {
     val pool = Executors.newFixedThreadPool(threads)
     val clock = Executors.newSingleThreadScheduledExecutor()
-    clock.scheduleWithFixedDelay(() => events.tellRows(), ReportedEveryMs, ReportedEveryMs, TimeUnit.MILLISECONDS)
+    clock.scheduleWithFixedDelay(() => events.reportRows(), ReportedEveryMs, ReportedEveryMs, TimeUnit.MILLISECONDS)
     try {
       val ended = new ExecutorCompletionService[Unit](pool)
       copies.foreach(copy => ended.submit((() => copy.run()): Callable[Unit]))
@@ -70,10 +72,10 @@ object Migration {
       pool.shutdownNow()
       clock.shutdownNow()
     }
-    events.tellRows()
+    events.reportRows()
   }
 
-  /** Ends this process with the one that started it. */
+  /** Ends this process together with its parent process. */
   private def endWith(in: BufferedReader): Unit = {
     val watching = new Thread(() => {
       while (in.readLine() != null) {}
@@ -84,31 +86,64 @@ object Migration {
   }
 }
 
-/** What the program tells. Safe for any thread. */
+/** The events that the program writes to standard output. Safe for any thread. */
 private[migration] final class Events(out: PrintStream) {
   private val rows = new AtomicLong
-  private var told = 0L
+  private var reported = 0L
 
-  /** A store is begun with, which has this many keys. */
-  def expected(keys: Long): Unit = tell(Json.obj("expected" -> keys))
+  /** Reports that the copy of a store begins, and its number of keys. */
+  def expected(keys: Long): Unit = write(Json.obj("expected" -> keys))
 
   def copied(count: Long): Unit = rows.addAndGet(count)
 
-  def tellRows(): Unit = synchronized {
+  def reportRows(): Unit = synchronized {
     val now = rows.get
-    if (now != told) tell(Json.obj("rows" -> now))
-    told = now
+    if (now != reported) write(Json.obj("rows" -> now))
+    reported = now
   }
 
   def done(operator: Long, partition: Int, name: String, copied: Long, id: Option[String]): Unit =
-    tell(Json.obj("done" -> Json.obj(
+    write(Json.obj("done" -> Json.obj(
       "operator" -> operator, "partition" -> partition, "name" -> name, "rows" -> copied, "id" -> id)))
 
   def failed(e: Throwable): Unit =
-    tell(Json.obj("error" -> Json.obj("kind" -> Failures.kind(e), "message" -> Failures.message(e))))
+    write(Json.obj("error" -> Json.obj("kind" -> Failures.kind(e), "message" -> Failures.message(e))))
 
-  private def tell(event: ObjectNode): Unit = synchronized {
+  private def write(event: ObjectNode): Unit = synchronized {
     out.println(event.toString)
     out.flush()
   }
+}
+
+/** The failure of a migration that this checkpoint does not allow. */
+private[migration] final class MigrationException(val kind: String, message: String) extends Exception(message)
+
+/** Kinds and messages of failures, as the control plane sorts errors (docs/protocol.md). */
+private[migration] object Failures {
+  def kind(e: Throwable): String = {
+    val all = chain(e)
+    all.collectFirst {
+      case known: MigrationException => known.kind
+      case agent: AgentException => agent.kind
+    }.orElse {
+      if (all.exists(_.isInstanceOf[FileNotFoundException])) Some("missing")
+      else if (all.exists(cannotLoad)) Some("damaged")
+      else if (all.exists(_.isInstanceOf[IOException])) Some("storage")
+      else None
+    }.getOrElse("internal")
+  }
+
+  private def cannotLoad(e: Throwable): Boolean = e match {
+    case spark: SparkThrowable => Option(spark.getCondition).exists(_.startsWith("CANNOT_LOAD_STATE_STORE"))
+    case _ => false
+  }
+
+  /** Returns the messages of the exception and its causes, each once. */
+  def message(e: Throwable): String =
+    chain(e).map(cause => Option(cause.getMessage).getOrElse(cause.getClass.getName)).foldLeft(Vector.empty[String]) {
+      (messages, next) => if (messages.exists(_.contains(next))) messages else messages :+ next
+    }.mkString(": ")
+
+  private def chain(e: Throwable): Seq[Throwable] =
+    Iterator.iterate(e)(_.getCause).takeWhile(_ != null).take(16).toSeq
 }

@@ -7,11 +7,11 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * What to copy, as `state-store migrate` says it in one line (`state_store/data/migration/migrate.py`).
+ * The request of `state-store migrate`, one line of JSON (`state_store/data/migration/migrate.py`).
  *
- * @param hadoop settings of Hadoop, beside those that are found
- * @param version the number of the version that is copied, of all stores
- * @param threads how many stores are copied at the same time
+ * @param hadoop settings of Hadoop, in addition to those of its configuration files
+ * @param version number of the version to copy, of all stores
+ * @param threads number of stores that are copied at the same time
  */
 private[migration] final case class MigrationRequest(
     hadoop: Seq[(String, String)],
@@ -21,16 +21,16 @@ private[migration] final case class MigrationRequest(
     threads: Int,
     stores: Seq[StoreRequest])
 
-/** One of the two state stores: the directory `state` of its checkpoint, and the configuration of its provider. */
+/** A side of the migration: the directory `state` of its checkpoint, and the configuration of its provider. */
 private[migration] final case class SideRequest(stateRoot: String, conf: Seq[(String, String)])
 
 /**
  * A store of an operator, with all of its partitions.
  *
- * @param prefixColumns how many columns of the key are its prefix, where Spark's schema does not say it
+ * @param prefixColumns number of columns of the key that are its prefix, if Spark's schema does not name it
  * @param lists column families whose keys have several values
- * @param internal column families that Spark keeps for itself, beside those whose names say so
- * @param schemaFiles of its column families, the newest last; none where the store has its own file
+ * @param internal column families that Spark keeps for itself, in addition to those whose names say so
+ * @param schemaFiles schema files of its column families, the newest last; none if the store has its own file
  */
 private[migration] final case class StoreRequest(
     operator: Long,
@@ -41,11 +41,16 @@ private[migration] final case class StoreRequest(
     schemaFiles: List[String],
     partitions: Seq[PartitionRequest])
 
-/** One partition; `id` is that of the version in the source, None where it has none (checkpoint format 1). */
+/** A partition; `id` is the id of the version in the source, None if it has none (checkpoint format 1). */
 private[migration] final case class PartitionRequest(number: Int, id: Option[String])
 
 private[migration] object MigrationRequest {
-  /** Throws an IOException where the line is no JSON object, NoSuchElementException where a side does not say where. */
+  /**
+   * Reads a request.
+   *
+   * @throws java.io.IOException if the line is no JSON object
+   * @throws java.util.NoSuchElementException if a side names no directory
+   */
   def parse(line: String): MigrationRequest = {
     val fields = Json.parse(line)
     MigrationRequest(
@@ -69,10 +74,10 @@ private[migration] object MigrationRequest {
       texts(node.path("internal")).toSet,
       texts(node.path("schema_files")),
       node.path("partitions").elements.asScala
-        .map(one => PartitionRequest(one.path("partition").asInt, Json.text(one, "id"))).toSeq)
+        .map(part => PartitionRequest(part.path("partition").asInt, Json.text(part, "id"))).toSeq)
 
   private def texts(node: JsonNode): List[String] = node.elements.asScala.map(_.asText).toList
 
   private def pairs(node: JsonNode): Seq[(String, String)] =
-    node.properties.asScala.map(one => one.getKey -> one.getValue.asText).toSeq
+    node.properties.asScala.map(field => field.getKey -> field.getValue.asText).toSeq
 }

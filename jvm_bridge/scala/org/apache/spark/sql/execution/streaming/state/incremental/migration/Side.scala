@@ -1,15 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
+import java.io.IOException
 import java.util.UUID
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * One of the two state stores of a migration: where its checkpoint is, its provider, and the configuration that
+ * A side of a migration, source or target: the directory of its checkpoint, its provider, and the configuration that
  * the provider gets. Safe for any thread.
  *
  * @param stateRoot the directory `state` of the checkpoint
@@ -17,8 +19,8 @@ import org.apache.spark.sql.internal.SQLConf
 private[migration] final class Side(val stateRoot: String, conf: SQLConf, configuration: Configuration) {
 
   /**
-   * Has Spark's RocksDB store write and read the archives of this side's checkpoint format: Spark 4.0 looks that up
-   * once in the life of a JVM, in whatever configuration is active then.
+   * Makes Spark's RocksDB store write and read the archives of this side's checkpoint format: Spark 4.0 reads the
+   * format once in the life of a JVM, from the configuration that is active at that time.
    */
   def settleArchives(): Unit =
     if (StateStoreConf(conf).providerClass == classOf[RocksDBStateStoreProvider].getName) {
@@ -27,10 +29,10 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
       }
     }
 
-  /** Of one's own: providers write into theirs. */
+  /** Returns a new copy of the configuration, since each provider changes its own. */
   def hadoop: Configuration = new Configuration(configuration)
 
-  /** The provider of one store, which the caller closes. */
+  /** Opens the provider of one store, which the caller closes. */
   def provider(schemas: StoreSchemas, partition: Int): StateStoreProvider = {
     val id = StateStoreId(stateRoot, schemas.operator, partition, schemas.store)
     val default = schemas.default
@@ -49,8 +51,8 @@ private[migration] object Side {
   }
 
   /**
-   * A version of a store to read from, with its column families. Nothing is written to the checkpoint, as long
-   * as Spark's changelog is switched off in the provider's configuration.
+   * Opens a version of a store to read from, with its column families. Writes nothing to the checkpoint, as long as
+   * Spark's changelog is switched off in the provider's configuration.
    */
   def reader(
       provider: StateStoreProvider, version: Long, id: Option[String], schemas: StoreSchemas): ReadStateStore = {
@@ -72,7 +74,7 @@ private[migration] object Side {
     }
   }
 
-  /** An empty store whose first commit is given the number of a version, at once or by [[Renumbering]]. */
+  /** Opens an empty store whose first commit gets the number of a version, at once or by [[Renumbering]]. */
   def writer(provider: StateStoreProvider, version: Long, schemas: StoreSchemas): StateStore = {
     val store = provider match {
       case own: IncrementalStateStoreProvider => own.getEmptyStore(version - 1)
@@ -82,24 +84,62 @@ private[migration] object Side {
     store
   }
 
-  /** Makes the column families known to a store, with their encoders. */
+  /** Registers the column families with a store, which makes their encoders. */
   private def register(store: StateStore, schemas: StoreSchemas): Unit =
     schemas.others.foreach { family =>
       store.createColFamilyIfAbsent(
         family.name, family.keys, family.values, family.keySpec, family.isList, family.isInternal)
     }
 
-  /** Refuses a store that has more column families than its schemas tell of. */
+  /** Refuses a store that has more column families than its schemas describe. */
   private def checkDescribed(provider: StateStoreProvider, store: StateStore, schemas: StoreSchemas): Unit = {
     val known = (schemas.families :+ schemas.default).map(_.name).toSet
-    val there = provider match {
+    val found = provider match {
       case rocks: RocksDBStateStoreProvider =>
         rocks.rocksDB.getColFamilyCount(isInternal = true) + rocks.rocksDB.getColFamilyCount(isInternal = false)
       case _ => known.size.toLong
     }
-    if (there > known.size) {
-      throw new MigrationException("format", s"store ${store.id} has $there column families, of which Spark's " +
+    if (found > known.size) {
+      throw new MigrationException("format", s"store ${store.id} has $found column families, of which Spark's " +
         s"schema files describe ${known.size}: ${known.toSeq.sorted.mkString(", ")}")
     }
+  }
+}
+
+/**
+ * Gives the first version of one of Spark's own stores another number.
+ *
+ * Spark's stores make version 1 of an empty store and then the versions after it, one by one. Only the names of the
+ * files have the number of the version: RocksDB's archive is `1.zip`, or `1_<id>.zip`; the delta of the HDFS-backed
+ * store, which begins with nothing, has the same bytes as a snapshot.
+ */
+private[migration] object Renumbering {
+  private val First = """1(_[^.]*)?\.(zip|delta)(\..*)?""".r
+
+  /** @throws java.io.IOException if there is no such file, or it cannot be renamed */
+  def renumber(store: Path, version: Long, hadoop: Configuration): Unit = {
+    val files = store.getFileSystem(hadoop)
+    val found = files.listStatus(store).map(_.getPath).collect {
+      case path @ Named(id, kind, rest) => (path, new Path(store, newName(version, id, kind, rest)), rest)
+    }
+    if (found.isEmpty) throw new IOException(s"the state store wrote no version into $store")
+    if (version > 1) {
+      // The files that belong to another file are renamed before it: a version that is visible is complete.
+      found.sortBy { case (_, _, rest) => if (rest.isEmpty) 1 else 0 }.foreach { case (from, to, _) =>
+        if (!files.rename(from, to)) throw new IOException(s"$from cannot be renamed to $to")
+      }
+    }
+  }
+
+  private object Named {
+    def unapply(path: Path): Option[(String, String, String)] = path.getName match {
+      case First(id, kind, rest) => Some((Option(id).getOrElse(""), kind, Option(rest).getOrElse("")))
+      case _ => None
+    }
+  }
+
+  private def newName(version: Long, id: String, kind: String, rest: String): String = {
+    val becomes = if (kind == "delta") "snapshot" else kind
+    s"$version$id.$becomes$rest"
   }
 }

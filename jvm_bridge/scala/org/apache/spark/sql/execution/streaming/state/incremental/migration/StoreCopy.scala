@@ -5,9 +5,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalSta
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 
 /**
- * Copies one version of one store, row by row. The memory it needs is that of the two providers.
+ * Copies one version of one store, row by row. It needs no more memory than the two providers.
  *
- * @param id the id that the version has in the source; None where it has none (checkpoint format 1)
+ * @param id the id of the version in the source; None if it has none (checkpoint format 1)
  */
 private[migration] final class StoreCopy(
     source: Side,
@@ -19,7 +19,7 @@ private[migration] final class StoreCopy(
     events: Events) {
   private var keys = 0L
   private var rows = 0L
-  private var untold = 0L
+  private var unreported = 0L
 
   def run(): Unit = {
     val from = source.provider(schemas, partition)
@@ -46,7 +46,7 @@ private[migration] final class StoreCopy(
       if (!to.isInstanceOf[IncrementalStateStoreProvider]) {
         Renumbering.renumber(to.stateStoreId.storeCheckpointLocation(), version, target.hadoop)
       }
-      events.copied(untold)
+      events.copied(unreported)
       events.done(schemas.operator, partition, schemas.store, rows,
         writer.getStateStoreCheckpointInfo().stateStoreCkptId)
     } finally to.close()
@@ -63,7 +63,7 @@ private[migration] final class StoreCopy(
   private def copyLists(reader: ReadStateStore, writer: StateStore, family: Family): Unit = {
     val pairs = reader.iterator(family.name)
     try pairs.foreach { pair =>
-      val key = pair.key.copy() // the values are looked up meanwhile
+      val key = pair.key.copy() // the iterator reuses the row while the values are looked up
       var count = 0L
       reader.valuesIterator(key, family.name).foreach { value =>
         if (count == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
@@ -76,28 +76,28 @@ private[migration] final class StoreCopy(
   private def counted(values: Long, family: Family): Unit = {
     if (!family.isInternal) keys += 1
     rows += values
-    untold += values
-    if (untold >= StoreCopy.ToldAtOnce) {
-      events.copied(untold)
-      untold = 0
+    unreported += values
+    if (unreported >= StoreCopy.ReportedAtOnce) {
+      events.copied(unreported)
+      unreported = 0
       if (Thread.interrupted()) throw new InterruptedException("another store could not be copied")
     }
   }
 
-  /** How many keys there are, where the store tells before it has committed. */
+  /** Returns the number of keys, if the store knows it before it commits. */
   private def keysOf(reader: ReadStateStore): Option[Long] = reader match {
     case store: IncrementalStateStore => Some(store.metrics.numKeys)
     case _ => None
   }
 
   private def checkKeys(writer: StateStore): Unit = {
-    val there = writer.metrics.numKeys
-    if (there != keys) {
-      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $there")
+    val found = writer.metrics.numKeys
+    if (found != keys) {
+      throw new MigrationException("internal", s"$keys keys were written to ${writer.id}, and it has $found")
     }
   }
 }
 
 private object StoreCopy {
-  val ToldAtOnce = 1000L
+  val ReportedAtOnce = 1000L
 }

@@ -7,9 +7,9 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
 /**
- * A column family, as Spark describes it; `isList` says that a key has several values.
+ * A column family, as Spark describes it; `isList` is true if a key has several values.
  *
- * @param isInternal whether Spark keeps it for itself, beside what users see
+ * @param isInternal true if Spark keeps it for itself, in addition to the families that users see
  */
 private[migration] final case class Family(
     name: String,
@@ -22,9 +22,9 @@ private[migration] final case class Family(
 }
 
 /**
- * What Spark wrote of the rows of a store: of its column families, or of its only one.
+ * Spark's schemas of the rows of a store: of its column families, or of its only one.
  *
- * @param evolution all versions of the schemas, where rows name theirs
+ * @param evolution all versions of the schemas, if rows name theirs
  */
 private[migration] final case class StoreSchemas(
     operator: Long,
@@ -33,7 +33,7 @@ private[migration] final case class StoreSchemas(
     usesFamilies: Boolean,
     evolution: Option[StateSchemaProvider]) {
 
-  /** The default family, which stays empty where an operator has others. */
+  /** Returns the default family, which stays empty if an operator has other families. */
   def default: Family = families.find(_.isDefault).getOrElse {
     val first = families.head
     first.copy(name = StateStore.DEFAULT_COL_FAMILY_NAME, keySpec = NoPrefixKeyStateEncoderSpec(first.keys))
@@ -43,7 +43,7 @@ private[migration] final case class StoreSchemas(
 }
 
 private[migration] object StoreSchemas {
-  /** Reads Spark's schema files, which the checkpoint that is written has already. */
+  /** Reads Spark's schema files, which the target checkpoint has already. */
   def read(target: Side, request: StoreRequest): StoreSchemas = {
     import request._
     val hadoop = target.hadoop

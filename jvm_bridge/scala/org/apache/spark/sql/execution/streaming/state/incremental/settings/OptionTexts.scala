@@ -5,26 +5,38 @@ import java.util.Locale
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Options as a session or a query sets them, and their defaults where it sets nothing. Texts are read as the
+ * Options as a session or a query sets them, with their defaults for those that are not set. Texts are read as the
  * control plane reads them.
  *
- * @param texts what is set, by the name of the option without the prefix
+ * @param texts returns the text of an option that is set, by its name without the prefix
  */
 final class OptionTexts(texts: String => Option[String]) {
 
-  /** The text as it is set, or the default. */
+  /** Returns the text as it is set, or the default. */
   def text(name: String): String =
     texts(name).map(_.trim).filter(_.nonEmpty).getOrElse(Declarations.option(name).default)
 
-  /** @throws java.lang.IllegalArgumentException that names option, value and remedy */
+  /**
+   * Returns an option of type `boolean`.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
   def boolean(name: String): Boolean = read(name, "true or false is needed") { text =>
     Some(text.toLowerCase(Locale.ROOT)).collect { case "true" => true; case "false" => false }
   }
 
-  /** @throws java.lang.IllegalArgumentException that names option, value and remedy */
+  /**
+   * Returns an option of type `size`, in bytes.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
   def bytes(name: String): Long = number(name, "a size in bytes is needed, such as 512m or 2g")
 
-  /** @throws java.lang.IllegalArgumentException that names option, value and remedy */
+  /**
+   * Returns an option of type `duration`, in milliseconds.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
   def durationMs(name: String): Long =
     number(name, "a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
 
@@ -57,7 +69,7 @@ final class OptionTexts(texts: String => Option[String]) {
 object OptionTexts {
   private val Number = """([0-9]+)\s*([A-Za-z]*)""".r
 
-  /** What a session sets. */
+  /** Returns the options of a session. */
   def of(conf: SQLConf): OptionTexts =
     new OptionTexts(name => Option(conf.getConfString(Declarations.key(name), null)))
 }
