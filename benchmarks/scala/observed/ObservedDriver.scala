@@ -10,12 +10,12 @@ import org.apache.spark.sql.streaming.{SinkProgress, SourceProgress, StateOperat
 import org.apache.spark.util.ThreadUtils
 
 /**
- * The cost of reports of many stores in a driver. Settings, as `name=value`: `stores`, `batches` (of a turn), `warm`
- * (batches before the first), `turns`, `pause_ms` (between batches).
+ * Measures the cost of reports of many stores in a driver. Settings, as `name=value`: `stores`, `batches` (of a turn),
+ * `warm` (batches before the first turn), `turns`, `pause_ms` (between batches), `directory`.
  *
- * One SparkContext with its listeners and status store; reports are made as executors make them, in the thread that sends
- * them, and come to the driver's endpoint. A line of JSON for each turn: the CPU time that the process took for a batch
- * beyond that of the sender and of as long a time without batches, and that of the threads that took most.
+ * One SparkContext has its listeners and status store; the sending thread makes reports as executors make them, and the
+ * driver's endpoint receives them. Prints a line of JSON for each turn: the CPU time of the process for a batch,
+ * without that of the sender and of as long a time without batches, and that of the five busiest threads.
  */
 object ObservedDriver {
   private val threads = ManagementFactory.getThreadMXBean
@@ -29,28 +29,29 @@ object ObservedDriver {
     val context = new SparkContext(conf)
     val driver = new ObservedDriver(context, setting("stores", 1000), setting("pause_ms", 20))
     try {
-      driver.go(setting("warm", 300))
+      driver.run(setting("warm", 300))
       val batches = setting("batches", 200)
       val idleNs = cpuOf(Thread.sleep(2000)) / 2000
       for (turn <- 1 to setting("turns", 3)) {
         val (before, startNs) = (byThread, System.nanoTime)
-        val ns = cpuOf(driver.go(batches)) - idleNs * (System.nanoTime - startNs) / 1000000
-        val most = byThread.map { case (name, ns) => name -> (ns - before.getOrElse(name, 0L)) / 1e6 / batches }
+        val ns = cpuOf(driver.run(batches)) - idleNs * (System.nanoTime - startNs) / 1000000
+        val busiest = byThread.map { case (name, ns) => name -> (ns - before.getOrElse(name, 0L)) / 1e6 / batches }
           .toSeq.sortBy(-_._2).take(5).map { case (name, ms) => s""""$name":$ms""" }.mkString(",")
         println(s"""{"turn":$turn,"stores":${driver.stores},"cpu_ms":${ns / 1e6 / batches},""" +
-          s""""scrape_ms":${ownCpuOf(driver.scrape()) / 1e6 / 20},"event_bytes":${driver.eventBytes},"threads":{$most}}""")
+          s""""scrape_ms":${ownCpuOf(driver.scrape()) / 1e6 / 20},"event_bytes":${driver.eventBytes},""" +
+          s""""threads":{$busiest}}""")
       }
     } finally context.stop()
   }
 
-  /** CPU time of the process but this thread's. */
+  /** Returns the CPU time of the process without this thread's, in nanoseconds. */
   private def cpuOf(body: => Unit): Long = {
     val (before, own) = (system.getProcessCpuTime, threads.getCurrentThreadCpuTime)
     body
     system.getProcessCpuTime - before - (threads.getCurrentThreadCpuTime - own)
   }
 
-  /** CPU time of this thread for twenty times. */
+  /** Returns this thread's CPU time for twenty runs of the body, in nanoseconds. */
   private def ownCpuOf(body: => Unit): Long = {
     val before = threads.getCurrentThreadCpuTime
     (1 to 20).foreach(_ => body)
@@ -65,17 +66,17 @@ object ObservedDriver {
   }
 }
 
-/** A query whose batches commit nothing: their reports alone come to the driver. */
+/** A query whose batches commit nothing: only the reports of their stores reach the driver. */
 private final class ObservedDriver(context: SparkContext, val stores: Int, pauseMs: Long) {
   private val observatory = Observatory.start().get
   private val endpoint = context.env.rpcEnv.setupEndpointRef(context.env.rpcEnv.address, Reporter.EndpointName)
-  private val queries = ThreadUtils.newDaemonSingleThreadExecutor("queries") // as the bus of queries' listeners
+  private val queries = ThreadUtils.newDaemonSingleThreadExecutor("queries") // stands for the bus of queries' listeners
   private val records = new Records(context.statusStore.store)
-  private val (id, run) = (UUID.randomUUID, UUID.randomUUID)
+  private val (id, runId) = (UUID.randomUUID, UUID.randomUUID)
   private var batch = 0L
 
   /** Makes batches one after the other; the last is in the status store on return. */
-  def go(batches: Int): Unit = {
+  def run(batches: Int): Unit = {
     for (_ <- 1 to batches) {
       messages.foreach(endpoint.send(_))
       val made = progress
@@ -86,10 +87,10 @@ private final class ObservedDriver(context: SparkContext, val stores: Int, pause
     while (!records.newest.exists(_.batch == batch - 1)) Thread.sleep(20)
   }
 
-  /** Makes the text that Prometheus reads. */
+  /** Writes the text that Prometheus reads. */
   def scrape(): Unit = Exposition.of(new Answering(new Queries(records, Some(observatory))).figures)
 
-  /** Bytes of the event of the newest batch. */
+  /** Returns the size of the event of the newest batch, in bytes. */
   def eventBytes: Int = BatchRecord.text(records.newest.last).getBytes("UTF-8").length
 
   private def messages: Seq[Array[Byte]] = (0 until stores).grouped(200).zipWithIndex.map { case (partitions, number) =>
@@ -97,7 +98,7 @@ private final class ObservedDriver(context: SparkContext, val stores: Int, pause
   }.toSeq
 
   private def report(partition: Int): StoreReport = StoreReport(
-    key = StoreKey(run.toString, 0, partition, "default"), atMs = System.currentTimeMillis,
+    key = StoreKey(runId.toString, 0, partition, "default"), atMs = System.currentTimeMillis,
     root = "hdfs://namenode/checkpoints/flights/state", version = batch + 1, id = Some(UUID.randomUUID.toString),
     keys = 100000L + partition, variables = Seq(Variable("default", internal = false, 100000L + partition)),
     deltaBytes = 40000L + partition, writeMs = 3, storeMs = 20, memoryBytes = 1 << 20, chainDeltas = batch % 50,
@@ -109,7 +110,7 @@ private final class ObservedDriver(context: SparkContext, val stores: Int, pause
     damagedFiles = 0, agentRestarts = 0, agentRestartsBefore = 0, restored = None)
 
   private def progress: StreamingQueryProgress = new StreamingQueryProgress(
-    id, run, "flights", "2026-11-25T03:00:00.000Z", batch, 1000L, Map.empty[String, java.lang.Long].asJava,
+    id, runId, "flights", "2026-11-25T03:00:00.000Z", batch, 1000L, Map.empty[String, java.lang.Long].asJava,
     Map.empty[String, String].asJava, Array.empty[StateOperatorProgress], Array.empty[SourceProgress],
     new SinkProgress("noop"), Map.empty[String, org.apache.spark.sql.Row].asJava)
 }

@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     Mutant(
         "a query that has ended keeps its gauges",
-        f"{_ROOM}/Gauges.scala",
+        f"{_ROOM}/Exposition.scala",
         "    if (runs.remove(query, facts.run)) {\n",
         "    if (false) {\n",
         ("tests/spark/observed/test_metrics_system.py",),

@@ -5,9 +5,9 @@ import java.io.IOException
 import scala.util.Random
 
 /**
- * Reports of stores are read as they were written, whatever texts and numbers they have; other messages are refused.
- * Records of batches keep their bound, and the board's sums survive providers that count from the beginning. Argument:
- * seed.
+ * Tests that reports of stores are read as they were written, for all texts and numbers, and that other messages are
+ * refused; that records of batches keep their bound; and that the board's sums survive providers whose counters begin
+ * at 0. Argument: seed.
  */
 object ReportCases {
   def main(arguments: Array[String]): Unit = {
@@ -41,14 +41,14 @@ final class ReportCases(random: Random) {
     for (_ <- 1 to 2000) {
       val broken = message.updated(random.nextInt(message.length), random.nextInt().toByte)
       try CommitMessages.read(broken)
-      catch { case Harmless(_) => () } // as the driver does; anything else, as an OutOfMemoryError, ends it
+      catch { case Harmless(_) => () } // the driver catches the same errors; an OutOfMemoryError would end it
     }
   }
 
   def recordsKeepTheirBound(): Unit = for (count <- Seq(0, 1, 2, 300, 3000)) {
     val stores = Seq.tabulate(count) { n =>
-      StoreView(report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0), "1", "host",
-        StoreSums(1, 2, Some(3), 4))
+      val ofStore = report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0)
+      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(3), 4))
     }
     val record = recordOf(stores)
     val written = BatchRecord.text(record)
@@ -59,7 +59,8 @@ final class ReportCases(random: Random) {
     require(count < 2 || read.stores.head.report.failuresInRow == 7, "the store whose merges fail does not come first")
     read.stores.foreach { store =>
       val before = stores.find(_.key == store.key).get
-      require(store.sums == before.sums && Documents.store(store, record.facts) == Documents.store(before, record.facts),
+      require(
+        store.sums == before.sums && Documents.store(store, record.facts) == Documents.store(before, record.facts),
         s"${Documents.store(before, record.facts)} was read as ${Documents.store(store, record.facts)}")
     }
     val brief = BatchRecord.read(BatchRecord.briefText(written))
@@ -78,11 +79,11 @@ final class ReportCases(random: Random) {
     }
     def counted(metric: String): Long = board.view("run").get.tallies.counters((metric, ""))
     commit("1", 1, damaged = 0, restarts = 5, before = 5)
-    require(counted("state_store_agent_restarts_total") == 0, "those before the run count")
+    require(counted("state_store_agent_restarts_total") == 0, "restarts before the run count")
     commit("1", 2, damaged = 2, restarts = 6, before = 5)
     commit("1", 3, damaged = 2, restarts = 6, before = 5)
     require(counted("state_store_damaged_files_total") == 2 && counted("state_store_agent_restarts_total") == 1)
-    commit("2", 4, damaged = 2, restarts = 1, before = 0) // the store moved: its provider counts from the beginning
+    commit("2", 4, damaged = 2, restarts = 1, before = 0) // another provider, whose counters begin at 0
     val last = commit("2", 5, damaged = 3, restarts = 1, before = 0)
     require(counted("state_store_damaged_files_total") == 5 && counted("state_store_agent_restarts_total") == 2)
     require(last.sums == StoreSums(50, 0, None, 5), s"${last.sums}")
@@ -90,17 +91,17 @@ final class ReportCases(random: Random) {
 
   def tooManyStoresAreLeftOut(): Unit = {
     val board = new Board
-    for (first <- 0 until Board.MostStores + 500 by 500) board.committed("1", "host", Seq.tabulate(500) { n =>
+    for (first <- 0 until Board.MaxStores + 500 by 500) board.committed("1", "host", Seq.tabulate(500) { n =>
       report().copy(key = StoreKey("run", 0, first + n, "default"))
     })
-    require(board.view("run").get.stores.size == Board.MostStores)
-    for (run <- 0 until 2 * Board.MostRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
-    require(board.views.size == Board.MostRuns, "runs are not forgotten")
+    require(board.view("run").get.stores.size == Board.MaxStores)
+    for (run <- 0 until 2 * Board.MaxRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
+    require(board.views.size == Board.MaxRuns, "runs are not forgotten")
   }
 
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(
-    "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5, 123456789,
-    BatchTotals.of(stores), stores, 0,
+    "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5,
+    123456789, BatchTotals.of(stores), stores, 0,
     MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil), ended = false, error = Some(text()))
 
   private def report(): StoreReport = StoreReport(
@@ -113,8 +114,8 @@ final class ReportCases(random: Random) {
     snapshotKind = maybe(if (random.nextBoolean()) "full" else "incremental"), fullVersion = maybe(number()),
     sinceSnapshotMs = maybe(number()), sinceFullMs = maybe(number()), predictedMs = maybe(number()),
     objectiveMs = maybe(number()), merges = MergeCounts(number(), number(), number(), number()),
-    failuresInRow = random.nextInt(3), lastFailure = maybe(Failed("storage", text().take(400))), damagedFiles = number(),
-    agentRestarts = number(), agentRestartsBefore = 0,
+    failuresInRow = random.nextInt(3), lastFailure = maybe(Failed("storage", text().take(400))),
+    damagedFiles = number(), agentRestarts = number(), agentRestartsBefore = 0,
     restored = maybe(RestoreReport(random.nextBoolean(), number(), number(), number(), number(), number())))
 
   private def maybe[T](value: => T): Option[T] = if (random.nextBoolean()) Some(value) else None

@@ -6,16 +6,21 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentDirectory, CurrentMerge}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** Finds the answers of the API. Methods throw a Problem for what cannot be answered. Safe for any thread. */
+/** Answers the requests of the API. Methods throw a Problem for a request that cannot be answered. Any thread. */
 private[observed] final class Answering(queries: Queries) {
 
-  /** The answer to a GET of that path below `/checkpoints/api`. */
+  /**
+   * Answers a GET.
+   *
+   * @param path segments of the path below `/checkpoints/api`
+   * @throws Problem if there is no such resource, or a parameter is wrong
+   */
   def get(path: Seq[String], parameters: Parameters): ObjectNode = path match {
     case Seq(Model.api) => service
     case Seq(Model.api, "queries") =>
-      val judged = queries.all.map(one => one -> verdict(one))
-      Json.obj("queries" -> Json.array(judged.sortBy(one => Answering.Worst.indexOf(one._2.severity))
-        .map { case (one, found) => Documents.query(one, found) }))
+      val judged = queries.all.map(query => query -> verdict(query))
+      Json.obj("queries" -> Json.array(judged.sortBy { case (_, found) => Answering.Worst.indexOf(found.severity) }
+        .map { case (query, found) => Documents.query(query, found) }))
     case Seq(Model.api, "queries", name) => Documents.query(query(name), verdict(query(name)))
     case Seq(Model.api, "queries", name, "verdict") => Documents.verdict(verdict(query(name)))
     case Seq(Model.api, "queries", name, "stores") =>
@@ -36,8 +41,9 @@ private[observed] final class Answering(queries: Queries) {
    * Requests a full checkpoint.
    *
    * @param body the request as JSON
-   * @param user who asks, if Spark knows
+   * @param user the user who asks, if Spark knows
    * @return the id of the request
+   * @throws Problem if the request is refused
    */
   def full(name: String, body: JsonNode, user: Option[String]): String = {
     val observatory = queries.observatory.getOrElse(throw new Problem(405, "option", Answering.NotHere))
@@ -46,7 +52,8 @@ private[observed] final class Answering(queries: Queries) {
       s"The query '$name' does not run any more: use `state-store full ${found.record.checkpoint}`"))
     Answering.checkBody(body)
     val range = FullRange(
-      Answering.number(body, "operator"), Answering.number(body, "partition").map(_.toInt), Answering.text(body, "store"))
+      Answering.number(body, "operator"), Answering.number(body, "partition").map(_.toInt),
+      Answering.text(body, "store"))
     val ownId = Answering.text(body, "triggerId")
     if (!ownId.forall(_.matches("[A-Za-z0-9._-]{1,64}"))) {
       throw new Problem(400, "option", "triggerId must have 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-'")
@@ -57,28 +64,30 @@ private[observed] final class Answering(queries: Queries) {
     }
   }
 
-  /** The figures of all queries for Prometheus. */
-  def figures: Seq[Figures] = queries.all.map(one => figuresOf(one, observed(one)))
+  /** Returns the figures of all queries for Prometheus. */
+  def figures: Seq[Figures] = queries.all.map(query => figuresOf(query, observed(query)))
 
   /**
-   * The figures of a query.
+   * Returns the figures of a query.
    *
    * @param current the merges that run and wait; None if they are not known
    */
-  def figuresOf(one: KnownQuery, current: Option[Seq[(String, CurrentMerge)]]): Figures = {
-    val stores = documents(one.record)
-    val found = verdict(one)
+  def figuresOf(query: KnownQuery, current: Option[Seq[(String, CurrentMerge)]]): Figures = {
+    val stores = documents(query.record)
+    val found = verdict(query)
     val merges = current.map(_.partition(_._2.why.isDefined))
     val requests = queries.observatory.toSeq.flatMap(_.requests.all)
-      .filter(request => request.run == one.record.facts.run && request.endedMs.isDefined)
-    val query = Documents.query(one, found)
-    query.setAll[ObjectNode](Json.present(
+      .filter(request => request.run == query.record.facts.run && request.endedMs.isDefined)
+    val fields = Documents.query(query, found)
+    fields.setAll[ObjectNode](Json.present(
       "up" -> 1, "severity" -> Verdict.Levels.indexOf(found.severity),
-      "restore_objective_ms" -> one.record.totals.objectiveMs.getOrElse(0L),
+      "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L),
       "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
     Figures(
-      one.address, query, stores, Verdict.grouped(stores), one.live.fold(Tallies())(_.tallies),
-      Map("completed" -> requests.count(_.failure.isEmpty).toLong, "failed" -> requests.count(_.failure.isDefined).toLong))
+      query.address, fields, stores, Verdict.grouped(stores), query.live.fold(Tallies())(_.tallies),
+      Map(
+        "completed" -> requests.count(_.failure.isEmpty).toLong,
+        "failed" -> requests.count(_.failure.isDefined).toLong))
   }
 
   private def service: ObjectNode = Json.present(
@@ -97,7 +106,7 @@ private[observed] final class Answering(queries: Queries) {
     "now_ms" -> nowMs(query), "batch" -> query.record.batch, "totals" -> Documents.totals(query.record),
     "stores" -> Json.array(documents(query.record))))
 
-  // What has ended does not grow older.
+  // The ages of a query that has ended do not grow.
   private def nowMs(query: KnownQuery): Long = if (query.running) System.currentTimeMillis else query.record.atMs
 
   private def documents(record: BatchRecord): Seq[ObjectNode] = record.stores.map(Documents.store(_, record.facts))
@@ -108,13 +117,14 @@ private[observed] final class Answering(queries: Queries) {
     val name = parameters.text("store")
     val sort = parameters.choice("sort", Answering.SortFields).getOrElse("bytes")
     val offset = parameters.number("offset", 0, Int.MaxValue).getOrElse(0L).toInt
-    val limit = parameters.number("limit", 1, Answering.MostStores).getOrElse(50L).toInt
+    val limit = parameters.number("limit", 1, Answering.MaxStores).getOrElse(50L).toInt
     val matching = record.stores.filter { store =>
-      operator.forall(_ == store.key.operator) && partition.forall(_ == store.key.partition) && name.forall(_ == store.key.store)
+      operator.forall(_ == store.key.operator) && partition.forall(_ == store.key.partition) &&
+        name.forall(_ == store.key.store)
     }
-    val sorted = matching.map(Documents.store(_, record.facts)).sortBy { one =>
-      val value = one.path(sort).asDouble(-1)
-      (if (sort == "partition") value else -value, one.path("operator").asLong, one.path("partition").asLong)
+    val sorted = matching.map(Documents.store(_, record.facts)).sortBy { store =>
+      val value = store.path(sort).asDouble(-1)
+      (if (sort == "partition") value else -value, store.path("operator").asLong, store.path("partition").asLong)
     }
     val isAll = operator.isEmpty && partition.isEmpty && name.isEmpty
     Seq("total" -> (matching.size + (if (isAll) record.omitted else 0)), "offset" -> offset,
@@ -122,7 +132,7 @@ private[observed] final class Answering(queries: Queries) {
   }
 
   private def history(query: KnownQuery, parameters: Parameters): ObjectNode = {
-    val limit = parameters.number("limit", 1, Answering.MostHistory).getOrElse(100L).toInt
+    val limit = parameters.number("limit", 1, Answering.MaxHistory).getOrElse(100L).toInt
     val before = parameters.number("before", 0, Long.MaxValue).getOrElse(Long.MaxValue)
     val records = recordsOf(query)
     val all = Documents.checkpoints(records, since(query))
@@ -142,20 +152,21 @@ private[observed] final class Answering(queries: Queries) {
     if (place < 0) {
       val kept = records.map(_.version)
       throw new Problem(404, "missing", s"Version $version is not known here" +
-        (if (kept.isEmpty) "" else s"; ${kept.min} to ${kept.max} are") +
-        s". Older ones are in storage: `state-store checkpoints ${query.record.checkpoint}`")
+        (if (kept.isEmpty) "" else s"; versions ${kept.min} to ${kept.max} are") +
+        s". Older versions are in storage: `state-store checkpoints ${query.record.checkpoint}`")
     }
     val record = if (version == "latest") query.record else records(place)
     if (record.stores.isEmpty && record.totals.stores > 0) {
-      throw new Problem(404, "missing", s"Of version $version only its figures in sum are kept here. Ask storage: " +
-        s"`state-store checkpoints ${query.record.checkpoint}`")
+      throw new Problem(404, "missing", s"The driver keeps only the totals of version $version. For its stores read " +
+        s"storage: `state-store checkpoints ${query.record.checkpoint}`")
     }
-    Json.present(page(record, parameters) :+ ("checkpoint" -> Documents.checkpoints(records, since(query))(place)): _*)
+    val checkpoint = Documents.checkpoints(records, since(query))(place)
+    Json.present(page(record, parameters) :+ ("checkpoint" -> checkpoint): _*)
   }
 
   private def since(query: KnownQuery): MergesBetween = query.live.fold(MergesBetween())(_.between)
 
-  // The newest batch of a running query may not have come to the status store yet.
+  // The newest batch of a running query may not be in the status store yet.
   private def recordsOf(query: KnownQuery): Seq[BatchRecord] = {
     val stored = queries.records.of(query.record.facts.id)
     if (stored.headOption.exists(_.batch >= query.record.batch)) stored else query.record +: stored
@@ -164,11 +175,12 @@ private[observed] final class Answering(queries: Queries) {
   private def trigger(query: KnownQuery, id: String): ObjectNode =
     queries.observatory.flatMap(_.requests.find(id)).filter(_.run == query.record.facts.run)
       .map(Documents.operation(_, query.address)).getOrElse(throw new Problem(404, "missing",
-        s"The request '${id.take(64)}' is not known, or not known any more. The truth is in the checkpoint: see full_ms of " +
-          "each store in checkpoints/latest"))
+        s"The request '${id.take(64)}' is not known, or not known any more. The checkpoint shows its result: see " +
+          "full_ms of each store in checkpoints/latest"))
 
   private def merges(query: KnownQuery): ObjectNode = {
-    val failures = query.live.fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
+    val failures = query.live
+      .fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
     Documents.merges(observed(query).getOrElse(Nil), failures, System.currentTimeMillis)
   }
 
@@ -176,15 +188,15 @@ private[observed] final class Answering(queries: Queries) {
     queries.observatory.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
 
   private def noFiles(query: KnownQuery): Nothing = throw new Problem(404, "missing",
-    s"The driver does not read storage, so it does not know the files: `state-store serve ${query.record.checkpoint}` does")
+    s"The driver does not read storage and does not know the files: use `state-store serve ${query.record.checkpoint}`")
 }
 
 private object Answering {
   private val Worst = Seq("critical", "warning", "fine")
   private val SortFields =
     Seq("bytes", "deltas", "files", "keys", "restore_predicted_ms", "stored_bytes", "committed_ms", "partition")
-  private val MostStores = 1000L
-  private val MostHistory = 1000L
+  private val MaxStores = 1000L
+  private val MaxHistory = 1000L
   private val Provider = s"${getClass.getPackageName.stripSuffix(".observed")}.IncrementalStateStoreProvider"
   private val NotHere = "The application has ended. Use `state-store full DIRECTORY` for the checkpoint of a query"
 
@@ -202,12 +214,14 @@ private object Answering {
     }
   }
 
-  private def text(body: JsonNode, field: String): Option[String] = Option(body.get(field)).filterNot(_.isNull).map { value =>
-    if (value.isTextual) value.asText else throw new Problem(400, "option", s"$field must be a text")
-  }
+  private def text(body: JsonNode, field: String): Option[String] =
+    Option(body.get(field)).filterNot(_.isNull).map { value =>
+      if (value.isTextual) value.asText else throw new Problem(400, "option", s"$field must be a text")
+    }
 
-  private def number(body: JsonNode, field: String): Option[Long] = Option(body.get(field)).filterNot(_.isNull).map { value =>
-    if (value.isIntegralNumber && value.canConvertToInt && value.asLong >= 0) value.asLong
-    else throw new Problem(400, "option", s"$field must be a whole number of 0 or more")
-  }
+  private def number(body: JsonNode, field: String): Option[Long] =
+    Option(body.get(field)).filterNot(_.isNull).map { value =>
+      if (value.isIntegralNumber && value.canConvertToInt && value.asLong >= 0) value.asLong
+      else throw new Problem(400, "option", s"$field must be a whole number of 0 or more")
+    }
 }

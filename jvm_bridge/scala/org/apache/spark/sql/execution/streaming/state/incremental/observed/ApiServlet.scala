@@ -11,16 +11,16 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.SecurityManager
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** A request that cannot be answered: an HTTP status, a kind of docs/protocol.md, and what to do. */
+/** The refusal of a request: an HTTP status, a kind of docs/protocol.md, and the advice to the caller. */
 private[observed] final class Problem(val status: Int, val kind: String, val detail: String) extends Exception(detail)
 
 /**
- * The API below the tab, by the endpoints that `state_store/observe/model/endpoints.py` declares. Spark's filters have
- * checked already that the user may look; a POST needs the right to modify, too.
+ * The API below the tab, with the endpoints that `state_store/observe/model/endpoints.py` declares. Spark's filters
+ * have checked already that the user may look; a POST needs the right to modify, too.
  *
- * @param queries  what is known
+ * @param queries  the queries of the application
  * @param security Spark's access rights
- * @param token    what a browser has to send with a POST: only a page of this UI knows it
+ * @param token    the secret that a browser has to send with a POST: only a page of this UI knows it
  */
 private[observed] final class ApiServlet(queries: Queries, security: SecurityManager, token: String)
   extends HttpServlet with Logging {
@@ -32,7 +32,7 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
       case "POST" => post(request, response)
       case other =>
         response.setHeader("Allow", "GET, POST")
-        throw new Problem(405, "option", s"$other is not answered here: GET and POST are")
+        throw new Problem(405, "option", s"The API does not answer $other: use GET or POST")
     } catch {
       case problem: Problem => refuse(response, problem)
       case Harmless(e) =>
@@ -47,16 +47,17 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
         val id = answers.full(query, body(request), Option(request.getRemoteUser))
         response.setHeader("Location", s"checkpoints/triggers/$id")
         send(response, 202, Json.obj("request-id" -> id))
-      case _ => throw new Problem(404, "missing", "Only full checkpoints can be requested: POST .../queries/QUERY/checkpoints")
+      case _ => throw new Problem(404, "missing",
+        "Only full checkpoints can be requested: POST .../queries/QUERY/checkpoints")
     }
   }
 
-  // A page of another site can make a browser send a POST, but neither with JSON, nor with the token.
+  // A page of another site can make a browser send a POST, but neither with JSON nor with the token.
   private def checkSender(request: HttpServletRequest): Unit = {
     def header(name: String): Option[String] = Option(request.getHeader(name))
     if (!security.checkModifyPermissions(request.getRemoteUser)) {
-      throw new Problem(403, "option", s"User ${Option(request.getRemoteUser).getOrElse("(anonymous)")} may look but not " +
-        "change anything: see spark.modify.acls")
+      throw new Problem(403, "option", s"User ${Option(request.getRemoteUser).getOrElse("(anonymous)")} may look but " +
+        "not change anything: see spark.modify.acls")
     }
     if (Seq("Purpose", "Sec-Purpose", "X-Moz").flatMap(header).exists(_.contains("pre"))) {
       throw new Problem(403, "option", "A page that is loaded in advance requests no full checkpoint")
@@ -69,7 +70,8 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
     }
     val isBrowser = Seq("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode").flatMap(header).nonEmpty
     if (isBrowser && !header(ApiServlet.TokenHeader).exists(isToken)) {
-      throw new Problem(403, "option", "The page is of an earlier start of this driver, or of another site: load it again")
+      throw new Problem(403, "option",
+        "The page is of an earlier start of this driver, or of another site: load it again")
     }
   }
 
@@ -108,24 +110,32 @@ private object ApiServlet {
     503 -> "Service Unavailable")
 }
 
-/** Parameters of a request, checked. */
+/** Checked parameters of a request. */
 private[observed] final class Parameters(request: HttpServletRequest) {
   def text(name: String): Option[String] = Option(request.getParameter(name)).filter(_.nonEmpty)
 
-  /** A whole number from `least` to `most`. Throws a Problem for anything else. */
-  def number(name: String, least: Long, most: Long): Option[Long] = text(name).map { text =>
-    text.toLongOption.filter(value => value >= least && value <= most).getOrElse(
-      throw new Problem(400, "option", s"The parameter $name must be a whole number from $least to $most"))
+  /**
+   * Returns a whole number.
+   *
+   * @throws Problem if the parameter is no whole number from `least` to `greatest`
+   */
+  def number(name: String, least: Long, greatest: Long): Option[Long] = text(name).map { text =>
+    text.toLongOption.filter(value => value >= least && value <= greatest).getOrElse(
+      throw new Problem(400, "option", s"The parameter $name must be a whole number from $least to $greatest"))
   }
 
-  /** One of some texts. Throws a Problem for another. */
+  /**
+   * Returns a text of a list.
+   *
+   * @throws Problem if the parameter is another text
+   */
   def choice(name: String, choices: Seq[String]): Option[String] = text(name).map { text =>
     if (choices.contains(text)) text
     else throw new Problem(400, "option", s"The parameter $name must be one of ${choices.mkString(", ")}")
   }
 }
 
-/** Sends answers with the headers that all have. */
+/** Sends answers with the headers that all answers have. */
 private[observed] object Responses {
   def send(response: HttpServletResponse, status: Int, kind: String, bytes: Array[Byte]): Unit = {
     response.setStatus(status)

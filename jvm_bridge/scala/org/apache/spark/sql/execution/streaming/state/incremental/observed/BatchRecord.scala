@@ -12,15 +12,16 @@ import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** A figure over the stores of a query. */
+/** The spread of a figure over the stores of a query: two quantiles, the maximum and the sum. */
 private[observed] final case class Spread(p50: Double, p95: Double, max: Double, sum: Double)
 
 private[observed] object Spread {
-  /** The spread of some values; None if there are none. */
+  /** Returns the spread of some values; None if there are none. */
   def of(values: Array[Double]): Option[Spread] = if (values.isEmpty) None else {
     val sorted = values.clone
     java.util.Arrays.sort(sorted)
-    def quantile(part: Double): Double = sorted(math.min(sorted.length - 1, math.ceil(part * sorted.length).toInt - 1).max(0))
+    def quantile(part: Double): Double =
+      sorted(math.min(sorted.length - 1, math.ceil(part * sorted.length).toInt - 1).max(0))
     Some(Spread(quantile(0.5), quantile(0.95), sorted.last, sorted.sum))
   }
 }
@@ -28,9 +29,9 @@ private[observed] object Spread {
 /**
  * Figures over all stores of a query at one version.
  *
- * @param stores      how many have reported the version
+ * @param stores      number of stores that have reported the version
  * @param sharedBytes bytes that older versions wrote
- * @param spreads     bytes, files, keys, deltas and predicted restores over the stores
+ * @param spreads     spreads of bytes, files, keys, deltas and predicted restores over the stores, by name
  */
 private[observed] final case class BatchTotals(
     stores: Int,
@@ -59,10 +60,10 @@ private[observed] object BatchTotals {
 /**
  * A batch of a query and its stores after it, as the event log and the status store keep it. Immutable.
  *
- * @param stores  the stores; if there are very many, a text has those that need attention most
- * @param omitted how many are left out
+ * @param stores  the stores; if there are very many, a text has those that need attention first
+ * @param omitted number of stores that are left out
  * @param merges  the merges that ended since the batch before
- * @param ended   whether the run ended with it; then it repeats the last batch
+ * @param ended   true if the run ended with it; the record then repeats the last batch
  */
 private[observed] final case class BatchRecord(
     application: String,
@@ -77,17 +78,16 @@ private[observed] final case class BatchRecord(
     ended: Boolean,
     error: Option[String]) {
   def version: Long = batch + 1
-
 }
 
-/** What finds a record: its run, query, batch and time in milliseconds since 1970. */
+/** The label by which a record is found: its run, query, batch and time in milliseconds since 1970. */
 private[observed] final case class RecordLabel(run: String, query: String, batch: Long, atMs: Long)
 
 private object RecordLabel {
   val Fields: Set[String] = Set("run", "query", "batch", "at_ms")
 }
 
-/** A store with the figures that its place in a record depends on. */
+/** A store with the figures that decide its place in a record. */
 private final case class Urgent(store: StoreView, failuresInRow: Int, restore: Double)
 
 private object Urgent {
@@ -100,7 +100,7 @@ private[observed] object BatchRecord {
   val LongestText = 65536
 
   /**
-   * The record of a run's newest batch.
+   * Returns the record of a run's newest batch; None before the first batch ends.
    *
    * @param merges the merges that ended since the record before
    */
@@ -110,7 +110,7 @@ private[observed] object BatchRecord {
       run.stores, 0, merges, run.ended, run.error.map(Messages.brief))
   }
 
-  /** The text of a record, with as many stores as fit, and those that need attention most first. */
+  /** Writes a record as a text, with as many stores as fit, and first those that need attention. */
   def text(record: BatchRecord): String = {
     val head = new String(Json.bytes(encode(record)), "UTF-8").stripSuffix("}")
     val text = new StringBuilder(LongestText).append(head).append(StoresBegin)
@@ -126,16 +126,24 @@ private[observed] object BatchRecord {
     text.append(StoresEnd).toString
   }
 
-  /** The text without its stores, for the history; it is not read for that. */
+  /** Cuts the stores off a text, for the history, without parsing it. */
   def briefText(text: String): String = text.lastIndexOf(StoresBegin) match {
     case -1 => text
     case begin => text.substring(0, begin) + StoresBegin + StoresEnd
   }
 
-  /** The record of a text. Throws an IOException if it is no record. */
+  /**
+   * Reads the text of a record.
+   *
+   * @throws java.io.IOException if it is no record
+   */
   def read(text: String): BatchRecord = decode(Json.parse(text))
 
-  /** What finds a record: its run, query, batch and time. Reads no more of a text than it needs. Throws as [[read]]. */
+  /**
+   * Reads the label of a record, and no more of the text than it needs.
+   *
+   * @throws java.io.IOException if the text is no record
+   */
   def label(text: String): RecordLabel = {
     val parser = json.createParser(text)
     try {
@@ -148,18 +156,19 @@ private[observed] object BatchRecord {
       }
       RecordLabel(found("run"), found("query"), found("batch").toLong, found("at_ms").toLong)
     } catch {
-      case e @ (_: NoSuchElementException | _: NumberFormatException) => throw new IOException("it is no record", e)
+      case e @ (_: NoSuchElementException | _: NumberFormatException) =>
+        throw new IOException("the text is no record", e)
     } finally parser.close()
   }
 
-  // The stores come last: a text without them is the beginning of it. Inside of a text no quote stands without a
-  // backslash before it, so that this is found nowhere else.
+  // The stores come last, so that a text without them is the beginning of it. In JSON a backslash stands before each
+  // quote inside a text, so that this marker occurs nowhere else.
   private val StoresBegin = ",\"stores\":["
   private val StoresEnd = "]}"
 
   private val json = new JsonFactory
 
-  /** Failing stores come first, then those whose restores take longest, then the largest. */
+  /** Sorts stores: failing stores first, then those with the longest restores, then the largest. */
   private def inOrderOfUrgency(stores: Seq[StoreView]): Seq[StoreView] = {
     val urgent = stores.map { store =>
       val r = store.report
@@ -178,8 +187,8 @@ private[observed] object BatchRecord {
       "stores" -> record.totals.stores, "new_bytes" -> record.totals.newBytes,
       "deltas_since_full" -> record.totals.deltasSinceFull, "shared_bytes" -> record.totals.sharedBytes,
       "objective_ms" -> record.totals.objectiveMs,
-      "spreads" -> Json.obj(record.totals.spreads.toSeq.sortBy(_._1).map { case (name, one) =>
-        name -> Json.numbers(Seq(one.p50, one.p95, one.max, one.sum))
+      "spreads" -> Json.obj(record.totals.spreads.toSeq.sortBy(_._1).map { case (name, spread) =>
+        name -> Json.numbers(Seq(spread.p50, spread.p95, spread.max, spread.sum))
       }: _*)),
     "variables" -> variables(record.stores),
     "merged" -> Json.array(record.merges.counts.toSeq.sortBy(_._1).map { case ((version, kind, ok), count) =>
@@ -188,10 +197,10 @@ private[observed] object BatchRecord {
     "reasons" -> Json.array(record.merges.reasons.toSeq.sorted.map { case (version, reason) =>
       Json.obj("version" -> version, "reason" -> reason)
     }),
-    "failures" -> Json.array(record.merges.failures.map { one =>
-      Json.obj("operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store,
-        "at_ms" -> one.atMs, "version" -> one.version, "kind" -> one.kind, "reason" -> one.reason,
-        "failure" -> Messages.failed(one.failure))
+    "failures" -> Json.array(record.merges.failures.map { merge =>
+      Json.obj("operator" -> merge.key.operator, "partition" -> merge.key.partition, "store" -> merge.key.store,
+        "at_ms" -> merge.atMs, "version" -> merge.version, "kind" -> merge.kind, "reason" -> merge.reason,
+        "failure" -> Messages.failed(merge.failure))
     }),
     "ended" -> record.ended, "error" -> record.error)
 
@@ -200,7 +209,7 @@ private[observed] object BatchRecord {
     val root = node.path("checkpoint").asText + "/state"
     val known = node.path("variables").properties.asScala.map { field =>
       field.getKey -> field.getValue.elements.asScala
-        .map(one => Variable(one.path("name").asText, one.path("internal").asBoolean, one.path("keys").asLong)).toSeq
+        .map(v => Variable(v.path("name").asText, v.path("internal").asBoolean, v.path("keys").asLong)).toSeq
     }.toMap
     val stores = node.path("stores").elements.asScala.map(store(_, run, root)).toSeq
     val totals = node.path("totals")
@@ -208,37 +217,40 @@ private[observed] object BatchRecord {
       node.path("application").asText,
       QueryFacts(
         node.path("query").asText, run, Json.text(node, "name"), node.path("started_ms").asLong,
-        node.path("options").properties.asScala.map(one => one.getKey -> one.getValue.asText).toMap,
-        node.path("operators").properties.asScala.map(one => one.getKey.toLong -> one.getValue.asText).toMap),
+        node.path("options").properties.asScala.map(option => option.getKey -> option.getValue.asText).toMap,
+        node.path("operators").properties.asScala.map(name => name.getKey.toLong -> name.getValue.asText).toMap),
       node.path("checkpoint").asText, node.path("batch").asLong, node.path("at_ms").asLong,
       BatchTotals(
         totals.path("stores").asInt, totals.path("new_bytes").asLong, totals.path("deltas_since_full").asLong,
         totals.path("shared_bytes").asLong, optional(totals.get("objective_ms")),
         totals.path("spreads").properties.asScala.map { field =>
           val part = field.getValue
-          field.getKey -> Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
+          field.getKey ->
+            Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
         }.toMap),
-      stores.map(one => withVariables(one, known)), math.max(0, totals.path("stores").asInt - stores.size),
+      stores.map(store => withVariables(store, known)), math.max(0, totals.path("stores").asInt - stores.size),
       decodeMerges(node, run),
       node.path("ended").asBoolean, Json.text(node, "error"))
   }
 
   private def decodeMerges(node: JsonNode, run: String): MergesBetween = MergesBetween(
-    node.path("merged").elements.asScala.map { one =>
-      (one.path("version").asLong, one.path("kind").asText, one.path("ok").asBoolean) -> one.path("count").asLong
+    node.path("merged").elements.asScala.map { merged =>
+      (merged.path("version").asLong, merged.path("kind").asText, merged.path("ok").asBoolean) ->
+        merged.path("count").asLong
     }.toMap,
-    node.path("reasons").elements.asScala.map(one => one.path("version").asLong -> one.path("reason").asText).toSet,
-    node.path("failures").elements.asScala.map { one =>
+    node.path("reasons").elements.asScala
+      .map(reason => reason.path("version").asLong -> reason.path("reason").asText).toSet,
+    node.path("failures").elements.asScala.map { failed =>
       MergeReport(
-        StoreKey(run, one.path("operator").asLong, one.path("partition").asInt, one.path("store").asText),
-        one.path("at_ms").asLong, one.path("version").asLong, one.path("kind").asText, one.path("reason").asText,
-        0, 0, 0, 0, 0, Messages.readFailed(one.get("failure")))
+        StoreKey(run, failed.path("operator").asLong, failed.path("partition").asInt, failed.path("store").asText),
+        failed.path("at_ms").asLong, failed.path("version").asLong, failed.path("kind").asText,
+        failed.path("reason").asText, 0, 0, 0, 0, 0, Messages.readFailed(failed.get("failure")))
     }.toSeq)
 
-  /** The variables of each operator's stores, with the keys of all partitions of these stores. */
+  /** Returns the variables of each operator's stores, with the keys of all partitions of these stores. */
   private def variables(stores: Seq[StoreView]): ObjectNode = Json.obj(
-    stores.groupBy(one => place(one.key)).toSeq.sortBy(_._1).map { case (of, members) =>
-      val summed = members.flatMap(_.report.variables).groupBy(one => (one.internal, one.name)).toSeq.sortBy(_._1)
+    stores.groupBy(store => place(store.key)).toSeq.sortBy(_._1).map { case (of, members) =>
+      val summed = members.flatMap(_.report.variables).groupBy(v => (v.internal, v.name)).toSeq.sortBy(_._1)
       of -> Json.array(summed.map { case ((internal, name), parts) =>
         Json.obj("name" -> name, "internal" -> internal, "keys" -> parts.map(_.keys).sum)
       })
@@ -249,15 +261,15 @@ private[observed] object BatchRecord {
 
   private def place(key: StoreKey): String = s"${key.operator}/${key.store}"
 
-  // One array for each store, because a batch may have thousands: the names of fields would be most of it.
+  // One array for each store, because a batch may have thousands: most of its bytes would be names of fields.
   private def row(store: StoreView): ArrayNode = {
     val r = store.report
     Json.row(Seq(
-      r.key.operator, r.key.partition, r.key.store, store.executor, store.host, r.version, r.id, r.atMs, r.keys, r.deltaBytes,
-      r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull, r.chainFiles,
-      r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
+      r.key.operator, r.key.partition, r.key.store, store.executor, store.host, r.version, r.id, r.atMs, r.keys,
+      r.deltaBytes, r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull,
+      r.chainFiles, r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
       r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow, r.lastFailure.map(_.kind),
-      r.lastFailure.map(one => Messages.brief(one.message)), r.sharedFiles, r.sharedBytes, r.snapshotVersion,
+      r.lastFailure.map(failed => Messages.brief(failed.message)), r.sharedFiles, r.sharedBytes, r.snapshotVersion,
       r.snapshotKind, r.fullVersion, store.sums.uploadedBytes, store.sums.restores, store.sums.restoredMs,
       store.sums.damagedFiles, r.agentRestarts - r.agentRestartsBefore))
   }

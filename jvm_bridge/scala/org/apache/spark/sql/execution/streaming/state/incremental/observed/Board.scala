@@ -6,12 +6,12 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
- * A query as its listener knows it.
+ * A query, as the listener of its events knows it.
  *
  * @param id        the query's id, which its checkpoint keeps
  * @param name      its name if it has one
  * @param options   the options of the state store that are in force, by name
- * @param operators what Spark calls the stateful operators, by their ids; empty until a batch was planned
+ * @param operators Spark's names of the stateful operators, by their ids; empty until a batch was planned
  */
 private[observed] final case class QueryFacts(
     id: String,
@@ -22,14 +22,14 @@ private[observed] final case class QueryFacts(
     operators: Map[Long, String] = Map.empty)
 
 /**
- * Sums over a store's reports in a run, whichever executors sent them.
+ * Sums over a store's reports in a run, from all executors that sent them.
  *
- * @param restoredMs how long the last restore took
+ * @param restoredMs duration of the last restore
  */
 private[observed] final case class StoreSums(
     uploadedBytes: Long = 0, restores: Long = 0, restoredMs: Option[Long] = None, damagedFiles: Long = 0) {
 
-  /** With a commit, after which that many more files were found damaged. */
+  /** Returns the sums with a commit, before which that many more files were found damaged. */
   def plus(commit: StoreReport, damaged: Long): StoreSums = StoreSums(
     uploadedBytes + commit.deltaBytes, restores + commit.restored.size,
     commit.restored.map(_.tookMs).orElse(restoredMs), damagedFiles + damaged)
@@ -44,40 +44,40 @@ private[observed] final case class StoreView(
 /**
  * Merges that ended between two batches: all of them counted, and a few of them in words.
  *
- * @param counts   how many, by version, kind and whether they succeeded
- * @param reasons  why merges of a version were made
- * @param failures the newest that failed
+ * @param counts   numbers of merges, by version, kind and success
+ * @param reasons  reasons for the merges of a version
+ * @param failures the newest failures
  */
 private[observed] final case class MergesBetween(
     counts: Map[(Long, String, Boolean), Long] = Map.empty,
     reasons: Set[(Long, String)] = Set.empty,
     failures: Seq[MergeReport] = Nil) {
 
-  /** With one more merge. */
+  /** Returns the merges and one more. */
   def plus(merge: MergeReport): MergesBetween = {
-    val of = (merge.version, merge.kind, merge.failure.isEmpty)
+    val kind = (merge.version, merge.kind, merge.failure.isEmpty)
     MergesBetween(
-      counts.updated(of, counts.getOrElse(of, 0L) + 1),
-      if (reasons.size < MergesBetween.MostReasons) reasons + (merge.version -> Messages.brief(merge.reason)) else reasons,
-      if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MostFailures))
+      counts.updated(kind, counts.getOrElse(kind, 0L) + 1),
+      if (reasons.size < MergesBetween.MaxReasons) reasons + (merge.version -> Messages.brief(merge.reason))
+      else reasons,
+      if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MaxFailures))
   }
 }
 
 private[observed] object MergesBetween {
-  private val MostReasons = 10
-  private val MostFailures = 20
+  private val MaxReasons = 10
+  private val MaxFailures = 20
 }
 
 /**
  * A run of a query with its stores. Immutable.
  *
- * @param batch   the newest batch that Spark has committed, and the version of the stores that it made; None before
- *                the first ends
+ * @param batch   the newest batch that Spark has committed; None before the first ends
  * @param stores  the stores that were reported, ordered by operator, partition and name
  * @param merges  merges that ended, newest first
  * @param between merges that ended since the newest batch was reported to Spark's listeners
  * @param tallies counters and histograms since the run began
- * @param error   why the run ended; None if it runs or was stopped
+ * @param error   the reason of the end; None if the run goes on or was stopped
  */
 private[observed] final case class RunView(
     facts: QueryFacts,
@@ -96,8 +96,8 @@ private[observed] final case class RunView(
 }
 
 /**
- * The driver's knowledge of the stores of its queries, of bounded size: of the runs that have not been heard of for
- * longest, and of stores beyond the limit, nothing is kept. Safe for any thread.
+ * The driver's knowledge of the stores of its queries, of bounded size: it forgets the runs that have been silent for
+ * longest, and takes no stores beyond a limit. Safe for any thread.
  */
 private[observed] final class Board extends Logging {
   private final class Run(var facts: QueryFacts) {
@@ -114,7 +114,7 @@ private[observed] final class Board extends Logging {
 
     private var ordered = IndexedSeq.empty[StoreKey]
 
-    /** The stores by operator, partition and name. */
+    /** Returns the stores by operator, partition and name. */
     def inOrder: Seq[StoreView] = {
       if (ordered.size != stores.size) {
         ordered = stores.keys.toIndexedSeq.sortBy(key => (key.operator, key.partition, key.store))
@@ -130,70 +130,70 @@ private[observed] final class Board extends Logging {
   private var storeCount = 0
   private var saidFull = false
 
-  /** A query has started or is known better. */
+  /** Notes that a query has started, or more facts about it. */
   def learned(facts: QueryFacts): Unit = synchronized { run(facts.run).facts = facts }
 
-  /** What is known of a run's query. */
+  /** Returns the facts about a run's query, if the run is known. */
   def facts(run: String): Option[QueryFacts] = synchronized(runs.get(run).map(_.facts))
 
-  /** Reports of an executor's commits have come. */
+  /** Takes an executor's reports of commits. */
   def committed(executor: String, host: String, commits: Seq[StoreReport]): Unit = synchronized {
     commits.foreach(commit => committed(run(commit.key.run), executor, host, commit))
   }
 
-  /** The report of a merge has come. */
+  /** Takes the report of a merge. */
   def merged(merge: MergeReport): Unit = synchronized {
-    val of = run(merge.key.run)
-    of.merges = (merge +: of.merges).take(Board.MostMerges)
-    of.tallies.merged(merge)
-    of.between = of.between.plus(merge)
-    if (merge.failure.isEmpty) of.stores.updateWith(merge.key)(_.map(published(_, merge)))
+    val entry = run(merge.key.run)
+    entry.merges = (merge +: entry.merges).take(Board.MaxMerges)
+    entry.tallies.merged(merge)
+    entry.between = entry.between.plus(merge)
+    if (merge.failure.isEmpty) entry.stores.updateWith(merge.key)(_.map(published(_, merge)))
   }
 
-  /** Spark has committed a batch. */
+  /** Notes that Spark has committed a batch. */
   def progressed(runId: String, batch: Long, atMs: Long): Unit = synchronized {
-    val of = run(runId)
-    of.batch = Some(batch)
-    of.batchMs = atMs
+    val entry = run(runId)
+    entry.batch = Some(batch)
+    entry.batchMs = atMs
   }
 
-  /** A run has ended, by an error or not. */
+  /** Notes that a run has ended, with its error if there is one. */
   def terminated(runId: String, error: Option[String]): Unit = synchronized {
-    runs.get(runId).foreach { of =>
-      of.ended = true
-      of.error = error
+    runs.get(runId).foreach { entry =>
+      entry.ended = true
+      entry.error = error
     }
   }
 
-  /** Whether all stores that were reported of the run have reported that version. */
+  /** Returns true if all stores that were reported of the run have reported that version. */
   def isComplete(runId: String, version: Long): Boolean = synchronized {
-    runs.get(runId).exists(of => of.stores.nonEmpty && of.stores.values.forall(_.report.version >= version))
+    runs.get(runId).exists(entry => entry.stores.nonEmpty && entry.stores.values.forall(_.report.version >= version))
   }
 
-  /** A run as it is now. */
+  /** Returns a run as it is now. */
   def view(runId: String): Option[RunView] = synchronized(runs.get(runId).map(_.view))
 
-  /** A run as it was at a version, if the next batch has not ended too. */
+  /** Returns a run as it was at a version, unless the next batch has ended too. */
   def viewAt(runId: String, version: Long): Option[RunView] = synchronized {
-    runs.get(runId).map { of =>
-      val now = of.view
+    runs.get(runId).map { entry =>
+      val now = entry.view
       now.copy(stores = now.stores.map { store =>
         if (store.report.version <= version) store
-        else of.before.get(store.key).filter(_.report.version <= version).getOrElse(store)
+        else entry.before.get(store.key).filter(_.report.version <= version).getOrElse(store)
       })
     }
   }
 
-  /** The merges of a run that ended since the last call. */
+  /** Returns the merges of a run that ended since the last call. */
   def takeMerges(runId: String): MergesBetween = synchronized {
-    runs.get(runId).fold(MergesBetween()) { of =>
-      val taken = of.between
-      of.between = MergesBetween()
+    runs.get(runId).fold(MergesBetween()) { entry =>
+      val taken = entry.between
+      entry.between = MergesBetween()
       taken
     }
   }
 
-  /** All runs, those that were heard of last at the end. */
+  /** Returns all runs, the one that was heard of last at the end. */
   def views: Seq[RunView] = synchronized(runs.values.map(_.view).toSeq)
 
   // Until its next commit, a store's newest snapshot is younger than its newest report.
@@ -208,25 +208,25 @@ private[observed] final class Board extends Logging {
       report = report, sums = store.sums.copy(uploadedBytes = store.sums.uploadedBytes + merge.uploadedBytes))
   }
 
-  private def committed(of: Run, executor: String, host: String, report: StoreReport): Unit = {
-    val known = of.stores.get(report.key)
-    if (known.isEmpty && storeCount >= Board.MostStores) {
+  private def committed(entry: Run, executor: String, host: String, report: StoreReport): Unit = {
+    val known = entry.stores.get(report.key)
+    if (known.isEmpty && storeCount >= Board.MaxStores) {
       if (!saidFull) {
         saidFull = true
-        logInfo(s"More than ${Board.MostStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
+        logInfo(s"More than ${Board.MaxStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
           "the others out")
       }
     } else if (known.forall(_.report.version <= report.version)) {
       if (known.isEmpty) storeCount += 1
-      known.filter(_.report.version < report.version).foreach(of.before.update(report.key, _))
-      // Another provider, of this executor or another, counts from the beginning.
-      val counted = known.filter(one => one.executor == executor && one.report.damagedFiles <= report.damagedFiles)
+      known.filter(_.report.version < report.version).foreach(entry.before.update(report.key, _))
+      // The counters of another provider, of this executor or another, begin at 0.
+      val counted = known.filter(view => view.executor == executor && view.report.damagedFiles <= report.damagedFiles)
       val damaged = report.damagedFiles - counted.fold(0L)(_.report.damagedFiles)
       val sums = known.fold(StoreSums())(_.sums).plus(report, damaged)
-      of.stores.update(report.key, StoreView(report, executor, host, sums))
-      val restarts = of.restarts.getOrElse(executor, report.agentRestartsBefore)
-      of.restarts.update(executor, math.max(restarts, report.agentRestarts))
-      of.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts))
+      entry.stores.update(report.key, StoreView(report, executor, host, sums))
+      val restarts = entry.restarts.getOrElse(executor, report.agentRestartsBefore)
+      entry.restarts.update(executor, math.max(restarts, report.agentRestarts))
+      entry.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts))
     }
   }
 
@@ -234,8 +234,8 @@ private[observed] final class Board extends Logging {
 
   private def heardOf(id: String): Run = {
     val known = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
-    runs.put(id, known) // at the end: heard of last
-    while (runs.size > Board.MostRuns) {
+    runs.put(id, known) // moves the run to the end: it was heard of last
+    while (runs.size > Board.MaxRuns) {
       val oldest = runs.find(_._2.ended).getOrElse(runs.head)._1
       runs.remove(oldest).foreach(gone => storeCount -= gone.stores.size)
     }
@@ -244,12 +244,12 @@ private[observed] final class Board extends Logging {
 }
 
 private[observed] object Board {
-  /** The most runs that are kept. */
-  val MostRuns = 50
+  /** The largest number of runs that are kept. */
+  val MaxRuns = 50
 
-  /** The most stores that are kept, over all runs. */
-  val MostStores = 20000
+  /** The largest number of stores that are kept, over all runs. */
+  val MaxStores = 20000
 
-  /** The most merges of a run that are kept. */
-  val MostMerges = 200
+  /** The largest number of merges of a run that are kept. */
+  val MaxMerges = 200
 }

@@ -13,7 +13,7 @@ import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUI, WebUIPage}
  * The tab "Checkpoints" in Spark's UI, with the API and the metrics below it.
  *
  * @param ui    the UI, of a driver or of the History Server
- * @param token what the tab's page sends with each POST
+ * @param token the secret that the tab's page sends with each POST
  */
 private[observed] final class CheckpointsTab(ui: SparkUI, token: String) extends SparkUITab(ui, CheckpointsTab.Path) {
   override val name = "Checkpoints"
@@ -23,7 +23,7 @@ private[observed] final class CheckpointsTab(ui: SparkUI, token: String) extends
 private[observed] object CheckpointsTab extends Logging {
   val Path = "checkpoints"
 
-  /** Shows the tab; if that fails there is a line in the log, and nothing else changes. */
+  /** Adds the tab to the UI. If that fails, it logs a line and changes nothing else. */
   def attach(ui: SparkUI, observatory: Option[Observatory]): Unit =
     try {
       val token = newToken()
@@ -34,8 +34,8 @@ private[observed] object CheckpointsTab extends Logging {
       ui.attachTab(new CheckpointsTab(ui, token))
     } catch { case Harmless(e) => logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e) }
 
-  // By reflection, because the compiler cannot read the other methods of that name: their parameters are Jetty's, under
-  // a name that only Spark's own build has.
+  // By reflection, because the compiler cannot read the other methods of that name: their parameters are of Jetty,
+  // under a package name that only Spark's own build has.
   private def serve(ui: SparkUI, path: String, servlet: HttpServlet): Unit =
     classOf[WebUI].getMethod("attachHandler", classOf[String], classOf[HttpServlet], classOf[String])
       .invoke(ui, ui.basePath + path, servlet, "/*")
@@ -47,7 +47,7 @@ private[observed] object CheckpointsTab extends Logging {
   }
 }
 
-/** The page of the tab: a frame of Spark's, which a script fills from the API. */
+/** The page of the tab, in Spark's frame; a script fills it from the API. */
 private[observed] final class CheckpointsPage(tab: CheckpointsTab, token: String) extends WebUIPage("") {
   override def render(request: HttpServletRequest): Seq[Node] = {
     val base = UIUtils.prependBaseUri(request, tab.basePath) + s"/${CheckpointsTab.Path}"

@@ -5,16 +5,16 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, Da
 import scala.collection.mutable
 
 /**
- * Commits of an executor's stores as bytes: a driver of thousands of stores reads that many in every batch, and JSON
- * would take most of the time. Texts that repeat are written once for a message. Pure functions.
+ * Commits of an executor's stores as bytes: the driver of thousands of stores reads as many reports in every batch, and
+ * parsing JSON would take most of the time. A message has each repeated text once. Pure functions.
  */
 private[observed] object CommitMessages {
   private val Format = 1
 
-  /** The most variables of a store that a message carries; the user's come first. */
-  private val MostVariables = 50
+  /** The largest number of variables of a store in a message; the user's come first. */
+  private val MaxVariables = 50
 
-  /** The message with which an executor tells of commits. */
+  /** Writes the message with which an executor reports commits. */
   def write(executor: String, host: String, commits: Seq[StoreReport]): Array[Byte] = {
     val bytes = new ByteArrayOutputStream(64 + 320 * commits.size)
     val out = new Writer(new DataOutputStream(bytes))
@@ -25,7 +25,12 @@ private[observed] object CommitMessages {
     bytes.toByteArray
   }
 
-  /** The executor, its host and its commits; None if another release sent it. Throws an IOException if it is cut off. */
+  /**
+   * Reads a message.
+   *
+   * @return the executor, its host and its commits; None if another release sent the message
+   * @throws java.io.IOException if the message is cut off
+   */
   def read(message: Array[Byte]): Option[(String, String, Seq[StoreReport])] = {
     val in = new Reader(new DataInputStream(new ByteArrayInputStream(message)))
     if (in.number() != Format) None
@@ -45,28 +50,31 @@ private[observed] object CommitMessages {
     out.number(r.version)
     out.optional(r.id)(out.own)
     out.number(r.keys)
-    out.all(r.variables.sortBy(one => (one.internal, one.name)).take(MostVariables)) { one =>
-      out.text(one.name)
-      out.number(if (one.internal) 1 else 0)
-      out.number(one.keys)
+    out.all(r.variables.sortBy(v => (v.internal, v.name)).take(MaxVariables)) { variable =>
+      out.text(variable.name)
+      out.number(if (variable.internal) 1 else 0)
+      out.number(variable.keys)
     }
     Seq(r.deltaBytes, r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull,
       r.chainFiles, r.chainBytes, r.sharedFiles, r.sharedBytes).foreach(out.number)
     out.optional(r.snapshotVersion)(out.number)
     out.optional(r.snapshotKind)(out.text)
-    Seq(r.fullVersion, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs).foreach(out.optional(_)(out.number))
-    Seq(r.merges.merges, r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow.toLong).foreach(out.number)
+    Seq(r.fullVersion, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs)
+      .foreach(out.optional(_)(out.number))
+    Seq(r.merges.merges, r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow.toLong)
+      .foreach(out.number)
     out.optional(r.lastFailure) { failed =>
       out.text(failed.kind)
       out.own(Messages.brief(failed.message))
     }
     Seq(r.damagedFiles, r.agentRestarts, r.agentRestartsBefore).foreach(out.number)
-    out.optional(r.restored) { one =>
-      Seq(if (one.lazily) 1L else 0L, one.tookMs, one.predictedMs, one.files, one.deltas, one.fetchedBytes).foreach(out.number)
+    out.optional(r.restored) { restore =>
+      Seq(if (restore.lazily) 1L else 0L, restore.tookMs, restore.predictedMs, restore.files, restore.deltas,
+        restore.fetchedBytes).foreach(out.number)
     }
   }
 
-  // Arguments are evaluated in the order in which they stand: that of the message.
+  // Scala evaluates arguments in the order in which they stand, which is the order of the message.
   private def commit(in: Reader): StoreReport = StoreReport(
     key = StoreKey(run = in.text(), operator = in.number(), partition = in.number().toInt, store = in.text()),
     atMs = in.number(), root = in.text(), version = in.number(), id = in.optional(in.own()), keys = in.number(),
@@ -76,10 +84,10 @@ private[observed] object CommitMessages {
     chainBytes = in.number(), sharedFiles = in.number(), sharedBytes = in.number(),
     snapshotVersion = in.optional(in.number()), snapshotKind = in.optional(in.text()),
     fullVersion = in.optional(in.number()), sinceSnapshotMs = in.optional(in.number()),
-    sinceFullMs = in.optional(in.number()), predictedMs = in.optional(in.number()), objectiveMs = in.optional(in.number()),
-    merges = MergeCounts(in.number(), in.number(), in.number(), in.number()), failuresInRow = in.number().toInt,
-    lastFailure = in.optional(Failed(kind = in.text(), message = in.own())), damagedFiles = in.number(),
-    agentRestarts = in.number(), agentRestartsBefore = in.number(),
+    sinceFullMs = in.optional(in.number()), predictedMs = in.optional(in.number()),
+    objectiveMs = in.optional(in.number()), merges = MergeCounts(in.number(), in.number(), in.number(), in.number()),
+    failuresInRow = in.number().toInt, lastFailure = in.optional(Failed(kind = in.text(), message = in.own())),
+    damagedFiles = in.number(), agentRestarts = in.number(), agentRestartsBefore = in.number(),
     restored = in.optional(RestoreReport(
       lazily = in.number() == 1, tookMs = in.number(), predictedMs = in.number(), files = in.number(),
       deltas = in.number(), fetchedBytes = in.number())))
@@ -89,10 +97,10 @@ private[observed] object CommitMessages {
 
     def number(value: Long): Unit = out.writeLong(value)
 
-    /** A text of its own. */
+    /** Writes a text that occurs once. */
     def own(value: String): Unit = out.writeUTF(value)
 
-    /** A text that others may have, too. */
+    /** Writes a text that may occur again: at the first time the text, then its number. */
     def text(value: String): Unit = {
       val place = places.getOrElse(value, places.size)
       out.writeInt(place)

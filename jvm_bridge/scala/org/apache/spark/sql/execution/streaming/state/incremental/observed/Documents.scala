@@ -7,12 +7,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
- * The answers of the API as JSON, by the schema of `state_store/observe/model/answers.py`. A field that is not known is
- * left out. Pure functions.
+ * The answers of the API as JSON, by the schema of `state_store/observe/model/answers.py`. A field without a known
+ * value is left out. Pure functions.
  */
 private[observed] object Documents {
 
-  /** `Store`. */
+  /** Returns a `Store`. */
   def store(view: StoreView, facts: QueryFacts): ObjectNode = {
     val r = view.report
     val snapshotMs = r.sinceSnapshotMs.map(r.atMs - _)
@@ -35,11 +35,12 @@ private[observed] object Documents {
       "executor" -> view.executor, "host" -> view.host, "merges" -> r.merges.merges, "fulls" -> r.merges.fulls,
       "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
       "last_failure" -> r.lastFailure.map(failure), "memory_bytes" -> r.memoryBytes,
-      "uploaded_bytes" -> view.sums.uploadedBytes, "restores" -> view.sums.restores, "restored_ms" -> view.sums.restoredMs,
-      "damaged_files" -> view.sums.damagedFiles, "agent_restarts" -> (r.agentRestarts - r.agentRestartsBefore))
+      "uploaded_bytes" -> view.sums.uploadedBytes, "restores" -> view.sums.restores,
+      "restored_ms" -> view.sums.restoredMs, "damaged_files" -> view.sums.damagedFiles,
+      "agent_restarts" -> (r.agentRestarts - r.agentRestartsBefore))
   }
 
-  /** `Query`. */
+  /** Returns a `Query`. */
   def query(query: KnownQuery, verdict: Verdict): ObjectNode = {
     val record = query.record
     Json.present(
@@ -50,36 +51,37 @@ private[observed] object Documents {
       "operators" -> Json.array(operators(record)))
   }
 
-  /** `OperatorNames` of each operator; the user's variables come before internal ones. */
+  /** Returns `OperatorNames` of each operator; the user's variables come before internal ones. */
   private def operators(record: BatchRecord): Seq[ObjectNode] =
     record.stores.groupBy(_.key.operator).toSeq.sortBy(_._1).map { case (operator, stores) =>
-      val variables = stores.flatMap(_.report.variables).map(one => (one.internal, one.name)).distinct.sorted.map(_._2)
+      val variables = stores.flatMap(_.report.variables).map(v => (v.internal, v.name)).distinct.sorted.map(_._2)
       Json.present(
         "operator" -> operator, "name" -> record.facts.operators.getOrElse(operator, s"operator $operator"),
         "stores" -> Json.texts(stores.map(_.key.store).distinct.sorted),
         "variables" -> Json.texts(if (variables == Seq("default")) Nil else variables.filter(_ != "default")))
     }
 
-  /** `Verdict`. */
+  /** Returns a `Verdict`. */
   def verdict(verdict: Verdict): ObjectNode = Json.present(
     "severity" -> verdict.severity, "sentence" -> verdict.sentence,
-    "findings" -> Json.array(verdict.findings.map { one =>
+    "findings" -> Json.array(verdict.findings.map { found =>
       Json.present(
-        "code" -> one.rule.code, "severity" -> one.rule.severity, "sentence" -> one.sentence,
-        "remedy" -> one.rule.remedy, "link" -> one.rule.link, "count" -> one.count,
-        "operator" -> one.worst.map(_.path("operator").asLong), "partition" -> one.worst.map(_.path("partition").asLong),
-        "store" -> one.worst.flatMap(Json.text(_, "store")))
+        "code" -> found.rule.code, "severity" -> found.rule.severity, "sentence" -> found.sentence,
+        "remedy" -> found.rule.remedy, "link" -> found.rule.link, "count" -> found.count,
+        "operator" -> found.worst.map(_.path("operator").asLong),
+        "partition" -> found.worst.map(_.path("partition").asLong),
+        "store" -> found.worst.flatMap(Json.text(_, "store")))
     }))
 
-  /** `Totals`: the figures of a query that rules are about. */
+  /** Returns `Totals`: the figures of a query that rules judge. */
   def totals(record: BatchRecord): ObjectNode =
     Json.present("unreadable" -> 0, "committed_ms" -> record.atMs)
 
   /**
-   * `Checkpoint` of each record of a query.
+   * Returns a `Checkpoint` of each record of a query.
    *
    * @param records the records of the query, newest first
-   * @param since   merges that ended after the newest of them
+   * @param since   merges that ended after the newest record
    */
   def checkpoints(records: Seq[BatchRecord], since: MergesBetween): Seq[ObjectNode] = {
     val merges = since +: records.map(_.merges)
@@ -87,10 +89,12 @@ private[observed] object Documents {
     val reasons = merges.flatMap(_.reasons).groupMap(_._1)(_._2)
     records.map { record =>
       val published = counts.toSeq.collect {
-        case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge => kind -> count
+        case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge =>
+          kind -> count
       }
       val (fulls, others) = published.partition(_._1 == Declarations.fullMerge)
-      val wrote = Seq("delta" -> record.totals.stores.toLong, "merge" -> others.map(_._2).sum, "full" -> fulls.map(_._2).sum)
+      val wrote = Seq(
+        "delta" -> record.totals.stores.toLong, "merge" -> others.map(_._2).sum, "full" -> fulls.map(_._2).sum)
       val spreads = record.totals.spreads
       Json.present(
         "version" -> record.version, "batch" -> record.batch, "made_ms" -> record.atMs,
@@ -106,44 +110,46 @@ private[observed] object Documents {
     }
   }
 
-  /** `Counts` of these checkpoints. */
+  /** Returns the `Counts` of these checkpoints. */
   def counts(checkpoints: Seq[ObjectNode], records: Seq[BatchRecord]): ObjectNode = {
-    def wrote(one: ObjectNode, kind: String): Boolean = one.path("wrote").path(kind).asLong > 0
+    def wrote(checkpoint: ObjectNode, kind: String): Boolean = checkpoint.path("wrote").path(kind).asLong > 0
     Json.present(
-      "delta" -> checkpoints.count(one => !wrote(one, "merge") && !wrote(one, "full")),
-      "merge" -> checkpoints.count(one => wrote(one, "merge") && !wrote(one, "full")),
+      "delta" -> checkpoints.count(checkpoint => !wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
+      "merge" -> checkpoints.count(checkpoint => wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
       "full" -> checkpoints.count(wrote(_, "full")),
       "failed" -> records.flatMap(_.merges.counts).collect { case ((_, _, false), count) => count }.sum)
   }
 
-  /** `Summary`. */
-  def summary(totals: BatchTotals): ObjectNode = Json.present(totals.spreads.toSeq.sortBy(_._1).map { case (name, one) =>
-    name -> Json.obj("p50" -> one.p50, "p95" -> one.p95, "max" -> one.max, "sum" -> one.sum)
-  }: _*)
+  /** Returns a `Summary`. */
+  def summary(totals: BatchTotals): ObjectNode =
+    Json.present(totals.spreads.toSeq.sortBy(_._1).map { case (name, spread) =>
+      name -> Json.obj("p50" -> spread.p50, "p95" -> spread.p95, "max" -> spread.max, "sum" -> spread.sum)
+    }: _*)
 
   /**
-   * `Merges`.
+   * Returns `Merges`.
    *
-   * @param current  those that run or wait, with their executors
-   * @param failures those that failed, newest first
+   * @param current  merges that run or wait, with their executors
+   * @param failures merges that failed, newest first
    */
   def merges(current: Seq[(String, CurrentMerge)], failures: Seq[MergeReport], nowMs: Long): ObjectNode = {
-    def now(executor: String, one: CurrentMerge): ObjectNode = Json.present(
-      "operator" -> one.operator, "partition" -> one.partition, "store" -> one.store, "kind" -> one.kind,
-      "state" -> (if (one.why.isEmpty) "running" else "waiting"), "reason" -> one.reason,
-      "since_ms" -> one.runsMs.map(nowMs - _), "version" -> one.version, "executor" -> executor, "waits_for" -> one.why)
-    def failed(one: MergeReport): ObjectNode = Json.present(
-      "operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store, "kind" -> one.kind,
-      "state" -> "failed", "reason" -> one.reason, "since_ms" -> one.atMs, "version" -> one.version,
-      "failure" -> one.failure.map(failure))
+    def now(executor: String, merge: CurrentMerge): ObjectNode = Json.present(
+      "operator" -> merge.operator, "partition" -> merge.partition, "store" -> merge.store, "kind" -> merge.kind,
+      "state" -> (if (merge.why.isEmpty) "running" else "waiting"), "reason" -> merge.reason,
+      "since_ms" -> merge.runsMs.map(nowMs - _), "version" -> merge.version, "executor" -> executor,
+      "waits_for" -> merge.why)
+    def failed(merge: MergeReport): ObjectNode = Json.present(
+      "operator" -> merge.key.operator, "partition" -> merge.key.partition, "store" -> merge.key.store,
+      "kind" -> merge.kind, "state" -> "failed", "reason" -> merge.reason, "since_ms" -> merge.atMs,
+      "version" -> merge.version, "failure" -> merge.failure.map(failure))
     val (waiting, running) = current.partition(_._2.why.isDefined)
     Json.present(
       "waiting" -> Json.array(waiting.map((now _).tupled)),
       "running" -> Json.array(running.sortBy(-_._2.runsMs.getOrElse(0L)).map((now _).tupled)),
-      "failed" -> Json.array(failures.take(MostFailures).map(failed)))
+      "failed" -> Json.array(failures.take(MaxFailures).map(failed)))
   }
 
-  /** `Configuration`. */
+  /** Returns a `Configuration`. */
   def configuration(facts: QueryFacts, provider: String): ObjectNode = Json.present(
     "provider" -> provider,
     "options" -> Json.array(Declarations.optionNames.map { name =>
@@ -152,20 +158,20 @@ private[observed] object Documents {
         "default" -> option.default, "meaning" -> option.meaning)
     }))
 
-  /** `Operation`. */
+  /** Returns an `Operation`. */
   def operation(request: FullRequest, query: String): ObjectNode = {
     val outcomes = request.outcomes.values.toSeq
-      .sortBy(one => (one.failure.isEmpty, one.key.operator, one.key.partition, one.key.store))
+      .sortBy(outcome => (outcome.failure.isEmpty, outcome.key.operator, outcome.key.partition, outcome.key.store))
     Json.present(
       "request-id" -> request.id,
       "status" -> Json.obj("id" -> (if (request.endedMs.isEmpty) "IN_PROGRESS" else "COMPLETED")),
       "query" -> query, "asked_ms" -> request.askedMs, "ended_ms" -> request.endedMs, "wanted" -> request.wanted.size,
       "made" -> outcomes.count(_.failure.isEmpty), "failed" -> outcomes.count(_.failure.isDefined),
-      "stores" -> Json.array(outcomes.take(MostOutcomes).map { one =>
+      "stores" -> Json.array(outcomes.take(MaxOutcomes).map { outcome =>
         Json.present(
-          "operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store,
-          "outcome" -> (if (one.failure.isDefined) "failed" else if (one.already) "already" else "made"),
-          "version" -> one.version, "duration_ms" -> one.tookMs, "failure" -> one.failure.map(failure))
+          "operator" -> outcome.key.operator, "partition" -> outcome.key.partition, "store" -> outcome.key.store,
+          "outcome" -> (if (outcome.failure.isDefined) "failed" else if (outcome.already) "already" else "made"),
+          "version" -> outcome.version, "duration_ms" -> outcome.tookMs, "failure" -> outcome.failure.map(failure))
       }),
       "operation" -> request.endedMs.map { _ =>
         Json.present(
@@ -174,9 +180,9 @@ private[observed] object Documents {
       "failure" -> request.failure.map(failure))
   }
 
-  /** `Failure`. */
+  /** Returns a `Failure`. */
   private def failure(failed: Failed): ObjectNode = Json.present("kind" -> failed.kind, "message" -> failed.message)
 
-  private val MostFailures = 100
-  private val MostOutcomes = 1000
+  private val MaxFailures = 100
+  private val MaxOutcomes = 1000
 }

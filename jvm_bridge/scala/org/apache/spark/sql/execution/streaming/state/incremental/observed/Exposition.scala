@@ -1,55 +1,66 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+
+import com.codahale.metrics.{Gauge, MetricRegistry}
 import com.fasterxml.jackson.databind.JsonNode
 
+import org.apache.spark.metrics.source.Source
+
 /**
- * The figures of one query that metrics are made of.
+ * The figures of one query from which metrics are made.
  *
- * @param query  its `Query`, `Totals` and what else is known of it, in one object
+ * @param query  the fields of its `Query` and `Totals`, and its other figures, in one object
  * @param stores its `Store`s
  * @param groups its `Group`s
- * @param full   requests for full checkpoints that have ended, by outcome
+ * @param full   numbers of requests for full checkpoints that have ended, by outcome
  */
 private[observed] final case class Figures(
-    name: String, query: JsonNode, stores: Seq[JsonNode], groups: Seq[JsonNode], tallies: Tallies, full: Map[String, Long])
+    name: String,
+    query: JsonNode,
+    stores: Seq[JsonNode],
+    groups: Seq[JsonNode],
+    tallies: Tallies,
+    full: Map[String, Long])
 
 /** Writes the declared metrics as Prometheus' text format 0.0.4. */
 private[observed] object Exposition {
   val ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-  /** The exposition of some queries. */
+  /** Writes the metrics of some queries. */
   def of(queries: Seq[Figures]): String = Model.metrics.flatMap { metric =>
     val samples = queries.flatMap(samplesOf(metric, _))
     if (samples.isEmpty) Nil
     else Seq(s"# HELP ${metric.name} ${help(metric.meaning)}", s"# TYPE ${metric.name} ${metric.kind}") ++ samples
   }.map(_ + "\n").mkString
 
-  private def samplesOf(metric: Metric, of: Figures): Seq[String] = (metric.kind, metric.field) match {
-    case ("histogram", _) => of.tallies.histograms.toSeq.filter(_._1._1 == metric.name).sortBy(_._1._2).flatMap {
-      case ((_, label), histogram) => buckets(metric, labels(metric, of, label), histogram)
+  private def samplesOf(metric: Metric, figures: Figures): Seq[String] = (metric.kind, metric.field) match {
+    case ("histogram", _) => figures.tallies.histograms.toSeq.filter(_._1._1 == metric.name).sortBy(_._1._2).flatMap {
+      case ((_, label), histogram) => buckets(metric, labels(metric, figures, label), histogram)
     }
-    case ("counter", None) => counters(metric, of).toSeq.sortBy(_._1).map { case (label, value) =>
-      sample(metric.name, labels(metric, of, label), value.toDouble)
+    case ("counter", None) => counters(metric, figures).toSeq.sortBy(_._1).map { case (label, value) =>
+      sample(metric.name, labels(metric, figures, label), value.toDouble)
     }
-    case (_, None) => Seq(sample(metric.name, ("query" -> of.name) +: metric.labels.map { label =>
-      label -> Option(of.query.get(label)).fold("")(_.asText)
+    case (_, None) => Seq(sample(metric.name, ("query" -> figures.name) +: metric.labels.map { label =>
+      label -> Option(figures.query.get(label)).fold("")(_.asText)
     }, 1))
     case (_, Some(field)) => metric.subject match {
       case "query" =>
-        number(of.query, field).toSeq.map(value => sample(metric.name, labels(metric, of, ""), value * metric.scale))
-      case "group" => of.groups.flatMap { group =>
-        number(group, field).map(value => sample(metric.name, place(metric, of, group), value * metric.scale))
+        number(figures.query, field).toSeq
+          .map(value => sample(metric.name, labels(metric, figures, ""), value * metric.scale))
+      case "group" => figures.groups.flatMap { group =>
+        number(group, field).map(value => sample(metric.name, place(metric, figures, group), value * metric.scale))
       }
-      case _ => storeSamples(metric, of, field)
+      case _ => storeSamples(metric, figures, field)
     }
   }
 
-  /** The value of a gauge over all stores of a query; None if nobody knows it. */
-  def overall(metric: Metric, of: Figures): Option[Double] = metric.field.flatMap { field =>
+  /** Returns the value of a gauge over all stores of a query; None if it is not known. */
+  def overall(metric: Metric, figures: Figures): Option[Double] = metric.field.flatMap { field =>
     val found = metric.subject match {
-      case "query" => number(of.query, field)
-      case "group" => of.groups.flatMap(number(_, field)).maxOption
-      case _ => together(metric, of.stores.flatMap(number(_, field)))
+      case "query" => number(figures.query, field)
+      case "group" => figures.groups.flatMap(number(_, field)).maxOption
+      case _ => together(metric, figures.stores.flatMap(number(_, field)))
     }
     found.map(_ * metric.scale)
   }
@@ -60,19 +71,19 @@ private[observed] object Exposition {
     case _ => values.maxOption
   }
 
-  private def storeSamples(metric: Metric, of: Figures, field: String): Seq[String] =
-    if (of.stores.size <= Model.maxStores) of.stores.flatMap { store =>
-      number(store, field).map(value => sample(metric.name, place(metric, of, store), value * metric.scale))
+  private def storeSamples(metric: Metric, figures: Figures, field: String): Seq[String] =
+    if (figures.stores.size <= Model.maxStores) figures.stores.flatMap { store =>
+      number(store, field).map(value => sample(metric.name, place(metric, figures, store), value * metric.scale))
     }
-    else of.stores.groupBy(one => (one.path("operator").asLong, one.path("store").asText)).toSeq.sortBy(_._1).flatMap {
-      case (_, members) =>
-        val labels = place(metric, of, members.head).filter(_._1 != "partition")
-        together(metric, members.flatMap(number(_, field))).map(found => sample(metric.name, labels, found * metric.scale))
+    else Verdict.membersOf(figures.stores).flatMap { case (_, members) =>
+      val labels = place(metric, figures, members.head).filter(_._1 != "partition")
+      together(metric, members.flatMap(number(_, field)))
+        .map(found => sample(metric.name, labels, found * metric.scale))
     }
 
-  private def counters(metric: Metric, of: Figures): Map[String, Long] =
-    if (metric.name == "state_store_full_checkpoint_requests_total") of.full
-    else of.tallies.counters.collect { case ((metric.`name`, label), value) => label -> value }
+  private def counters(metric: Metric, figures: Figures): Map[String, Long] =
+    if (metric.name == "state_store_full_checkpoint_requests_total") figures.full
+    else figures.tallies.counters.collect { case ((metric.`name`, label), value) => label -> value }
 
   private def buckets(metric: Metric, labels: Seq[(String, String)], histogram: Histogram): Seq[String] = {
     val counts = Histogram.Seconds.zip(histogram.counts).map { case (limit, count) =>
@@ -84,12 +95,12 @@ private[observed] object Exposition {
       sample(s"${metric.name}_count", labels, histogram.count.toDouble))
   }
 
-  private def labels(metric: Metric, of: Figures, own: String): Seq[(String, String)] =
-    ("query" -> of.name) +: metric.labels.take(1).map(_ -> own)
+  private def labels(metric: Metric, figures: Figures, own: String): Seq[(String, String)] =
+    ("query" -> figures.name) +: metric.labels.take(1).map(_ -> own)
 
-  private def place(metric: Metric, of: Figures, node: JsonNode): Seq[(String, String)] =
+  private def place(metric: Metric, figures: Figures, node: JsonNode): Seq[(String, String)] =
     Model.labels.getOrElse(metric.subject, Nil).map {
-      case "query" => "query" -> of.name
+      case "query" => "query" -> figures.name
       case name => name -> node.path(name).asText
     }
 
@@ -108,4 +119,66 @@ private[observed] object Exposition {
   private def escaped(text: String): String = text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n")
 
   private def help(text: String): String = text.replace("\\", "\\\\").replace("\n", "\\n")
+}
+
+/**
+ * The declared gauges in Spark's own metrics system, for all sinks that are configured for it: one for each metric and
+ * running query, over all its stores. Figures are computed when a sink asks, at most once a second. Safe for any
+ * thread.
+ *
+ * @param figures returns the figures of a run; None if the run is not known any more
+ */
+private[observed] final class Gauges(figures: String => Option[Figures]) extends Source {
+  override val sourceName: String = "stateStore"
+  override val metricRegistry: MetricRegistry = new MetricRegistry
+
+  private val runs = new ConcurrentHashMap[String, String]
+  private val values = new ConcurrentHashMap[String, (Long, Map[String, Double])]
+
+  /** Registers the gauges of a run that has committed its first batch. */
+  def committed(facts: QueryFacts): Unit = {
+    val query = nameOf(facts)
+    if (runs.put(query, facts.run) == null) Gauges.metrics.foreach { metric =>
+      metricRegistry.register(nameOf(query, metric), new Gauge[Double] {
+        // A sink may print a gauge without a value as "null", which no program reads.
+        override def getValue: Double = valuesOf(query).getOrElse(metric.name, Double.NaN)
+      })
+    }
+  }
+
+  /** Removes the gauges of a run that has ended, unless the query was started again meanwhile. */
+  def ended(facts: QueryFacts): Unit = {
+    val query = nameOf(facts)
+    if (runs.remove(query, facts.run)) {
+      values.remove(query)
+      Gauges.metrics.foreach(metric => metricRegistry.remove(nameOf(query, metric)))
+    }
+  }
+
+  private def valuesOf(query: String): Map[String, Double] = {
+    val now = System.nanoTime
+    Option(values.get(query)).filter(now - _._1 < Gauges.FreshNs).fold {
+      val found = Option(runs.get(query)).flatMap(figures).fold(Map.empty[String, Double]) { current =>
+        Gauges.metrics.flatMap(metric => Exposition.overall(metric, current).map(metric.name -> _)).toMap
+      }
+      values.put(query, now -> found)
+      found
+    }(_._2)
+  }
+
+  private def nameOf(facts: QueryFacts): String =
+    facts.name.getOrElse(facts.id).map(c => if (c < 128 && c.isLetterOrDigit || c == '-') c else '_').take(100)
+
+  private def nameOf(query: String, metric: Metric): String =
+    MetricRegistry.name(query, metric.name.stripPrefix("state_store_"))
+}
+
+private object Gauges {
+  private val FreshNs = TimeUnit.SECONDS.toNanos(1)
+
+  // The executors know the merges that run and wait: no sink may wait for their answers.
+  private val Asked = Set("merges_waiting", "merges_running")
+
+  private val metrics: Seq[Metric] =
+    Model.metrics.filter(metric => metric.kind == "gauge" && metric.field.exists(field => !Asked(field)))
 }

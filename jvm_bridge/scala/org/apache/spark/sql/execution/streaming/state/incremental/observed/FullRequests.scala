@@ -12,14 +12,14 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcEndpointRef, RpcTimeout}
 import org.apache.spark.util.ThreadUtils
 
-/** The stores that a request is about: those that match all that is ownId. */
+/** The stores of a request: those that match each field that is given. */
 private[observed] final case class FullRange(
     operator: Option[Long] = None, partition: Option[Int] = None, store: Option[String] = None) {
   def has(key: StoreKey): Boolean =
     operator.forall(_ == key.operator) && partition.forall(_ == key.partition) && store.forall(_ == key.store)
 }
 
-/** How a full checkpoint of one store ended. */
+/** The end of a full checkpoint of one store. */
 private[observed] final case class StoreOutcome(
     key: StoreKey, version: Option[Long], already: Boolean, tookMs: Long, failure: Option[Failed])
 
@@ -27,8 +27,8 @@ private[observed] final case class StoreOutcome(
  * A request for full checkpoints of a run's stores. Immutable.
  *
  * @param version  number of the version that Spark had committed
- * @param endedMs  when the last store was done, or the deadline passed
- * @param failure  why not everything was made
+ * @param endedMs  time when the last store answered, or the deadline passed
+ * @param failure  the reason for which some checkpoints were not made
  */
 private[observed] final case class FullRequest(
     id: String,
@@ -41,43 +41,44 @@ private[observed] final case class FullRequest(
     endedMs: Option[Long] = None,
     failure: Option[Failed] = None)
 
-/** Why a request was not accepted: an HTTP status, a kind of docs/protocol.md, and what to do. */
+/** The refusal of a request: an HTTP status, a kind of docs/protocol.md, and the advice to the caller. */
 private[observed] final case class Refusal(status: Int, kind: String, detail: String)
 
 /**
- * Full checkpoints that were requested of this driver. One runs for a run of a query at a time; a second request for
- * the same stores is ownId the first one's id. The newest requests are kept after their end. Safe for any thread.
+ * Full checkpoints that were requested of this driver. One request at a time runs for a run of a query; a second
+ * request for the same stores gets the id of the first. The newest requests are kept after their end. Safe for any
+ * thread.
  *
- * @param board knows the stores and their executors
+ * @param board the stores and their executors
  */
 private[observed] final class FullRequests(board: Board) extends Logging {
   private val requests = mutable.LinkedHashMap.empty[String, FullRequest]
   private val executors = new ConcurrentHashMap[String, RpcEndpointRef]
   private val answers = ThreadUtils.sameThread
 
-  /** Commands for an executor go there from now on. */
+  /** Sets the endpoint for commands to an executor. */
   def reach(executor: String, commands: RpcEndpointRef): Unit = {
     executors.put(executor, commands)
-    if (executors.size > FullRequests.MostExecutors) executors.keys.asIterator.forEachRemaining { id =>
-      if (id != executor && executors.size > FullRequests.MostExecutors) executors.remove(id)
+    if (executors.size > FullRequests.MaxExecutors) executors.keys.asIterator.forEachRemaining { id =>
+      if (id != executor && executors.size > FullRequests.MaxExecutors) executors.remove(id)
     }
   }
 
-  /** Where commands for executors go, by the ids of the executors. */
+  /** Returns the endpoints for commands to executors, by the ids of the executors. */
   def reachable: Map[String, RpcEndpointRef] = executors.asScala.toMap
 
   /**
    * Asks for full checkpoints.
    *
-   * @param ownId the caller's own id of the request: a second request with it is ownId the first one's answer
-   * @param user  who asks, if Spark knows
-   * @return the id of the request
+   * @param ownId the caller's own id of the request: a second request with this id gets the answer of the first
+   * @param user  the user who asks, if Spark knows
+   * @return the id of the request, or the reason for which it is refused
    */
   def ask(run: RunView, range: FullRange, ownId: Option[String], user: Option[String]): Either[Refusal, String] = {
     val decided: Either[Refusal, (String, Option[FullRequest])] = synchronized {
       expire()
       val same = ownId.flatMap(requests.get)
-      val running = requests.values.find(one => one.run == run.facts.run && one.endedMs.isEmpty)
+      val running = requests.values.find(request => request.run == run.facts.run && request.endedMs.isEmpty)
       (same, running) match {
         case (Some(known), _) if known.run != run.facts.run || known.range != range => Left(Refusal(409, "conflict",
           s"the trigger id '${known.id}' belongs to another request: choose another"))
@@ -89,31 +90,32 @@ private[observed] final class FullRequests(board: Board) extends Logging {
           begin(run, range, ownId.getOrElse(UUID.randomUUID.toString)).map(request => request.id -> Some(request))
       }
     }
-    decided.map { case (id, begun) =>
-      begun.foreach(command(_, run, user))
+    decided.map { case (id, fresh) =>
+      fresh.foreach(command(_, run, user))
       id
     }
   }
 
-  /** A request; None if there never was one of that id, or it is forgotten. */
+  /** Returns a request; None if there never was one with that id, or it is forgotten. */
   def find(id: String): Option[FullRequest] = synchronized {
     expire()
     requests.get(id)
   }
 
-  /** All requests that are remembered, oldest first. */
+  /** Returns all requests that are remembered, oldest first. */
   def all: Seq[FullRequest] = synchronized {
     expire()
     requests.values.toSeq
   }
 
-  /** An executor has answered for a store. */
+  /** Takes an executor's answer for a store. */
   def heard(report: FullReport): Unit = end(report.request, Seq(StoreOutcome(
     report.key, report.version, report.already, report.atMs, report.failure)))
 
-  /** The run has ended: what was not made by then is not made. */
-  def terminated(run: String): Unit = synchronized(requests.values.filter(one => one.run == run && one.endedMs.isEmpty).toSeq)
-    .foreach(failRest(_, "the query ended before it was made"))
+  /** Notes that a run has ended: the checkpoints that are still missing fail. */
+  def terminated(run: String): Unit =
+    synchronized(requests.values.filter(request => request.run == run && request.endedMs.isEmpty).toSeq)
+      .foreach(failRest(_, "the query ended before it was made"))
 
   private def begin(run: RunView, range: FullRange, id: String): Either[Refusal, FullRequest] = {
     val wanted = run.stores.map(_.key).filter(range.has).toSet
@@ -127,7 +129,7 @@ private[observed] final class FullRequests(board: Board) extends Logging {
       case (Some(version), _) =>
         val request = FullRequest(id, run.facts.run, range, version, wanted, System.currentTimeMillis)
         requests.put(id, request)
-        while (requests.size > FullRequests.MostRequests) requests.remove(requests.head._1)
+        while (requests.size > FullRequests.MaxRequests) requests.remove(requests.head._1)
         Right(request)
     }
   }
@@ -136,8 +138,8 @@ private[observed] final class FullRequests(board: Board) extends Logging {
     val wanted = run.stores.filter(store => request.wanted(store.key))
     wanted.groupBy(_.executor).foreach { case (executor, stores) =>
       val keys = stores.map(_.key)
-      def fail(why: String): Unit = end(request.id, keys.map(
-        StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", why)))))
+      def fail(reason: String): Unit = end(request.id, keys.map(
+        StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
       val by = user.fold("")(name => s" by ${name.filterNot(_.isControl).take(100)}")
       val text = Messages.command(
         FullCommand(request.id, request.version, s"requested$by in Spark's UI or by its REST API", keys))
@@ -146,7 +148,8 @@ private[observed] final class FullRequests(board: Board) extends Logging {
         case Some(commands) =>
           try commands.ask[String](text, FullRequests.Patience).onComplete {
             case Success("taken") => ()
-            case Success(other) => fail(s"executor $executor has another release of the state store (it says '$other')")
+            case Success(other) =>
+              fail(s"executor $executor has another release of the state store (it answers '$other')")
             case Failure(e) => fail(s"executor $executor is gone or does not answer (${e.getMessage}): ask again")
           }(answers)
           catch { case Harmless(e) => fail(s"executor $executor cannot be reached (${e.getMessage}): ask again") }
@@ -156,8 +159,8 @@ private[observed] final class FullRequests(board: Board) extends Logging {
 
   private def end(id: String, outcomes: Seq[StoreOutcome]): Unit = synchronized {
     requests.get(id).filter(_.endedMs.isEmpty).foreach { request =>
-      val fresh = outcomes.filter(one => request.wanted(one.key) && !request.outcomes.contains(one.key))
-        .map(one => one.key -> one.copy(tookMs = math.max(0, one.tookMs - request.askedMs)))
+      val fresh = outcomes.filter(outcome => request.wanted(outcome.key) && !request.outcomes.contains(outcome.key))
+        .map(outcome => outcome.key -> outcome.copy(tookMs = math.max(0, outcome.tookMs - request.askedMs)))
       val updated = request.copy(outcomes = request.outcomes ++ fresh)
       requests.update(id, if (updated.outcomes.size < updated.wanted.size) updated else ended(updated))
     }
@@ -168,30 +171,32 @@ private[observed] final class FullRequests(board: Board) extends Logging {
     request.copy(
       endedMs = Some(System.currentTimeMillis),
       failure = failed.headOption.map { first =>
-        val why = first.failure.get
-        Failed(why.kind, s"${failed.size} of ${request.wanted.size} stores failed, the first because: ${why.message}")
+        val cause = first.failure.get
+        Failed(
+          cause.kind, s"${failed.size} of ${request.wanted.size} stores failed, the first because: ${cause.message}")
       })
   }
 
-  private def failRest(request: FullRequest, why: String): Unit =
+  private def failRest(request: FullRequest, reason: String): Unit =
     end(request.id, (request.wanted -- request.outcomes.keySet).toSeq
-      .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", why)))))
+      .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
 
   private def expire(): Unit = {
     val now = System.currentTimeMillis
-    requests.values.filter(one => one.endedMs.isEmpty && now - one.askedMs > FullRequests.DeadlineMs).toSeq
-      .foreach(failRest(_, s"its executor did not say within ${FullRequests.DeadlineMs / 60000} minutes that it is made; " +
+    requests.values
+      .filter(request => request.endedMs.isEmpty && now - request.askedMs > FullRequests.DeadlineMs).toSeq
+      .foreach(failRest(_, s"its executor did not report it within ${FullRequests.DeadlineMs / 60000} minutes; " +
         "the next restart of the query may still find it"))
   }
 }
 
 private[observed] object FullRequests {
-  /** How many requests are remembered. */
-  private val MostRequests = 100
+  /** The number of requests that are remembered. */
+  private val MaxRequests = 100
 
-  private val MostExecutors = 2000
+  private val MaxExecutors = 2000
 
-  /** After that time a store that has not answered counts as failed. */
+  /** A store that has not answered after this time counts as failed. */
   val DeadlineMs: Long = 30 * 60000L
 
   private val Patience = new RpcTimeout(30.seconds, "spark.rpc.askTimeout")

@@ -24,10 +24,10 @@ private[observed] final case class Failed(kind: String, message: String)
 private[observed] final case class MergeCounts(merges: Long, fulls: Long, ingests: Long, failures: Long)
 
 /**
- * A restore that a commit's transaction began with.
+ * A restore with which a commit's transaction began.
  *
- * @param lazily       whether files are fetched as they are read
- * @param predictedMs  what it was expected to take
+ * @param lazily       true if files are fetched as they are read
+ * @param predictedMs  predicted duration
  */
 private[observed] final case class RestoreReport(
     lazily: Boolean, tookMs: Long, predictedMs: Long, files: Long, deltas: Long, fetchedBytes: Long)
@@ -36,7 +36,7 @@ private[observed] final case class RestoreReport(
 private[observed] sealed trait Report {
   def key: StoreKey
 
-  /** When it happened, by the executor's clock, in milliseconds since 1970. */
+  /** The time of the event, by the executor's clock, in milliseconds since 1970. */
   def atMs: Long
 }
 
@@ -44,18 +44,18 @@ private[observed] sealed trait Report {
  * A store after a commit, as its executor knows it.
  *
  * @param root           the query's checkpoint directory for state, without the operator
- * @param version        the version that was committed, and its id
+ * @param version        the version that was committed; `id` is its id
  * @param keys           rows of the store, those of internal variables included
  * @param deltaBytes     bytes of the delta
  * @param writeMs        time to sort and write the delta locally
- * @param storeMs        time until it was in checkpoint storage
+ * @param storeMs        time until the delta was in checkpoint storage
  * @param memoryBytes    memory that the store uses outside the heap
- * @param predictedMs    what a restore of this version is expected to take; None if the agent does not say
+ * @param predictedMs    predicted duration of a restore of this version; None if the agent predicts none
  * @param objectiveMs    the option `restoreObjective`
- * @param failuresInRow  merges that failed since the last that did not, and why the last failed
+ * @param failuresInRow  merges that failed since the last success; `lastFailure` is the last of them
  * @param damagedFiles   damage that was found since the provider was opened
- * @param agentRestarts  how often the executor's agent was started again since the executor began, and
- *                       `agentRestartsBefore` since then until the provider was opened
+ * @param agentRestarts  number of times that the executor's agent was started again since the executor began;
+ *                       `agentRestartsBefore` counts those before the provider was opened
  */
 private[observed] final case class StoreReport(
     key: StoreKey,
@@ -97,7 +97,7 @@ private[observed] sealed trait RareReport extends Report
 /**
  * A merge that ended.
  *
- * @param failure why it failed; None if it did not
+ * @param failure the reason if it failed
  */
 private[observed] final case class MergeReport(
     key: StoreKey,
@@ -113,12 +113,12 @@ private[observed] final case class MergeReport(
     failure: Option[Failed]) extends RareReport
 
 /**
- * The end of a full checkpoint that the driver asked for.
+ * The end of a full checkpoint that the driver requested.
  *
  * @param request the driver's id of the request
- * @param version the version whose snapshot is full now; None if it failed
- * @param already whether it was full before it was asked for
- * @param failure why there is none
+ * @param version the version whose snapshot is full now; None if the checkpoint failed
+ * @param already true if the snapshot was full before the request
+ * @param failure the reason if it failed
  */
 private[observed] final case class FullReport(
     key: StoreKey,
@@ -132,7 +132,7 @@ private[observed] final case class FullReport(
  * The driver's command to make full checkpoints.
  *
  * @param version number of the version that Spark has committed
- * @param reason  who asks
+ * @param reason  the origin of the request, for people
  */
 private[observed] final case class FullCommand(request: String, version: Long, reason: String, stores: Seq[StoreKey])
 
@@ -141,32 +141,32 @@ private[observed] object Messages {
   /** The longest text of a failure or a reason that a message carries, in characters. */
   private val LongestText = 500
 
-  /** The most merges of an executor that a message carries. */
-  private val MostMerges = 1000
+  /** The largest number of merges of an executor that a message carries. */
+  private val MaxMerges = 1000
 
-  /** The message with which an executor sends several reports; commits go by [[CommitMessages]]. */
+  /** Writes the message with which an executor sends several reports; commits go by [[CommitMessages]]. */
   def reports(executor: String, host: String, reports: Seq[RareReport]): String =
     text(Json.obj("executor" -> executor, "host" -> host, "reports" -> Json.array(reports.map(encode))))
 
-  /** The executor, its host and its reports; reports of unknown types are left out. */
+  /** Returns the executor, its host and its reports; leaves reports of unknown types out. */
   def readReports(message: String): (String, String, Seq[RareReport]) = {
     val node = Json.parse(message)
     (node.path("executor").asText, node.path("host").asText,
       node.path("reports").elements.asScala.flatMap(decode).toSeq)
   }
 
-  /** The message with which an executor says where commands for it go. */
+  /** Writes the message with which an executor introduces its endpoint for commands. */
   def hello(executor: String): String = text(Json.obj("hello" -> executor))
 
-  /** The executor that a [[hello]] names. */
+  /** Returns the executor that a [[hello]] names. */
   def readHello(message: String): Option[String] = Json.text(Json.parse(message), "hello")
 
-  /** The text of a command. */
+  /** Writes a command. */
   def command(full: FullCommand): String = text(Json.obj(
     "command" -> "full", "request" -> full.request, "version" -> full.version, "reason" -> full.reason,
     "stores" -> Json.array(full.stores.map(key => Json.obj(of(key): _*)))))
 
-  /** The command of a text; None for one that this release does not know. */
+  /** Reads a command; None for a command that this release does not know. */
   def readCommand(message: String): Option[FullCommand] = {
     val node = Json.parse(message)
     Json.text(node, "command").filter(_ == "full").map { _ =>
@@ -176,29 +176,30 @@ private[observed] object Messages {
     }
   }
 
-  /** The text of the command that asks an executor which merges it makes. */
+  /** The command that asks an executor for its merges. */
   val askForMerges: String = text(Json.obj("command" -> "merges"))
 
-  /** Whether a message is [[askForMerges]]. */
+  /** Returns true if a message is [[askForMerges]]. */
   def asksForMerges(message: String): Boolean = Json.text(Json.parse(message), "command").contains("merges")
 
-  /** An executor's answer to [[askForMerges]]. */
-  def merges(merges: Seq[CurrentMerge]): String = text(Json.obj("merges" -> Json.array(merges.take(MostMerges).map { one =>
-    Json.obj("run" -> one.run, "operator" -> one.operator, "partition" -> one.partition, "store" -> one.store,
-      "version" -> one.version, "kind" -> one.kind, "reason" -> brief(one.reason), "runs_ms" -> one.runsMs,
-      "why" -> one.why.map(brief))
-  })))
+  /** Writes an executor's answer to [[askForMerges]]. */
+  def merges(merges: Seq[CurrentMerge]): String =
+    text(Json.obj("merges" -> Json.array(merges.take(MaxMerges).map { merge =>
+      Json.obj("run" -> merge.run, "operator" -> merge.operator, "partition" -> merge.partition, "store" -> merge.store,
+        "version" -> merge.version, "kind" -> merge.kind, "reason" -> brief(merge.reason), "runs_ms" -> merge.runsMs,
+        "why" -> merge.why.map(brief))
+    })))
 
-  /** The merges of an answer. */
+  /** Reads the merges of an answer. */
   def readMerges(message: String): Seq[CurrentMerge] =
-    Json.parse(message).path("merges").elements.asScala.map { one =>
+    Json.parse(message).path("merges").elements.asScala.map { node =>
       CurrentMerge(
-        one.path("run").asText, one.path("operator").asLong, one.path("partition").asInt, one.path("store").asText,
-        one.path("version").asLong, one.path("kind").asText, one.path("reason").asText, optional(one, "runs_ms"),
-        Json.text(one, "why"))
+        node.path("run").asText, node.path("operator").asLong, node.path("partition").asInt,
+        node.path("store").asText, node.path("version").asLong, node.path("kind").asText,
+        node.path("reason").asText, optional(node, "runs_ms"), Json.text(node, "why"))
     }.toSeq
 
-  /** A text that is cut after [[LongestText]] characters. */
+  /** Cuts a text after [[LongestText]] characters. */
   def brief(text: String): String =
     if (text.length <= LongestText) text else text.take(LongestText - 1) + "…"
 
@@ -236,10 +237,10 @@ private[observed] object Messages {
   }
 
   private[observed] def failed(failure: Option[Failed]): Option[ObjectNode] =
-    failure.map(one => Json.obj("kind" -> one.kind, "message" -> brief(one.message)))
+    failure.map(failed => Json.obj("kind" -> failed.kind, "message" -> brief(failed.message)))
 
   private[observed] def readFailed(node: JsonNode): Option[Failed] =
-    Option(node).filter(_.isObject).map(one => Failed(one.path("kind").asText, one.path("message").asText))
+    Option(node).filter(_.isObject).map(fields => Failed(fields.path("kind").asText, fields.path("message").asText))
 
   private def optional(node: JsonNode, field: String): Option[Long] =
     Option(node.get(field)).filter(_.isNumber).map(_.asLong)

@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** A metric as the Python package declares it; see `state_store/observe/model/metrics.py`. */
+/** A metric that the Python package declares in `state_store/observe/model/metrics.py`. */
 private[observed] final case class Metric(
     name: String,
     kind: String,
@@ -19,7 +19,7 @@ private[observed] final case class Metric(
     labels: Seq[String],
     buckets: Seq[Double])
 
-/** A rule of the verdict as the Python package declares it; see `state_store/observe/model/rules.py`. */
+/** A rule of the verdict that the Python package declares in `state_store/observe/model/rules.py`. */
 private[observed] final case class Rule(
     code: String,
     severity: String,
@@ -51,15 +51,15 @@ private[observed] object Model {
   /** The version of the API. */
   val api: String = root.path("api").asText
 
-  /** A store of fewer bytes is never called too large for its group. */
+  /** A store with fewer bytes never counts as too large for its group. */
   val skewLeastBytes: Double = root.path("skew_least_bytes").asDouble(64 << 20)
 
-  /** Above so many stores of a query, metrics of stores are aggregated over the partitions. */
+  /** The number of stores of a query above which metrics of stores are aggregated over the partitions. */
   val maxStores: Int = root.path("max_stores").asInt
 
   /** The labels of the metrics of a subject. */
   val labels: Map[String, Seq[String]] =
-    root.path("labels").properties.asScala.map(one => one.getKey -> texts(one.getValue)).toMap
+    root.path("labels").properties.asScala.map(subject => subject.getKey -> texts(subject.getValue)).toMap
 
   /** The metrics that the driver has, in the order of the exposition. */
   val metrics: Seq[Metric] = root.path("metrics").elements.asScala.map { node =>

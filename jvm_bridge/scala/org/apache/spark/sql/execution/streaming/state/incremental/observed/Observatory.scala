@@ -4,9 +4,14 @@ import java.lang.ref.WeakReference
 import java.util.concurrent.{ArrayBlockingQueue, ConcurrentHashMap, RejectedExecutionException, TimeUnit}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
+import scala.concurrent.{Await, ExecutionContext, Future}
+import scala.concurrent.duration._
+import scala.util.control.NonFatal
+
 import org.apache.spark.SparkContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateStoreWriter, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 import org.apache.spark.sql.streaming.StreamingQueryProgress
@@ -14,25 +19,25 @@ import org.apache.spark.status.ElementTrackingStore
 import org.apache.spark.util.ThreadUtils
 
 /**
- * The driver's end of the reports: hears what executors tell of their stores, posts an event for each batch, and shows
- * all of it in the tab "Checkpoints". There is one for each SparkContext. None of its methods throws or waits for
- * anything; what it cannot take is dropped, with one line in the log.
+ * The driver's end of the reports: receives the reports of executors about their stores, posts an event for each batch,
+ * and shows all of it in the tab "Checkpoints". There is one for each SparkContext. None of its methods throws or
+ * waits; messages that it cannot take are dropped, with one line in the log.
  */
 final class Observatory private (context: SparkContext) extends Logging {
   private[observed] val board = new Board
   private[observed] val requests = new FullRequests(board)
   private[observed] val currentMerges = new CurrentMerges(() => requests.reachable)
   private val gauges = new Gauges(figures)
-  private val inbox = new ArrayBlockingQueue[AnyRef](Observatory.MostMessages)
+  private val inbox = new ArrayBlockingQueue[AnyRef](Observatory.MaxMessages)
   private val draining = new AtomicBoolean
   private val dropped = new AtomicInteger
   private val executions = new ConcurrentHashMap[String, WeakReference[StreamExecution]]
   private val worker = ThreadUtils.newDaemonSingleThreadScheduledExecutor("state-store-observatory")
 
-  /** Id of the application. */
+  /** Returns the id of the application. */
   private[observed] def application: String = context.applicationId
 
-  /** A query has started. */
+  /** Notes that a query has started. */
   def started(execution: StreamExecution): Unit = guarded("start of a query") {
     val options = execution.sparkSession.conf.getAll.collect {
       case (key, value) if key.startsWith(Declarations.prefix) => key.stripPrefix(Declarations.prefix) -> value
@@ -42,7 +47,7 @@ final class Observatory private (context: SparkContext) extends Logging {
       execution.id.toString, execution.runId.toString, Option(execution.name), System.currentTimeMillis, options))
   }
 
-  /** Spark has committed a batch. */
+  /** Notes that Spark has committed a batch. */
   def progressed(progress: StreamingQueryProgress): Unit = guarded("progress of a query") {
     val run = progress.runId.toString
     if (board.facts(run).forall(_.id == run)) {
@@ -53,7 +58,7 @@ final class Observatory private (context: SparkContext) extends Logging {
     report(run, progress.batchId, Observatory.Looks)
   }
 
-  /** A query has ended. */
+  /** Notes that a query has ended. */
   def terminated(run: String, error: Option[String]): Unit = guarded("end of a query") {
     drain()
     executions.remove(run)
@@ -94,7 +99,7 @@ final class Observatory private (context: SparkContext) extends Logging {
   private def learnOperators(run: String): Unit =
     for {
       facts <- board.facts(run) if facts.operators.isEmpty
-      execution <- Option(executions.get(run)).flatMap(one => Option(one.get))
+      execution <- Option(executions.get(run)).flatMap(reference => Option(reference.get))
       planned <- Option(execution.lastExecution)
     } {
       val names = planned.executedPlan.collect {
@@ -123,16 +128,16 @@ final class Observatory private (context: SparkContext) extends Logging {
 
   private def later(ms: Long)(body: => Unit): Unit =
     try worker.schedule((() => guarded("report")(body)): Runnable, ms, TimeUnit.MILLISECONDS)
-    catch { case _: RejectedExecutionException => () } // the context is being stopped
+    catch { case _: RejectedExecutionException => () } // Spark stops the context
 
-  private def guarded(of: String)(body: => Unit): Unit =
+  private def guarded(event: String)(body: => Unit): Unit =
     try body
-    catch { case Harmless(e) => logInfo(s"The tab \"Checkpoints\" does not show a $of", e) }
+    catch { case Harmless(e) => logInfo(s"The tab \"Checkpoints\" does not show a $event", e) }
 
   private def hear(message: AnyRef): Unit =
     if (!inbox.offer(message)) {
       if (dropped.getAndIncrement() == 0) {
-        logInfo("Reports of state stores come faster than they are read: some are dropped, and the tab " +
+        logInfo("Reports of state stores arrive faster than they are read: some are dropped, and the tab " +
           "\"Checkpoints\" shows older figures")
       }
     } else if (draining.compareAndSet(false, true)) later(0)(drain())
@@ -158,17 +163,17 @@ final class Observatory private (context: SparkContext) extends Logging {
 }
 
 object Observatory extends Logging {
-  private val MostMessages = 4096
+  private val MaxMessages = 4096
   private val LookMs = 50L
   private val Looks = 10
 
   private var current: Option[(SparkContext, Option[Observatory])] = None
 
   /**
-   * The observatory of the active SparkContext, made by the first call. Never throws.
+   * Returns the observatory of the active SparkContext, which the first call makes. Never throws.
    *
-   * @return None if nobody could see anything: the application has neither a UI, nor an event log, nor a configuration
-   *         of Spark's metrics system
+   * @return None if the reports would have no reader: the application has neither a UI, nor an event log, nor a
+   *         configuration of Spark's metrics system
    */
   def start(): Option[Observatory] = synchronized {
     SparkContext.getActive.flatMap { context =>
@@ -195,5 +200,58 @@ object Observatory extends Logging {
   /** Ends the observatory's thread with the application. */
   private final class End(stop: () => Unit) extends org.apache.spark.scheduler.SparkListener {
     override def onApplicationEnd(end: org.apache.spark.scheduler.SparkListenerApplicationEnd): Unit = stop()
+  }
+}
+
+/**
+ * Asks the executors which merges run and wait, on demand: at most once in some seconds, however many readers
+ * there are. Safe for any thread.
+ *
+ * @param executors returns the endpoints of the executors for commands, by the executors' ids
+ */
+private[observed] final class CurrentMerges(executors: () => Map[String, RpcEndpointRef]) extends Logging {
+  private var known: Seq[(String, CurrentMerge)] = Nil
+  private var askedNs = Option.empty[Long]
+
+  /** Returns the merges of a run, with the executors that make them. Waits for a few seconds at most. */
+  def of(run: String): Seq[(String, CurrentMerge)] = synchronized {
+    val now = System.nanoTime
+    if (askedNs.forall(now - _ > CurrentMerges.FreshNs)) {
+      known = ask()
+      askedNs = Some(System.nanoTime)
+    }
+    known.filter(_._2.run == run)
+  }
+
+  private def ask(): Seq[(String, CurrentMerge)] = {
+    implicit val context: ExecutionContext = ThreadUtils.sameThread
+    val answers = executors().toSeq.map { case (executor, commands) =>
+      val answer =
+        try commands.ask[String](Messages.askForMerges, CurrentMerges.Patience)
+        catch { case Harmless(e) => Future.failed(e) }
+      answer.map(Messages.readMerges(_).map(executor -> _)).recover { case Harmless(e) =>
+        logDebug(s"Executor $executor did not list its merges", e)
+        Nil
+      }
+    }
+    try Await.result(Future.sequence(answers), CurrentMerges.Patience.duration + 1.second).flatten
+    catch { case Harmless(_) => answers.flatMap(_.value).flatMap(_.toOption).flatten }
+  }
+}
+
+private object CurrentMerges {
+  private val FreshNs = TimeUnit.SECONDS.toNanos(2)
+  private val Patience = new RpcTimeout(3.seconds, "spark.rpc.askTimeout")
+}
+
+/**
+ * Matches the errors that must not reach a query or Spark, because no data depends on reports: every error but those of
+ * the JVM itself. It includes LinkageError, which comes from a release of Spark with other internal classes.
+ */
+private[observed] object Harmless {
+  def unapply(error: Throwable): Option[Throwable] = error match {
+    case e: LinkageError => Some(e)
+    case NonFatal(e) => Some(e)
+    case _ => None
   }
 }

@@ -8,28 +8,28 @@ import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committ
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
- * One store as the driver hears of it: reports its commits and merges, and makes full checkpoints when the driver
- * asks for them. Nothing here throws, waits for the driver or slows a task. Safe for any thread.
+ * The reports of a store to the driver, of its commits and merges, and the full checkpoints that the driver requests.
+ * Nothing here throws, waits for the driver or slows a task. Safe for any thread.
  *
  * @param key         identifies the store
  * @param root        the query's checkpoint directory for state, as a URI
  * @param local       the store
- * @param committedId the id under which Spark committed a version, from the query's commit log; None if Spark gives no
- *                    ids (checkpoint format 1)
+ * @param committedId returns the id under which Spark committed a version, from the query's commit log; None if Spark
+ *                    gives no ids (checkpoint format 1)
  */
 final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, committedId: Long => Option[String])
   extends MergeWatcher with Logging {
   private val waiting = mutable.Map.empty[String, FullCommand]
   private var known = false
 
-  // Of those that the agent had when the provider was made, this run has nothing to say.
+  // The restarts before the provider was made do not belong to this run.
   private val restartsBefore = local.agentRestarts
 
   /**
    * Reports a commit.
    *
    * @param made   the commit
-   * @param opened from where its transaction began
+   * @param opened the start of its transaction
    */
   def committed(made: Committed, opened: Opened): Unit =
     try {
@@ -37,7 +37,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       Reporter.send(report(made, opened))
     } catch { case Harmless(e) => logDebug(s"A commit of $key was not reported", e) }
 
-  /** The store is closed: requests that still wait fail. */
+  /** Notes that the store is closed: requests that still wait fail. */
   def close(): Unit = {
     Reporter.remove(this)
     val left = synchronized {
@@ -45,10 +45,11 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       waiting.clear()
       all
     }
-    left.foreach(answer(_, Left(Failed("busy", "the store was closed on this executor; another may have opened it: ask again"))))
+    val closed = Failed("busy", "the store was closed on this executor; another may have opened it: ask again")
+    left.foreach(answer(_, Left(closed)))
   }
 
-  /** Does what the driver asks; its answer comes as a report. */
+  /** Carries a command of the driver out; its answer is a report. */
   private[observed] def full(command: FullCommand): Unit = {
     synchronized(waiting.put(command.request, command))
     try {
@@ -67,7 +68,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
     if (made.kind == Declarations.fullMerge) {
       val (met, early) = synchronized(waiting.values.toSeq).partition(_.version <= made.version.number)
       met.foreach(command => end(command.request, Right(made.version.number)))
-      early.foreach(full) // a full merge that ran already has taken the place of the one asked for
+      early.foreach(full) // a full merge of an older version ran in place of the requested merge
     }
   }
 
@@ -110,7 +111,8 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
     StoreReport(
       key = key, atMs = System.currentTimeMillis, root = root, version = made.version.number, id = made.version.id,
       keys = made.keys,
-      variables = made.families.byName.toSeq.map { case (name, one) => Variable(name, one.internal, one.keys) },
+      variables = made.families.byName.toSeq
+        .map { case (name, family) => Variable(name, family.internal, family.keys) },
       deltaBytes = made.delta.bytes, writeMs = made.writeMs, storeMs = made.commitMs,
       memoryBytes = memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
       chainDeltas = chain.deltas, deltasSinceFull = chain.deltasSinceFull,
@@ -123,8 +125,9 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       merges = MergeCounts(merges.merges, merges.fulls, merges.ingests, merges.failures),
       failuresInRow = failuresInRow, lastFailure = lastFailure.map(failure), damagedFiles = local.damagedFiles,
       agentRestarts = local.agentRestarts, agentRestartsBefore = restartsBefore,
-      restored = opened.restored.map { one =>
-        RestoreReport(one.sparse.nonEmpty, opened.loadMs, one.predictedMs, one.files, one.deltas, one.fetchedBytes)
+      restored = opened.restored.map { answer =>
+        RestoreReport(
+          answer.sparse.nonEmpty, opened.loadMs, answer.predictedMs, answer.files, answer.deltas, answer.fetchedBytes)
       })
   }
 

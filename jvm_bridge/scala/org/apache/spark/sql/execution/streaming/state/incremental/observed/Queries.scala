@@ -3,12 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 /**
  * A query with its newest checkpoint, as the pages and the API show it. Immutable.
  *
- * @param address its name in addresses: its own name, or its id if it has none or shares it
+ * @param address its name in addresses: its own name, or its id if it has no name or shares it
  * @param record  its newest batch
  * @param live    its newest run in this driver; None in the History Server and for runs that are forgotten
  */
 private[observed] final case class KnownQuery(address: String, record: BatchRecord, live: Option[RunView]) {
-  /** Whether it runs. */
+  /** Returns true if the query runs. */
   def running: Boolean = live.exists(!_.ended)
 }
 
@@ -20,18 +20,18 @@ private[observed] final case class KnownQuery(address: String, record: BatchReco
  * @param observatory None in the History Server
  */
 private[observed] final class Queries(val records: Records, val observatory: Option[Observatory]) {
-  /** Who answers, as the model calls it. */
+  /** Returns the source of the answers, by its name in the model. */
   def source: String = if (observatory.isDefined) "driver" else "history"
 
-  /** All queries, the one that was heard of last first. */
+  /** Returns all queries, the one that was heard of last first. */
   def all: Seq[KnownQuery] = {
     val live = for {
-      here <- observatory.toSeq
-      run <- here.board.views if run.stores.nonEmpty
-      record <- BatchRecord.of(here.application, run, MergesBetween())
+      own <- observatory.toSeq
+      run <- own.board.views if run.stores.nonEmpty
+      record <- BatchRecord.of(own.application, run, MergesBetween())
     } yield record.facts.id -> (record, Some(run))
     val stored = records.newest.map(record => record.facts.id -> (record, Option.empty[RunView]))
-    val newest = (stored ++ live).toMap // of a query, the run that comes last
+    val newest = (stored ++ live).toMap // the last entry of a query wins
     val names = newest.values.toSeq.flatMap(_._1.facts.name).groupBy(identity)
     newest.values.toSeq.sortBy(-_._1.atMs).map { case (record, run) =>
       val facts = record.facts
@@ -39,15 +39,16 @@ private[observed] final class Queries(val records: Records, val observatory: Opt
     }
   }
 
-  /** The query of that name, id or run. */
+  /** Returns the query with that name, id or run. */
   def find(name: String): Option[KnownQuery] = {
     val known = all
-    known.find(_.address == name).orElse(known.find { one =>
-      one.record.facts.id == name || one.record.facts.run == name || one.record.facts.name.contains(name)
+    known.find(_.address == name).orElse(known.find { query =>
+      query.record.facts.id == name || query.record.facts.run == name || query.record.facts.name.contains(name)
     })
   }
 
   // Servers refuse encoded slashes, percent signs and control characters in paths.
   private def isPlain(name: String): Boolean =
-    name.nonEmpty && name.forall(c => c.isLetterOrDigit || "-_ .:@+=,~()[]".indexOf(c.toInt) >= 0) && !name.forall(_ == '.')
+    name.nonEmpty && !name.forall(_ == '.') &&
+      name.forall(c => c.isLetterOrDigit || "-_ .:@+=,~()[]".indexOf(c.toInt) >= 0)
 }

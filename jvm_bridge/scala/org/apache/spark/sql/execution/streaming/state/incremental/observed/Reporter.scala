@@ -12,13 +12,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.Agent
 import org.apache.spark.util.{RpcUtils, ThreadUtils}
 
 /**
- * Sends what happens to the stores of an executor to the driver, on a daemon thread of its own, and hands the
- * driver's commands to the stores. A report that cannot be sent is dropped: nothing waits for it, and nothing fails.
+ * Sends reports of an executor's stores to the driver, on a daemon thread of its own, and passes the driver's commands
+ * on to the stores. A report that cannot be sent is dropped: nothing waits for it, and nothing fails.
  *
  * @param env the environment of the executor whose RPC is used
  */
 private[observed] final class Reporter private (env: SparkEnv) extends Logging {
-  private val queue = new ArrayBlockingQueue[Report](Reporter.MostWaiting)
+  private val queue = new ArrayBlockingQueue[Report](Reporter.MaxWaiting)
   private val saidFull = new AtomicBoolean
   private var saidNobody = false
   private var driver: Option[RpcEndpointRef] = None
@@ -28,13 +28,13 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
   // In threads of their own because a command waits for the agent's answer.
   private lazy val commands = ThreadUtils.newDaemonFixedThreadPool(2, "state-store-commands")
 
-  /** Whether it belongs to that environment. */
+  /** Returns true if the reporter belongs to that environment. */
   private def isOf(other: SparkEnv): Boolean = env eq other
 
-  /** Sends a report soon. Returns at once; any thread. */
+  /** Sends a report soon. Returns at once. Safe for any thread. */
   def send(report: Report): Unit =
     if (!queue.offer(report) && saidFull.compareAndSet(false, true)) {
-      logInfo(s"More than ${Reporter.MostWaiting} reports of state stores wait to be sent to the driver: " +
+      logInfo(s"More than ${Reporter.MaxWaiting} reports of state stores wait to be sent to the driver: " +
         "the others are dropped, and the tab \"Checkpoints\" of Spark's UI shows older figures")
     }
 
@@ -49,7 +49,7 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
       Option(queue.poll(Reporter.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
         Thread.sleep(Reporter.LingerMs) // the stores of an executor commit at nearly the same time
         val others = new java.util.ArrayList[Report]
-        queue.drainTo(others, Reporter.MostInMessage)
+        queue.drainTo(others, Reporter.MaxInMessage)
         deliver(first +: others.asScala.toSeq)
       }
     } catch {
@@ -116,15 +116,15 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
           Some(Failed("busy",
             s"executor ${env.executorId} does not have the store open any more: ask again after the next batch"))))
       case store => store.full(command)
-    } catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not asked for", e) }
+    } catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not requested", e) }
 }
 
 private[observed] object Reporter extends Logging {
   /** The name of the driver's endpoint. */
   val EndpointName = "incremental-state-store"
 
-  private val MostWaiting = 10000
-  private val MostInMessage = 200
+  private val MaxWaiting = 10000
+  private val MaxInMessage = 200
   private val LingerMs = 20L
   private val PollMs = 5000L
   private val RetryMs = 60000L
@@ -139,10 +139,10 @@ private[observed] object Reporter extends Logging {
     try of(SparkEnv.get).foreach(_.send(report))
     catch { case Harmless(e) => logDebug("A report of a state store was not sent", e) }
 
-  /** Commands for that store go there from now on. */
+  /** Makes a store reachable for commands. */
   def add(store: ObservedStore): Unit = stores.put(store.key, store)
 
-  /** The store is closed; another provider's of the same key is kept. */
+  /** Notes that a store is closed; keeps another provider's store of the same key. */
   def remove(store: ObservedStore): Unit = stores.remove(store.key, store)
 
   private def isCurrent(reporter: Reporter): Boolean = current.exists(_ eq reporter)

@@ -11,7 +11,7 @@ import org.apache.spark.ui.SparkUI
 import org.apache.spark.util.kvstore.{KVIndex, KVStore}
 
 /**
- * Tells Spark's listeners, and by them the event log, of the stores of a query after a batch.
+ * Reports the stores of a query after a batch to Spark's listeners, and by them to the event log.
  *
  * @param record a [[BatchRecord]] as a text, so that a History Server of another release can read it
  */
@@ -31,12 +31,12 @@ private[observed] final class StoredRecord(
     val record: String)
 
 /**
- * Keeps the records of batches where the pages read them: in the driver, and in the History Server when it reads the
- * event log of an application.
+ * Keeps the records of batches for the pages: in the driver, and in the History Server when it reads the event log of
+ * an application.
  */
 private[observed] final class RecordsListener(store: ElementTrackingStore) extends SparkListener with Logging {
-  store.addTrigger(classOf[StoredRecord], RecordsListener.Most) { count =>
-    val excess = math.max(0, count - RecordsListener.Most)
+  store.addTrigger(classOf[StoredRecord], RecordsListener.MaxRecords) { count =>
+    val excess = math.max(0, count - RecordsListener.MaxRecords)
     val iterator = store.view(classOf[StoredRecord]).index("order").max(excess).closeableIterator()
     val old = try iterator.asScala.map(_.id).toList finally iterator.close()
     old.foreach(id => store.delete(classOf[StoredRecord], id))
@@ -50,9 +50,10 @@ private[observed] final class RecordsListener(store: ElementTrackingStore) exten
   }
 
   private def keep(label: RecordLabel, text: String): Unit = {
-    store.write(new StoredRecord(Records.id(label.run, label.batch), label.query, label.atMs, text), checkTriggers = true)
-    // The stores of older batches go; their figures in sum stay.
-    val outdated = Records.id(label.run, label.batch - RecordsListener.MostWithStores)
+    val id = Records.id(label.run, label.batch)
+    store.write(new StoredRecord(id, label.query, label.atMs, text), checkTriggers = true)
+    // Older batches lose their stores and keep their totals.
+    val outdated = Records.id(label.run, label.batch - RecordsListener.MaxBatchesWithStores)
     try {
       val old = store.read(classOf[StoredRecord], outdated)
       store.write(new StoredRecord(old.id, old.query, old.order, BatchRecord.briefText(old.record)))
@@ -61,28 +62,28 @@ private[observed] final class RecordsListener(store: ElementTrackingStore) exten
 }
 
 private[observed] object RecordsListener {
-  /** The most records that are kept, over all queries. */
-  private val Most = 1000L
+  /** The largest number of records that are kept, over all queries. */
+  private val MaxRecords = 1000L
 
-  /** For how many batches of a run single stores are kept. */
-  private val MostWithStores = 20
+  /** The number of batches of a run whose stores are kept. */
+  private val MaxBatchesWithStores = 20
 }
 
-/** The records that a status store has. */
+/** The records in a status store. */
 private[observed] final class Records(store: KVStore) {
-  /** The newest record of each query, the query that was heard of last at the end. */
+  /** Returns the newest record of each query, the query that was heard of last at the end. */
   def newest: Seq[BatchRecord] = {
     val all = read(store.view(classOf[StoredRecord]).index("order"))
-    val last = all.map(one => one.query -> one).toMap
-    last.values.toSeq.sortBy(_.order).map(one => BatchRecord.read(one.record))
+    val last = all.map(stored => stored.query -> stored).toMap
+    last.values.toSeq.sortBy(_.order).map(stored => BatchRecord.read(stored.record))
   }
 
-  /** The records of a query, newest first; of a version that a restart made again, the newest. */
+  /** Returns the records of a query, newest first; only the newest of a version that a restart made again. */
   def of(query: String): Seq[BatchRecord] =
     read(store.view(classOf[StoredRecord]).index("query").first(query).last(query)).sortBy(-_.order)
-      .map(one => BatchRecord.read(one.record)).distinctBy(_.batch)
+      .map(stored => BatchRecord.read(stored.record)).distinctBy(_.batch)
 
-  /** Whether there is any. */
+  /** Returns true if there is any record. */
   def nonEmpty: Boolean = store.count(classOf[StoredRecord]) > 0
 
   private def read(view: org.apache.spark.util.kvstore.KVStoreView[StoredRecord]): Seq[StoredRecord] = {
@@ -95,7 +96,7 @@ private[observed] object Records {
   def id(run: String, batch: Long): String = s"$run-$batch"
 }
 
-/** Shows the tab in the History Server for applications that used the store; found there by Java's ServiceLoader. */
+/** Adds the tab to the History Server for applications that used the store; Java's ServiceLoader finds it. */
 final class CheckpointsHistoryPlugin extends AppHistoryServerPlugin {
   override def createListeners(conf: SparkConf, store: ElementTrackingStore): Seq[SparkListener] =
     Seq(new RecordsListener(store))

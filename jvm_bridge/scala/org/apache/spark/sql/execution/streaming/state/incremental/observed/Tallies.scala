@@ -7,13 +7,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
 /**
  * Durations, counted by their length.
  *
- * @param counts how many there are of at most each of [[Histogram.Seconds]]
+ * @param counts numbers of durations of at most each of [[Histogram.Seconds]]
  */
 private[observed] final case class Histogram(counts: Seq[Long], sumMs: Long, count: Long)
 
 private[observed] object Histogram {
   /** The upper bounds of the buckets, as the metrics are declared. */
-  val Seconds: IndexedSeq[Double] = Model.metrics.find(_.buckets.nonEmpty).fold(IndexedSeq.empty[Double])(_.buckets.toIndexedSeq)
+  val Seconds: IndexedSeq[Double] =
+    Model.metrics.find(_.buckets.nonEmpty).fold(IndexedSeq.empty[Double])(_.buckets.toIndexedSeq)
 }
 
 /**
@@ -23,21 +24,21 @@ private[observed] object Histogram {
 private[observed] final case class Tallies(
     counters: Map[(String, String), Long] = Map.empty, histograms: Map[(String, String), Histogram] = Map.empty)
 
-/** Counts what happens in a run; values never fall. The caller locks. */
+/** Counts the events of a run; values never fall. The caller locks. */
 private[observed] final class RunTallies {
   private val counters = mutable.Map.empty[(String, String), Long]
   private val histograms = mutable.Map.empty[(String, String), Durations]
 
-  // There from the beginning, so that an increase from 0 is seen.
+  // Present from the beginning, so that an increase from 0 is seen.
   Seq("state_store_damaged_files_total", "state_store_agent_restarts_total", "state_store_restores_total")
     .foreach(count(_, "", 0))
   Seq("state_store_merges_total", "state_store_merge_failures_total")
     .foreach(metric => Declarations.mergeKinds.foreach(count(metric, _, 0)))
 
-  /** The values so far. */
+  /** Returns the values so far. */
   def now: Tallies = Tallies(counters.toMap, histograms.view.mapValues(_.now).toMap)
 
-  /** A merge has ended. */
+  /** Counts a merge that has ended. */
   def merged(merge: MergeReport): Unit =
     if (merge.failure.isDefined) count("state_store_merge_failures_total", merge.kind, 1)
     else {
@@ -48,10 +49,10 @@ private[observed] final class RunTallies {
     }
 
   /**
-   * A store has committed.
+   * Counts a commit of a store.
    *
-   * @param damaged  files that were found damaged since its commit before
-   * @param restarts agents of its executor that were started again since then
+   * @param damaged  number of files that were found damaged since its commit before
+   * @param restarts number of times that the agent of its executor was started again since then
    */
   def committed(commit: StoreReport, damaged: Long, restarts: Long): Unit = {
     count("state_store_uploaded_bytes_total", "delta", commit.deltaBytes)
@@ -65,8 +66,8 @@ private[observed] final class RunTallies {
   }
 
   private def count(metric: String, label: String, by: Long): Unit = {
-    val of = (metric, label)
-    counters.update(of, counters.getOrElse(of, 0L) + by)
+    val key = (metric, label)
+    counters.update(key, counters.getOrElse(key, 0L) + by)
   }
 
   private def measure(metric: String, label: String, ms: Long): Unit =

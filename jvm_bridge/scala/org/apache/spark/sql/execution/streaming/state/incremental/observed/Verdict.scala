@@ -11,10 +11,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * A rule that is true of a query.
+ * A rule that applies to a query.
  *
- * @param count of how many stores or groups it is true
- * @param worst the store or group where the figure is largest
+ * @param count number of stores or groups to which it applies
+ * @param worst the store or group with the largest figure
  */
 private[observed] final case class Finding(rule: Rule, sentence: String, count: Option[Int], worst: Option[JsonNode])
 
@@ -27,8 +27,8 @@ private[observed] final case class Finding(rule: Rule, sentence: String, count: 
 private[observed] final case class Verdict(severity: String, sentence: String, findings: Seq[Finding])
 
 /**
- * Evaluates the declared rules, as `state_store/observe/verdict.py` does: the cases in `tests/observe/cases/verdict.json`
- * hold both to the same sentences. Pure functions.
+ * Evaluates the declared rules, as `state_store/observe/verdict.py` does: the cases in
+ * `tests/observe/cases/verdict.json` hold both to the same sentences. Pure functions.
  */
 private[observed] object Verdict {
   private val Severities = Seq("critical", "warning", "note")
@@ -39,7 +39,7 @@ private[observed] object Verdict {
   val Levels: Seq[String] = Seq("fine", "warning", "critical")
 
   /**
-   * The verdict on a query.
+   * Judges a query.
    *
    * @param figures `now_ms`, the `batch` if there is one, `totals` (`Totals`), `stores` (of `Store`) and, if the query
    *                cannot be read, an `error` (`Failure`)
@@ -55,7 +55,8 @@ private[observed] object Verdict {
       rule.subject match {
         case "query" => excess(rule, totals, nowMs).map(found => finding(rule, found, error, None, None))
         case "store" => worstOf(rule, stores, nowMs) { (found, store, count) =>
-          val place = s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
+          val place =
+            s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
           val shown = if (count == 1) place else s"$count stores (the worst is $place)"
           finding(rule, found, Some(store.path("last_failure")), Some(count), Some(store), "stores" -> shown)
         }
@@ -65,17 +66,21 @@ private[observed] object Verdict {
           finding(rule, found, None, Some(count), Some(group), "group" -> shown)
         }
       }
-    }.sortBy(one => Severities.indexOf(one.rule.severity))
+    }.sortBy(found => Severities.indexOf(found.rule.severity))
     val worst = findings.headOption.fold("fine")(_.rule.severity)
     val severity = if (worst == "note") "fine" else worst
     Verdict(severity, sentence(severity, findings, stores, number(figures, "batch")), findings)
   }
 
-  /** `Group` of each operator's stores of one name, with the `partition` that is the largest. */
+  /** Returns the stores of each operator and store name, in the order of these. */
+  def membersOf(stores: Seq[JsonNode]): Seq[((Long, String), Seq[JsonNode])] =
+    stores.groupBy(store => (store.path("operator").asLong, store.path("store").asText)).toSeq.sortBy(_._1)
+
+  /** Returns a `Group` of each operator's stores of one name, with the largest `partition`. */
   def grouped(stores: Seq[JsonNode]): Seq[ObjectNode] =
-    stores.groupBy(one => (one.path("operator").asLong, one.path("store").asText)).toSeq.sortBy(_._1).map {
+    membersOf(stores).map {
       case ((operator, store), members) =>
-        val sized = members.flatMap(one => number(one, "bytes").map(size => (size, one.path("partition").asLong)))
+        val sized = members.flatMap(store => number(store, "bytes").map(size => (size, store.path("partition").asLong)))
         val largest = sized.sortBy { case (size, partition) => (-size, partition) }.headOption
         val median = medianOf(sized.map(_._1))
         val ratio = largest.map(_._1 / median).filter(_ => median > 0)
@@ -93,7 +98,7 @@ private[observed] object Verdict {
     else (sorted(sorted.size / 2 - 1) + sorted(sorted.size / 2)) / 2
   }
 
-  /** The figure and its limit if the rule's condition holds. */
+  /** Returns the figure and its limit if the rule's condition holds. */
   private def excess(rule: Rule, subject: JsonNode, nowMs: Double): Option[(Double, Double)] = for {
     value <- number(subject, rule.field)
     limit <- rule.aboveField.fold(Option(rule.above))(number(subject, _).filter(_ != 0).map(_ * rule.times))
@@ -117,7 +122,8 @@ private[observed] object Verdict {
     val words = Map(
       "value" -> inWords(found._1, rule.unit), "limit" -> inWords(found._2, rule.unit), "stores" -> "", "group" -> "",
       "error" -> error.flatMap(Json.text(_, "message")).getOrElse("no reason is known")) ++ more
-    val sentence = Placeholder.replaceAllIn(rule.sentence, one => Matcher.quoteReplacement(words(one.group(1))))
+    val sentence =
+      Placeholder.replaceAllIn(rule.sentence, found => Matcher.quoteReplacement(words(found.group(1))))
     Finding(rule, sentence, count, worst)
   }
 
@@ -134,7 +140,7 @@ private[observed] object Verdict {
       s"Fine: $at; ${stores.size} ${if (stores.size == 1) "store has" else "stores have"} $size$restore."
     }
 
-  /** A figure for people: `1.2 GB`, `340 ms`, `12.5 s`, `3 min`, `2 h`, `5 d`, `4.1`, `17`. */
+  /** Writes a figure for people: `1.2 GB`, `340 ms`, `12.5 s`, `3 min`, `2 h`, `5 d`, `4.1`, `17`. */
   private def inWords(figure: Double, unit: String): String = unit match {
     case "bytes" =>
       Seq(1e12 -> "TB", 1e9 -> "GB", 1e6 -> "MB", 1e3 -> "kB").find(figure >= _._1)
