@@ -34,4 +34,4 @@ def test_a_restored_base_of_compressed_files_is_read(jvm: Jvm, tmp_path: Path, d
     assert found == {"key0": rows["key0"], "key400": rows["key400"], "none": None}
     jvm("release", store="read")
     assert jvm.rows("reader", version, id) == rows
-    assert "all files are verified now" not in jvm.log
+    assert "verifying all of them" not in jvm.log

@@ -117,7 +117,7 @@ def test_a_delta_that_cannot_be_opened_is_fetched_again_within_the_task(jvm: Jvm
     kept.write_bytes(data[:-1] + b"x")
     jvm.provider("reader", location, localDir=str(tmp_path / "local"))
     assert jvm.rows("reader", version, id) == rows
-    assert "all files are verified now" in jvm.log
+    assert "verifying all of them" in jvm.log
 
 
 class _NewerRecord:
@@ -152,7 +152,7 @@ def test_a_delta_of_a_newer_format_is_refused_by_name(jvm: Jvm, tmp_path: Path) 
         jvm.rows("reader", *at)
     with pytest.raises(DriverError, match=r"(?s)\[format\].*has checkpoint format 2.*Use a release"):
         jvm("changes", provider="reader", **{"from": 1}, to=2, id=at[1])
-    assert "all files are verified now" not in jvm.log[log:]
+    assert "verifying all of them" not in jvm.log[log:]
     assert jvm.rows("reader", *first) == {"one": "1"}
 
 

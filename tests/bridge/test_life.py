@@ -216,7 +216,7 @@ def test_storage_that_is_too_slow_is_an_error_that_names_the_option_and_the_agen
     first = jvm.agent()
     jvm.provider("q", f"probe://{tmp_path}/state", callTimeout="4s")
     jvm("on_fs", operation="list", action="sleep", ms=5000)
-    says = r"'restore' took longer than 4000 ms; the agent is well.*incremental\.callTimeout"
+    says = r"'restore' took longer than 4000 ms; the agent works otherwise.*incremental\.callTimeout"
     with pytest.raises(DriverError, match=says):
         jvm.rows("q", version, id)
     assert jvm.agent() == first

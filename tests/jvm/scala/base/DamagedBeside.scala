@@ -78,7 +78,7 @@ final class DamagedBeside(files: WholeBases) {
       refused(file)(changes(file))
     }
     val silent = delta(Seq(1 -> Some(1)), Nil, "{}")
-    expect(Try(changes(silent)).failed.toOption.exists(_.getMessage.contains("does not say of which format")), "no format is one")
+    expect(Try(changes(silent)).failed.toOption.exists(_.getMessage.contains("does not name its format")), "no format is one")
     expect(told == before, "a newer format is told as damage")
   }
 
