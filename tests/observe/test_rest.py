@@ -233,6 +233,27 @@ def test_several_queries_the_worst_first(
         service.stop()
 
 
+def test_a_checkpoint_of_another_store_is_an_error_that_lasts(
+    grown: QueryDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = QueryDirectory(tmp_path / "other", tmp_path / "scratch", provider="org.example.Other")
+    query.commit(rows(0, 1))
+    service = serving(query.location, grown.location)
+    try:
+        for answer in (service.http.get("v1/queries/other/stores"), service.post(FULL_REQUEST, "other")):
+            assert (answer.status_code, answer.json()["kind"]) == (400, "option"), "not: try again"
+            assert "was started with the state store org.example.Other" in answer.json()["detail"]
+        assert main(["full", "--url", service.url, "--query", "other"]) == 2
+        assert "org.example.Other" in capsys.readouterr().err
+        shown = service.http.get("v1/queries").json()["queries"]
+        assert [(each["name"], each["verdict"]) for each in shown] == [
+            ("other", "critical"),
+            ("flights", "fine"),
+        ]
+    finally:
+        service.stop()
+
+
 def test_the_openapi_document_is_served(served: Served) -> None:
     shown = served.http.get("v1/openapi.json").json()
     assert shown == json.loads(documents.documents()["openapi.json"])

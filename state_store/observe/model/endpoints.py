@@ -100,6 +100,7 @@ _PAGED = (
     ),
 )
 _UNKNOWN = (404, "There is no such query here; the answer names those that are.")
+_FOREIGN = (400, "The checkpoint that `serve` was given is one of another state store.")
 _UNREAD = (503, "The query was not read yet, or cannot be read.")
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -113,7 +114,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Say what is wrong, worst first, and what to do.",
         answers.Verdict,
         (_QUERY,),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "checkpoints",
@@ -126,7 +127,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("limit", "Most checkpoints.", "integer", default="100", minimum=1, maximum=MAX_HISTORY),
             Parameter("before", "Only versions below this.", "integer", minimum=0),
         ),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "latest",
@@ -135,7 +136,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Describe the newest checkpoint, store by store.",
         answers.CheckpointDetails,
         (_QUERY, *_CHOICE, *_PAGED),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "checkpoint",
@@ -144,7 +145,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Describe one version, store by store.",
         answers.CheckpointDetails,
         (_QUERY, _VERSION, *_CHOICE, *_PAGED),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "checkpoint-files",
@@ -153,7 +154,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the files of one version of a store, and which versions need each.",
         answers.StoreFiles,
         (_QUERY, _VERSION, *_ONE_STORE),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
         sources=(SERVE,),
     ),
     Endpoint(
@@ -163,7 +164,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the files of all versions of a store, and which versions need each.",
         answers.StoreFiles,
         (_QUERY, *_ONE_STORE),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
         sources=(SERVE,),
     ),
     Endpoint(
@@ -173,7 +174,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the stores as they are now.",
         answers.Stores,
         (_QUERY, *_CHOICE, *_PAGED),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "config",
@@ -182,7 +183,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Return the configuration in force.",
         answers.Configuration,
         (_QUERY,),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "merges",
@@ -191,7 +192,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List merges that wait, run or failed.",
         answers.Merges,
         (_QUERY,),
-        (_UNKNOWN, _UNREAD),
+        (_FOREIGN, _UNKNOWN, _UNREAD),
     ),
     Endpoint(
         "request-full",
@@ -202,6 +203,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (_QUERY,),
         (
             (400, "The body is not a request, or names an operator, partition or store that is not there."),
+            _FOREIGN,
             (401, "A token is needed."),
             (403, "The request comes from another site, or its user may not do this."),
             _UNKNOWN,

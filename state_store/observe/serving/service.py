@@ -10,7 +10,7 @@ from state_store.core.settings.option import PREFIX, Option
 from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.data.query import StoreKey
-from state_store.errors import BusyError, MissingError, OptionError
+from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
 from state_store.observe.model.answers import (
     CheckpointDetails,
     Checkpoints,
@@ -37,6 +37,9 @@ from state_store.observe.verdict import LEVELS
 from state_store.observe.watching.figures import store_files
 from state_store.observe.watching.look import Look
 from state_store.observe.watching.watched import State, Watched
+
+_LASTING = (OptionError.KIND, FormatError.KIND)
+"""Kinds of errors of a look that the next look meets again: the checkpoint is another store's, or newer."""
 
 
 class Answers:
@@ -254,7 +257,8 @@ class Answers:
         state = self.find(name).state()
         if state.look is None:
             why = state.error.message if state.error else "it was not read yet; try again in a moment"
-            raise BusyError(f"query '{name}' cannot be shown: {why}")
+            kind = state.error.kind if state.error and state.error.kind in _LASTING else BusyError.KIND
+            raise KINDS[kind](f"query '{name}' cannot be shown: {why}")
         return state, state.look
 
 
