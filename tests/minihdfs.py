@@ -88,6 +88,15 @@ class HdfsCluster:
         finally:
             self.files.setSafeMode(action.LEAVE)
 
+    @contextmanager
+    def without_namenode(self) -> Iterator[None]:
+        """Stop the NameNode for the context, and start it with the same addresses afterwards."""
+        self.mini.shutdownNameNode(0)
+        try:
+            yield
+        finally:
+            self.restart_namenode()
+
     def restart_namenode(self) -> None:
         """Restart the NameNode, and return when it accepts calls."""
         self.mini.restartNameNode(False)

@@ -176,3 +176,43 @@ def test_hdfs_whose_namenode_refuses_changes_for_a_while(hdfs_cluster: HdfsClust
     finally:
         service.stop()
     assert query.merge(query.keys[0], FULL).manifest.version == 6
+
+
+@pytest.mark.hdfs
+@pytest.mark.tier("more")
+def test_a_namenode_that_is_restarted_is_said_and_looked_at_again(
+    hdfs_cluster: HdfsCluster, tmp_path: Path
+) -> None:
+    query = grown_at(hdfs_cluster.webhdfs(f"/observe/{uuid.uuid4()}/flights"), tmp_path)
+    service = serving(query.location, every_s=1.0)
+    browser = Browser()
+
+    def verdict() -> str:
+        return str(service.http.get("v1/queries/flights").json()["verdict"])
+
+    try:
+        browser.size(1280, 900)
+        browser.open(service.url)
+        browser.wait("document.querySelectorAll('#ss-stores tbody tr').length === 2")
+        text = "document.querySelector('#state-store').textContent"
+        assert "cannot be read" not in browser.evaluate(text)
+        with hdfs_cluster.without_namenode():
+            awaited(lambda: verdict() == "critical", "it is said")
+            assert service.http.get("v1/queries/flights").json()["error"]["kind"] == "storage"
+            assert service.http.get("healthz").status_code == 200
+            assert 'state_store_up{query="flights"} 0.0' in service.http.get("metrics").text
+            browser.wait(f"{text}.includes('The checkpoint cannot be read: ')", 120)
+            assert browser.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 2
+            ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
+            assert (ended["failure"]["kind"], ended.get("made", 0)) == ("storage", 0)
+        awaited(lambda: verdict() == "fine", "it is read again")
+        browser.wait(f"!{text}.includes('The checkpoint cannot be read: ')", 120)
+        ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
+        assert (ended["made"], ended["failed"]) == (2, 0)
+        query.commit(rows(7000, 20))
+        awaited(
+            lambda: service.http.get("v1/queries/flights").json()["batch"] == 6, "the next batch is shown"
+        )
+    finally:
+        browser.close()
+        service.stop()
