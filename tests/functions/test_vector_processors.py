@@ -221,7 +221,7 @@ def test_groups_begin_where_a_key_differs(keys, expected):
 def test_no_group_is_cut_by_a_batch(size):
     keys = np.repeat(np.arange(12), np.arange(12) % 5 + 1)
     table = pa.table({"k": keys, "v": np.arange(len(keys))})
-    tables = list(whole_groups(iter(table.to_batches(max_chunksize=size)), [0]))
+    tables = list(whole_groups(iter(table.to_batches(max_chunksize=size)), [0], 1 << 20))
     assert pa.concat_tables(tables).to_pydict() == table.to_pydict()
     ends = [t["k"][-1].as_py() for t in tables[:-1]]
     assert all(end != after["k"][0].as_py() for end, after in zip(ends, tables[1:], strict=False))
@@ -237,15 +237,21 @@ def test_a_group_of_many_batches_is_put_together_once(monkeypatch):
         from_batches = staticmethod(lambda parts: joined.append(len(parts)) or original(parts))
 
     monkeypatch.setattr(loop.pa, "Table", Counted)
-    assert [found.num_rows for found in whole_groups(iter(batches), [0])] == [300, 1]
+    assert [found.num_rows for found in whole_groups(iter(batches), [0], 1 << 20)] == [300, 1]
     assert joined == [300, 1]
 
 
-def test_a_group_over_the_limit_is_named(monkeypatch):
-    monkeypatch.setattr(loop, "MAX_GROUP_BYTES", 200)
+def test_a_group_over_the_limit_is_named():
     batches = pa.table({"k": ["a"] * 10 + ["b"] * 30, "v": range(40)}).to_batches(max_chunksize=5)
-    with pytest.raises(GroupTooLargeError, match=r"group \('b'\) exceed 200 bytes"):
-        list(whole_groups(iter(batches), [0]))
+    with pytest.raises(GroupTooLargeError, match=r"group \('b'\) exceed 200 bytes.*maxGroupBytes"):
+        list(whole_groups(iter(batches), [0], 200))
+
+
+@pytest.mark.spark
+def test_the_limit_of_a_group_is_an_option(play, conf):
+    conf("spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes", "10b")
+    with pytest.raises(StreamingQueryException, match=r"rows of group \('k\d'\) exceed 10 bytes"):
+        play(processors.Reminding(), processors.TOTALS, True, time="processingTime")
 
 
 @pytest.mark.spark

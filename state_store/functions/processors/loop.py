@@ -93,6 +93,7 @@ class TaskHeader:
         self.max_records: int = fields["max_records"]
         self.max_bytes: int = fields["max_bytes"]
         self.max_state_records: int = fields["max_state_records"]
+        self.max_group_bytes: int = fields["max_group_bytes"]
         self.large_types = False
         self.runner: dict[str, str] = fields["runner"]
 

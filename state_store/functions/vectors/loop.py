@@ -20,9 +20,6 @@ from state_store.functions.vectors.processor import Calls, VectorHandle, header_
 from state_store.functions.vectors.python_values import RowColumns
 from state_store.functions.vectors.state import TIMER
 
-MAX_GROUP_BYTES = 256 << 20
-"""Bytes of rows up to which a group is handed over whole; the default of `vectorized.maxGroupBytes`."""
-
 
 class Loop(ProcessorLoop):
     """A pass over the groups and timers of a partition. Used by the one thread of a worker."""
@@ -52,7 +49,7 @@ class Loop(ProcessorLoop):
 
     def _with_rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         header, session = self._header, self._session
-        for table in whole_groups(batches, header.key_offsets):
+        for table in whole_groups(batches, header.key_offsets, header.max_group_bytes):
             columns = [column.combine_chunks() for column in table.columns]
             starts = borders([columns[offset] for offset in header.key_offsets])
             first = pa.array(starts)
@@ -114,11 +111,13 @@ class _Passed:
         return batches
 
 
-def whole_groups(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[pa.Table]:
-    """Give the rows of a partition, sorted by key, in tables that end with a group.
+def whole_groups(
+    batches: Iterator[pa.RecordBatch], key_offsets: list[int], max_group_bytes: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a partition, sorted by key, in tables that end with a group.
 
     Raises:
-        GroupTooLargeError: the rows of one group exceed MAX_GROUP_BYTES.
+        GroupTooLargeError: the rows of one group exceed `max_group_bytes`.
     """
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
@@ -136,11 +135,13 @@ def whole_groups(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> I
             waiting, waiting_bytes = [], 0
         waiting.append(batch.slice(last))
         waiting_bytes += waiting[-1].nbytes
-        if waiting_bytes > MAX_GROUP_BYTES:
+        if waiting_bytes > max_group_bytes:
             key = ", ".join(repr(waiting[0].column(offset)[0].as_py()) for offset in key_offsets)
             raise GroupTooLargeError(
-                f"the rows of group ({key}) exceed {MAX_GROUP_BYTES} bytes, the limit up to which a "
-                "vectorised processor gets a group: use a processor that is called once a group"
+                f"the rows of group ({key}) exceed {max_group_bytes} bytes, the limit up to which a "
+                "vectorised processor gets a group: raise "
+                "spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes, or use a processor "
+                "that is called once a group"
             )
     if waiting:
         yield pa.Table.from_batches(waiting)

@@ -42,6 +42,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
       maxBytes = ProcessorHandles.maxBytesPerBatch(conf),
       maxStateRecords = ProcessorHandles.maxStateRecords(conf),
       maxMessageBytes = OptionTexts.of(conf).bytes("vectorized.maxBatchBytes"),
+      maxGroupBytes = OptionTexts.of(conf).bytes("vectorized.maxGroupBytes"),
       runnerConf = ArrowPythonRunner.getPythonRunnerConfMap(conf),
       jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
   }

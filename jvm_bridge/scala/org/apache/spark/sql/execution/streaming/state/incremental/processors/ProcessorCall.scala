@@ -16,6 +16,7 @@ import org.apache.spark.sql.types.StructType
  * @param ofRows whether the processor takes rows; otherwise pandas frames
  * @param maxStateRecords the most entries that Spark's state server puts into one answer
  * @param maxMessageBytes bytes after which an answer with state that was asked for in advance ends
+ * @param maxGroupBytes bytes of rows up to which a processor of many groups gets a group
  */
 private[processors] case class ProcessorCall(
     function: PythonFunction,
@@ -31,6 +32,7 @@ private[processors] case class ProcessorCall(
     maxBytes: Long,
     maxStateRecords: Int,
     maxMessageBytes: Long,
+    maxGroupBytes: Long,
     runnerConf: Map[String, String],
     jobArtifactUUID: Option[String]) {
 
@@ -74,6 +76,7 @@ private[processors] case class ProcessorCall(
       "max_records" -> maxRecords,
       "max_bytes" -> maxBytes,
       "max_state_records" -> maxStateRecords,
+      "max_group_bytes" -> maxGroupBytes,
       "runner" -> runnerConf).toString
     val wrapped = SimplePythonFunction(
       PickledCall("state_store.functions.processors.loop", "processor_command", function.command.toArray, header),
