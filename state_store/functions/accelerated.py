@@ -9,7 +9,6 @@ results of many groups go back as one. The function sees the same arguments, and
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from state_store.functions.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
+from state_store.functions.collector import exempt_imports
 from state_store.functions.columns import struct_type
 from state_store.functions.context import NO_TIMESTAMP, Header
 from state_store.functions.frames import group_frames, pandas_frames
@@ -35,6 +35,7 @@ def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
     """
     from pyspark.serializers import CPickleSerializer
 
+    exempt_imports()
     serializer = CPickleSerializer()
     loaded = serializer.loads(command)
     if hasattr(loaded, "value") and not isinstance(loaded, tuple):  # a large command travels as a broadcast
@@ -48,11 +49,7 @@ def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iter
     first = next(batches, None)
     if first is not None:
         header = Header.parse(first.column(0)[0].as_py())
-        gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
-        try:
-            yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
-        finally:
-            gc.unfreeze()
+        yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
 
 
 class GroupLoop:

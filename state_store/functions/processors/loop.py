@@ -7,7 +7,6 @@ it asks for them, output is taken as it comes, timers follow all rows, and `clos
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 from pyspark.sql.types import StructType
 
+from state_store.functions.collector import exempt_imports
 from state_store.functions.context import to_arrow_schema
 from state_store.functions.processors.batches import FrameStream, RowBatch
 from state_store.functions.processors.channel import Channel
@@ -39,6 +39,7 @@ def processor_command(command: bytes, header: str) -> tuple[Callable[..., Any], 
     """
     from pyspark.serializers import CPickleSerializer
 
+    exempt_imports()
     serializer = CPickleSerializer()
     loaded = serializer.loads(command)
     if hasattr(loaded, "value") and not isinstance(loaded, tuple):  # a large command travels as a broadcast
@@ -56,12 +57,8 @@ def run(utils: Any, output: StructType, header: str, batches: Iterator[Any]) -> 
         header: the facts of the task (`TaskHeader`), as JSON.
         batches: the rows, as record batches.
     """
-    gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
-    try:
-        loop = _loop(utils._stateful_processor, output, TaskHeader(header, utils._time_mode))
-        yield from loop.answers(batches)
-    finally:
-        gc.unfreeze()
+    loop = _loop(utils._stateful_processor, output, TaskHeader(header, utils._time_mode))
+    yield from loop.answers(batches)
 
 
 LOOP = "_state_store_loop"
