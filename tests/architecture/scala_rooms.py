@@ -85,7 +85,7 @@ def used_by(text: str) -> tuple[str, set[str]]:
 
 
 def violations(sources: Iterable[Path]) -> list[str]:
-    """What these sources do against the declaration, each as one line."""
+    """Return the violations of the declaration in these sources, a line for each."""
     found = []
     for source in sources:
         try:

@@ -1,4 +1,4 @@
-"""What is installed and the tests of the agent run on Python 3.9, as Spark 4.0 allows; others need not."""
+"""The installed package and the tests of the agent run on Python 3.9, as Spark 4.0 allows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATER = {
 
 
 def later_than_3_9(text: str) -> list[str]:
-    """What of this source Python 3.9 does not run, each with its line."""
+    """Return the parts of a source that Python 3.9 does not run, each with its line."""
     tree = ast.parse(text)
     ours = {
         alias.name
@@ -34,10 +34,10 @@ def later_than_3_9(text: str) -> list[str]:
     }
     kept_as_text = _annotations(tree) if "from __future__ import annotations" in text else set()
     return [
-        f"{node.lineno}: {what}"
+        f"{node.lineno}: {use}"
         for node in ast.walk(tree)
         if id(node) not in kept_as_text
-        for what in _later(node, ours)
+        for use in _later(node, ours)
     ]
 
 
@@ -65,7 +65,7 @@ def _later(node: ast.AST, ours: set[str]) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom) and node.module == "itertools":
         yield from (alias.name for alias in node.names if alias.name == "pairwise")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        if any(isinstance(one, ast.Name) and _is_type(one.id) for one in (node.left, node.right)):
+        if any(isinstance(side, ast.Name) and _is_type(side.id) for side in (node.left, node.right)):
             yield ast.unparse(node)
     elif isinstance(node, ast.Match):
         yield "match"

@@ -1,4 +1,4 @@
-"""What this package reads of others, it never makes objects of: docs/security.md says so."""
+"""The package never makes objects of the bytes that others wrote, as docs/security.md says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_ITS_OWN = {
 
 
 def unpickling(source: str) -> Iterator[str]:
-    """What in a module may make objects of bytes."""
+    """Yield the parts of a module that may make objects of bytes."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] in READERS)

@@ -1,4 +1,4 @@
-"""What `state_store` exports: each name has a type for type checkers, and loads when it is first used."""
+"""Exports of `state_store`: each name has a type for type checkers, and loads when it is first used."""
 
 from __future__ import annotations
 

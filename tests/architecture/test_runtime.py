@@ -42,7 +42,7 @@ OF_THE_MACHINE = {
 
 
 def machine_uses(source: str) -> Iterator[str]:
-    """What a module takes from the machine past any runtime."""
+    """Yield the names that a module takes from the machine past any runtime."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -50,7 +50,7 @@ def machine_uses(source: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             some = FORBIDDEN.get((node.module or "").split(".")[0])
             if some is not None:
-                yield from (one.name for one in node.names if not some or one.name in some)
+                yield from (alias.name for alias in node.names if not some or alias.name in some)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = f"{node.value.id}.{node.attr}"
             if node.attr in FORBIDDEN.get(node.value.id, ()) or name in FORBIDDEN["datetime"]:
@@ -58,7 +58,7 @@ def machine_uses(source: str) -> Iterator[str]:
 
 
 def system_uses(source: str) -> Iterator[int]:
-    """The lines where the system's runtime is named other than as the default of a parameter or field."""
+    """Yield the lines that name the system's runtime other than as the default of a parameter or field."""
     tree = ast.parse(source)
     defaults = {
         id(default)

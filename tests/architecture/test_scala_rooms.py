@@ -15,10 +15,10 @@ NAMED_BY_SPARK = {
     "observed.StoresReported",
     "vectorized.VectorizedExtension",
 }
-"""What a configuration, a command line, a service file or an event log names."""
+"""Classes that a configuration, a command line, a service file or an event log names."""
 
 PLANS = {"vectorized.VectorizedGroupsExec", "vectorized.VectorizedRule"}
-"""What Spark's planner makes and copies."""
+"""Classes whose objects Spark's planner makes and copies."""
 
 OF_MEMBERS = {
     "agent.AgentLimits",

@@ -93,10 +93,10 @@ def test_a_file_of_a_release_is_for_later_ones_until_one_of_the_same_name(
 def test_a_damaged_jar_is_made_anew(compilations: Compilations, tmp_path: Path) -> None:
     pyspark = spark_directory(tmp_path / "spark", "4.3.0")
     jar, _ = build.build(pyspark, tmp_path / "out")
-    whole = jar.read_bytes()
-    jar.write_bytes(whole[: len(whole) // 2])
+    content = jar.read_bytes()
+    jar.write_bytes(content[: len(content) // 2])
     assert build.build(pyspark, tmp_path / "out") == (jar, True)
-    assert jar.read_bytes() == whole
+    assert jar.read_bytes() == content
 
 
 def test_a_directory_that_cannot_be_written_is_named(compilations: Compilations, tmp_path: Path) -> None:

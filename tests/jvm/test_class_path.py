@@ -33,7 +33,7 @@ def restamped(directory: Path, **changed: str) -> Path:
     return copy
 
 
-def told(*jars: Path) -> str:
+def printed_by(*jars: Path) -> str:
     places = [scala_jars.probes_jar(), *jars, f"{scala_jars.SPARK_JARS}{os.sep}*"]
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, places)), MAIN]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.strip()
@@ -41,22 +41,22 @@ def told(*jars: Path) -> str:
 
 def test_one_jar_for_this_spark_is_right(tmp_path: Path) -> None:
     jar = scala_jars.state_store_jar()
-    assert told(jar) == "one jar, for this Spark"
+    assert printed_by(jar) == "one jar, for this Spark"
     same = shutil.copy(jar, tmp_path / "same.jar")
-    assert told(jar, same) == "one jar, for this Spark"
+    assert printed_by(jar, same) == "one jar, for this Spark"
 
 
 def test_a_jar_for_another_spark_is_refused(tmp_path: Path) -> None:
-    assert told(restamped(tmp_path, spark="4.9.1")) == (
+    assert printed_by(restamped(tmp_path, spark="4.9.1")) == (
         "this jar of the incremental state store was built for Spark 4.9 and Spark is "
         f"{pyspark.__version__}. Keep the one jar for Spark {HERE}, whose path `state-store jar` prints."
     )
 
 
 def test_two_jars_that_differ_are_refused_with_their_places(tmp_path: Path) -> None:
-    one, other = scala_jars.state_store_jar(), restamped(tmp_path, version="0.0.1")
-    text = told(one, other)
+    right, other = scala_jars.state_store_jar(), restamped(tmp_path, version="0.0.1")
+    text = printed_by(right, other)
     assert text.startswith("different jars of the incremental state store are on the class path: ")
-    assert str(one) in text
+    assert str(right) in text
     assert f"{other} (release 0.0.1 for Spark {HERE})" in text
     assert f"Keep the one jar for Spark {HERE}" in text

@@ -1,4 +1,4 @@
-"""Which jar a session gets: the carried one, one kept from an earlier use, or one compiled now, once."""
+"""The jar that a session gets: the carried one, one kept from an earlier use, or one compiled now, once."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_a_jar_is_compiled_on_first_use_with_a_line_and_kept(installed, compilat
     found = jar.jar_path()
     assert found.name == NAME
     assert installed / "cache/incremental-state-store/jars" in found.parents
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     assert "compiling the jar for Spark 4.3.0, once" in line
     assert str(found.parent) in line
     assert jar.jar_path() == found
@@ -67,10 +67,10 @@ def test_the_kept_jar_is_of_these_sources(installed, compilations, monkeypatch):
 
 def test_a_damaged_kept_jar_is_made_anew(installed, compilations):
     found = jar.jar_path()
-    whole = found.read_bytes()
-    found.write_bytes(whole[:100])
+    content = found.read_bytes()
+    found.write_bytes(content[:100])
     assert jar.jar_path() == found
-    assert found.read_bytes() == whole
+    assert found.read_bytes() == content
 
 
 def test_one_compiles_for_all_that_ask_at_once(installed, compilations):

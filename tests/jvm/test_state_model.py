@@ -61,8 +61,8 @@ SHARED_LONG = [pytest.param(seed, 120, marks=pytest.mark.tier("long")) for seed 
 def test_stores_of_several_threads_in_one_budget(
     class_path: str, tmp_path: Path, seed: int, steps: int
 ) -> None:
-    told = walk(class_path, tmp_path, "SharedWalks", seed, 4, steps)
-    assert told.count("commit=") == 4
+    printed = walk(class_path, tmp_path, "SharedWalks", seed, 4, steps)
+    assert printed.count("commit=") == 4
 
 
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
@@ -118,16 +118,16 @@ FUZZ_LONG = [pytest.param(seed, 60, 400, marks=pytest.mark.tier("long")) for see
 def test_tables_are_read_as_rocksdb_reads_them_or_refused(
     class_path: str, tmp_path: Path, seed: int, files: int, changes: int
 ) -> None:
-    told = walk(class_path, tmp_path, "sst.ReaderFuzz", seed, files, changes)
-    assert "every file is read alike or refused" in told
+    printed = walk(class_path, tmp_path, "sst.ReaderFuzz", seed, files, changes)
+    assert "every file is read alike or refused" in printed
 
 
 @pytest.mark.parametrize(("seed", "files", "changes"), [(1, 1, 150), *FUZZ_LONG])
 def test_manifests_are_read_as_rocksdb_reads_them_or_refused(
     class_path: str, tmp_path: Path, seed: int, files: int, changes: int
 ) -> None:
-    told = walk(class_path, tmp_path, "base.ManifestFuzz", seed, files * changes)
-    assert "list the same files" in told
+    printed = walk(class_path, tmp_path, "base.ManifestFuzz", seed, files * changes)
+    assert "list the same files" in printed
 
 
 def test_the_disk_is_not_waited_for_in_page_faults(class_path: str) -> None:
@@ -140,8 +140,8 @@ def test_look_ups_in_files_that_are_far(class_path: str, tmp_path: Path) -> None
 
 
 def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, tmp_path: Path) -> None:
-    told = walk(class_path, tmp_path, "agent.HostileAgent", 1, 300)
-    assert "nothing else happened" in told
+    printed = walk(class_path, tmp_path, "agent.HostileAgent", 1, 300)
+    assert "nothing else happened" in printed
 
 
 def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_checkpoint_files_are_as_sparks(class_path: str, tmp_path: Path) -> None
         assert "equal Spark's" in walk(class_path, tmp_path, "agent.CheckpointFileCases", files)
 
 
-@pytest.mark.parametrize(("limit", "most"), [(2_000, 512), (8_000, 1_000)])
+@pytest.mark.parametrize(("limit", "bound"), [(2_000, 512), (8_000, 1_000)])
 def test_files_in_use_take_an_eighth_of_the_descriptors(
-    class_path: str, tmp_path: Path, limit: int, most: int
+    class_path: str, tmp_path: Path, limit: int, bound: int
 ) -> None:
     """More files than that are used, and each is opened again when it is read."""
     usual, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
-        told = walk(class_path, tmp_path, "sst.Descriptors", 1_100, java=("-XX:-MaxFDLimit",))
+        printed = walk(class_path, tmp_path, "sst.Descriptors", 1_100, java=("-XX:-MaxFDLimit",))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, hard))
-    assert f"\n{most} descriptors at most" in "\n" + told
+    assert f"\n{bound} descriptors at most" in "\n" + printed
 
 
 def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
