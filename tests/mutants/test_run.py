@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutants import run, workshop
+from mutants import generated, run, workshop
 from mutants.mutant import Mutant
 
 CONFTEST = """
@@ -43,6 +43,11 @@ SYNTAX = broken("is no Python", "def double(n):", "def double(n:")
 
 def test_no_mutant_of_the_project_is_stale(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["--list"]) == 0, capsys.readouterr().out
+
+
+def test_rooms_with_a_floor_for_generated_mutants_have_no_chosen_ones() -> None:
+    rooms = tuple(f"state_store/core/{room}/" for room, floor in generated.FLOORS.items() if floor)
+    assert [mutant.name for mutant in run.ALL if mutant.file.startswith(rooms)] == []
 
 
 def test_all_are_caught(

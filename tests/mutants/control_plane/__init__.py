@@ -1,23 +1,16 @@
-"""Breaks of the control plane (Python), a module for each room, and one for what some rooms do together."""
+"""Breaks of protocols of the control plane (Python): a module for a room, one for the order of deletion."""
 
 from __future__ import annotations
 
 from mutants.control_plane import (
     agent,
     checkpoint,
-    cli,
-    dataset,
     deletion,
     deletion_order,
-    embedded,
-    engine,
-    estimation,
     files,
     lazy,
     migration,
     observe,
-    planning,
-    settings,
     snapshots,
     storage,
 )
@@ -25,19 +18,12 @@ from mutants.control_plane import (
 MUTANTS = [
     *agent.MUTANTS,
     *checkpoint.MUTANTS,
-    *cli.MUTANTS,
-    *dataset.MUTANTS,
     *deletion.MUTANTS,
     *deletion_order.MUTANTS,
-    *embedded.MUTANTS,
-    *engine.MUTANTS,
-    *estimation.MUTANTS,
     *files.MUTANTS,
     *lazy.MUTANTS,
     *migration.MUTANTS,
     *observe.MUTANTS,
-    *planning.MUTANTS,
-    *settings.MUTANTS,
     *snapshots.MUTANTS,
     *storage.MUTANTS,
 ]

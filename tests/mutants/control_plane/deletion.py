@@ -1,4 +1,6 @@
-"""Breaks of `state_store/core/deletion`."""
+"""Breaks of `state_store/core/deletion` and of the tools that delete: leases and tombstones keep a file that
+somebody needs, whatever clocks, damage and late writers do.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,6 @@ MUTANTS = [
         "        self._valid_from_ms = now_ms\n        return lost\n",
         "        self._valid_from_ms = self._runtime.uptime_ms()\n        return lost\n",
         ("tests/core/deletion/test_lease.py",),
-    ),
-    Mutant(
-        "only the newest version is sure to stay",
-        f"{_DELETION}/policy.py",
-        "LEAST_CHECKPOINTS = 2\n",
-        "LEAST_CHECKPOINTS = 1\n",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "versions before a full snapshot go, however small they are",
-        f"{_DELETION}/policy.py",
-        "if older_bytes > self.older_bytes:",
-        "if older_bytes >= 0:",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "a large store keeps fewer than ten versions",
-        f"{_DELETION}/policy.py",
-        "cut = registry.last_cut(newest - LEAST_WHERE_LARGE + 1) or 0",
-        "cut = registry.last_cut(newest) or 0",
-        _CLEANUPS,
     ),
     Mutant(
         "a lease of half its age is not checked again",
@@ -61,38 +42,10 @@ MUTANTS = [
         ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
-        "an archive of another version is accepted",
-        f"{_DELETION}/reading.py",
-        "if archive.manifest.version_id != snapshot.version_id:",
-        "if False:",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "a damaged archive stops the search for the newest snapshot",
-        f"{_DELETION}/reading.py",
-        "        except DamagedError as error:\n            warnings.append(",
-        "        except ZeroDivisionError as error:\n            warnings.append(",
-        ("tests/agent/test_damage.py",),
-    ),
-    Mutant(
         "a snapshot in doubt is counted on",
         f"{_DELETION}/deletion_plan.py",
         "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if True",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "a snapshot whose archive is condemned is counted on",
-        f"{_DELETION}/deletion_plan.py",
-        "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
-        "if self.condemned.isdisjoint([entry.path for entry in manifest.files])",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "orphans of versions whose snapshot may still be replaced go",
-        f"{_DELETION}/deletion_plan.py",
-        "            if name.version < self._oldest_version\n            and self",
-        "            if self",
         _CLEANUPS,
     ),
     Mutant(
@@ -117,13 +70,6 @@ MUTANTS = [
         _SWEEP,
     ),
     Mutant(
-        "a sweep retires versions",
-        f"{_DELETION}/deletion_plan.py",
-        "min((*(version.number for version in staying), *damaged), default=0)",
-        "max((*(version.number for version in staying), *damaged), default=0)",
-        _SWEEP,
-    ),
-    Mutant(
         "a sweep trusts the tombstone of a dead clean-up",
         f"{_DELETION}/deletion_plan.py",
         "for delta in contents.listing.deltas if delta.path not in everything.condemned]",
@@ -138,13 +84,6 @@ MUTANTS = [
         _SWEEP,
     ),
     Mutant(
-        "a damaged snapshot is used to rebuild another",
-        "state_store/data/maintenance/repair.py",
-        "if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
-        "if True",
-        ("tests/cli/test_repair.py",),
-    ),
-    Mutant(
         "a snapshot that was replaced after its reading is deleted",
         f"{_DELETION}/retention.py",
         "if name.path in candidates and is_known:",
@@ -157,34 +96,6 @@ MUTANTS = [
         "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
         "has_run_out(max(storage_age_ms, wall_now_ms - self.terms.written_ms)",
         _CLEANUPS,
-    ),
-    Mutant(
-        "the time in a lease is ignored",
-        f"{_DELETION}/markers.py",
-        "self.terms.written_ms), self.terms.expiry_ms)",
-        "self.terms.written_ms), default_expiry_ms)",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "an archive, lease or tombstone that was read wrongly once is damaged",
-        f"{_DELETION}/reading.py",
-        "        return read()\n    except DamagedError:\n        return read()\n",
-        "        return read()\n    except DamagedError:\n        raise\n",
-        ("tests/core/deletion/test_caution.py",),
-    ),
-    Mutant(
-        "a lease from the future expires like any other",
-        f"{_DELETION}/markers.py",
-        "FUTURE_LEASE_FACTOR * self.terms.expiry_ms)",
-        "self.terms.expiry_ms)",
-        _CLEANUPS,
-    ),
-    Mutant(
-        "a sweep deletes the files of a damaged archive",
-        f"{_DELETION}/deletion_plan.py",
-        "if read.error is not None]\n        return cls",
-        "if False]\n        return cls",
-        _SWEEP,
     ),
     Mutant(
         "a young damaged tombstone does not stop a clean-up",
@@ -213,5 +124,19 @@ MUTANTS = [
         "        _check(deletable, plan)\n",
         "",
         ("tests/agent/test_invariants.py",),
+    ),
+    Mutant(
+        "a file that could not be read is discarded",
+        "state_store/data/maintenance/repair.py",
+        "    if unread:\n",
+        "    if False:\n",
+        ("tests/cli/test_repair.py",),
+    ),
+    Mutant(
+        "a reader holds no lease",
+        "state_store/data/dataset/reading/pinned.py",
+        "        self._hold(wanted)\n",
+        "",
+        ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),
     ),
 ]

@@ -1,18 +1,11 @@
-"""Breaks of the package `local`."""
+"""Breaks of the package `local`: memory forgets attempts that were refused or failed."""
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ANEW, FAILED, KNOWN, ROOT, STILL, TRIED, UPLOADED
+from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED, UPLOADED
 from mutants.mutant import Mutant
 
 MUTANTS = [
-    Mutant(
-        "the column families of versions that are no longer in memory are kept",
-        f"{ROOT}/local/LocalStore.scala",
-        "    families.forgetBefore(number)\n",
-        "",
-        KNOWN,
-    ),
     Mutant(
         "memory keeps the parent of a refused commit",
         f"{ROOT}/local/LocalStore.scala",

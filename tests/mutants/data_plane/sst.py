@@ -1,25 +1,13 @@
-"""Breaks of the package `sst`."""
+"""Breaks of the package `sst`: a block is read only after its checksum was compared, and lengths are
+checked.
+"""
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, LONG_KEY, MODEL, ROOT, SPARSE, TABLES
+from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT, TABLES
 from mutants.mutant import Mutant
 
 MUTANTS = [
-    Mutant(
-        "a removal is written as a value",
-        f"{ROOT}/sst/SstWriter.scala",
-        "out.putLong(if (valueLength == Record.removed) SstFormat.removal else SstFormat.put)",
-        "out.putLong(SstFormat.put)",
-        MODEL,
-    ),
-    Mutant(
-        "keys are not in the bloom filter",
-        f"{ROOT}/sst/SstWriter.scala",
-        "    filter.add(KeyHash.of(null, key, keyLength))\n",
-        "    if (entries == 0) filter.add(KeyHash.of(null, key, keyLength))\n",
-        MODEL,
-    ),
     Mutant(
         "the checksum of a block is not masked",
         f"{ROOT}/sst/SstBlockWriter.scala",
@@ -35,39 +23,11 @@ MUTANTS = [
         EITHER,
     ),
     Mutant(
-        "a seek passes over the key that it seeks",
-        f"{ROOT}/sst/SstCursor.scala",
-        "while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()",
-        "while (valid && Bytes.compare(key, keyAddress, keyLength) >= 0) next()",
-        MODEL,
-    ),
-    Mutant(
-        "operands of merges are read as values",
-        f"{ROOT}/sst/SstTable.scala",
-        "if (kind == SstFormat.put) bytes",
-        "if (kind != SstFormat.removal) bytes",
-        TABLES,
-    ),
-    Mutant(
         "a block begins anywhere",
         f"{ROOT}/sst/SstTable.scala",
         "|| OffHeap.getInt(null, at) != 0) changed(start)",
         ") changed(start)",
         TABLES,
-    ),
-    Mutant(
-        "the hash index of a block is taken for entries",
-        f"{ROOT}/sst/SstTable.scala",
-        "val restarts = OffHeap.getInt(null, end)\n    if (restarts < 0)",
-        "val restarts = OffHeap.getInt(null, end) & 0x7fffffff\n    if (restarts < 0)",
-        TABLES,
-    ),
-    Mutant(
-        "a request brings bytes to blocks that were verified",
-        f"{ROOT}/sst/SstTable.scala",
-        "index.blocks && !verified(until + 1) && end",
-        "index.blocks && end",
-        SPARSE,
     ),
     Mutant(
         "an index may name a block twice",
@@ -91,38 +51,10 @@ MUTANTS = [
         TABLES,
     ),
     Mutant(
-        "the length of a buffer for a long key overflows",
-        f"{ROOT}/sst/SstCursor.scala",
-        "RowSizes.doubled(bytes)",
-        "bytes * 2",
-        LONG_KEY,
-    ),
-    Mutant(
         "a file that was written again counts as verified",
         f"{ROOT}/sst/Verified.scala",
         "FileId(_, found.size, found.lastModifiedTime)",
         "FileId(_, found.size, FileTime.fromMillis(0))",
-        DAMAGE,
-    ),
-    Mutant(
-        "verified blocks are forgotten with their base",
-        f"{ROOT}/base/TableCache.scala",
-        "if (missing == null) Verified.of(file) else null",
-        "null: AnyRef",
-        DAMAGE,
-    ),
-    Mutant(
-        "fences are asked about keys that begin with something else",
-        f"{ROOT}/sst/SstIndex.scala",
-        "else if (known.know(key, keyAt, keyLength)) {",
-        "else {",
-        DAMAGE,
-    ),
-    Mutant(
-        "fences pass over blocks whose keys have the same word",
-        f"{ROOT}/sst/SstFences.scala",
-        "else (less - 1) * SstFences.every + 1",
-        "else less * SstFences.every",
         DAMAGE,
     ),
     Mutant(
@@ -140,13 +72,6 @@ MUTANTS = [
         DAMAGE,
     ),
     Mutant(
-        "a garbage collection waits for the disk that a block is first read from",
-        f"{ROOT}/sst/SstTable.scala",
-        "    var content = source",
-        "    OffHeap.getByte(null, address + handle.offset)\n    var content = source",
-        ("tests/jvm/test_state_model.py::test_the_disk_is_not_waited_for_in_page_faults",),
-    ),
-    Mutant(
         "blocks of deltas and of metadata are not verified",
         f"{ROOT}/sst/SstBlocks.scala",
         "    verify(block, 0, handle)\n",
@@ -158,13 +83,6 @@ MUTANTS = [
         f"{ROOT}/sst/SstWriter.scala",
         "    checkOrder(common, key, keyLength)\n",
         "",
-        DAMAGE,
-    ),
-    Mutant(
-        "a delta has fewer keys than it says",
-        f"{ROOT}/sst/SstWriter.scala",
-        "if (entries != keys) throw",
-        "if (false) throw",
         DAMAGE,
     ),
 ]

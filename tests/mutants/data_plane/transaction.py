@@ -1,30 +1,18 @@
-"""Breaks of the package `transaction`."""
+"""Breaks of the package `transaction`: a transaction that failed or ended answers no more, and has one
+thread.
+"""
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT, SHARED, SIZES
+from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, ROOT, SHARED, SIZES
 from mutants.mutant import Mutant
 
 MUTANTS = [
-    Mutant(
-        "a scan that could not begin keeps records from being overwritten in place",
-        f"{ROOT}/transaction/Transaction.scala",
-        "      val scan = begin(from, until, ordered, skip)\n      scan.pin()\n",
-        "      memtable.pins += 1\n      val scan = begin(from, until, ordered, skip)\n",
-        HARD,
-    ),
     Mutant(
         "a row is put that cannot be read",
         f"{ROOT}/transaction/Transaction.scala",
         'RowSizes.check(if (value == null) "remove" else "put", key.length, ',
         'RowSizes.check("put", 0, ',
-        SIZES,
-    ),
-    Mutant(
-        "a value is appended to a key that cannot be read",
-        f"{ROOT}/transaction/Transaction.scala",
-        '    RowSizes.check("merge", key.length, value.length)\n',
-        "",
         SIZES,
     ),
     Mutant(
@@ -49,39 +37,11 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "a begin waits while a base is given back",
-        f"{ROOT}/transaction/StoreVersions.scala",
-        "if (old != null) retired ::= old",
-        "if (old != null) old.release()",
-        HARD,
-    ),
-    Mutant(
-        "a batch that runs again restores",
-        f"{ROOT}/transaction/StoreVersions.scala",
-        " && !recent.canStepBackTo(n)) None",
-        ") None",
-        HARD,
-    ),
-    Mutant(
-        "keys that were put and not got are fetched one after the other",
-        f"{ROOT}/transaction/KeyCount.scala",
-        "    if (view.isSparse) expectUnknown()\n",
-        "",
-        HARD,
-    ),
-    Mutant(
         "a transaction for reading takes changes",
         f"{ROOT}/transaction/Transaction.scala",
         "    if (readOnly) {\n      calls.exit()\n",
         "    if (false) {\n      calls.exit()\n",
         EITHER,
-    ),
-    Mutant(
-        "a row that was found removed counts as there",
-        f"{ROOT}/transaction/Transaction.scala",
-        "      else if (Record.isRemoved(lastFound)) MemTable.wasAbsent\n",
-        "",
-        MODEL,
     ),
     Mutant(
         "a transaction that has ended answers",
@@ -91,46 +51,11 @@ MUTANTS = [
         EITHER,
     ),
     Mutant(
-        "the values of one key run together",
-        f"{ROOT}/transaction/Transaction.scala",
-        "          joined(old.length) = delimiter\n",
-        "",
-        MODEL,
-    ),
-    Mutant(
         "a reader of an old version drops the newer ones",
         f"{ROOT}/transaction/StoreVersions.scala",
         "if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None",
         "if (n < 0) None",
         EITHER,
-    ),
-    Mutant(
-        "a row that was put into an empty range is not scanned",
-        f"{ROOT}/transaction/EmptyRanges.scala",
-        "ranges.flatMap(range => parts(range, putsIn(range)))",
-        "ranges",
-        EITHER,
-    ),
-    Mutant(
-        "every scan passes all removed keys",
-        f"{ROOT}/transaction/CommittedRows.scala",
-        "    if (view.empty.isWorth(all - passedAtRow) || joins && all > passedAtRow) {",
-        "    if (false) {",
-        HARD,
-    ),
-    Mutant(
-        "a scan ends at a known empty range",
-        f"{ROOT}/transaction/CommittedRows.scala",
-        "    while (!findInPart() && nextRange < ranges.length) openNext()\n",
-        "    findInPart()\n",
-        EITHER,
-    ),
-    Mutant(
-        "a prefix scan shows rows of the base that were removed since",
-        f"{ROOT}/transaction/CommittedRows.scala",
-        "    else isPrefix && view.overrides(",
-        "    else false && view.overrides(",
-        MODEL,
     ),
     Mutant(
         "a damaged base is read again",
@@ -144,20 +69,6 @@ MUTANTS = [
         f"{ROOT}/transaction/StoreVersions.scala",
         "      case e: InconsistentStateException =>\n        restart(null)\n",
         "      case e: InconsistentStateException =>\n",
-        CONTRADICTIONS,
-    ),
-    Mutant(
-        "a row is counted as new where another was not found",
-        f"{ROOT}/transaction/Transaction.scala",
-        "      else if (key eq lastAbsent) MemTable.wasAbsent\n",
-        "      else if (lastAbsent != null) MemTable.wasAbsent\n",
-        MODEL,
-    ),
-    Mutant(
-        "there are fewer keys than were put",
-        f"{ROOT}/transaction/KeyCount.scala",
-        "if (keys < memtable.puts || memtable.unknown != 0) {",
-        "if (memtable.unknown != 0) {",
         CONTRADICTIONS,
     ),
     Mutant(
@@ -179,13 +90,6 @@ MUTANTS = [
         f"{ROOT}/recent/RecentVersions.scala",
         "waiting.splitAt(n - indexedCount)",
         "waiting.splitAt(n + 1 - indexedCount)",
-        HARD,
-    ),
-    Mutant(
-        "a column family that has the id of a removed one begins with no keys to count from",
-        f"{ROOT}/checkpoint/ColumnFamilies.scala",
-        "name -> (known(family.id) + (",
-        "name -> ((if (family.id == 0) known(0) else 0L) + (",
         HARD,
     ),
 ]
