@@ -14,7 +14,8 @@ from state_store.core.checkpoint.archive import unpack
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.core.storage.local import LocalStorage
-from state_store.data.maintenance.verification import Verdict, verify_store
+from state_store.data.maintenance.findings import Verdict
+from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 
 NEWEST = 9

@@ -13,7 +13,6 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.manifest import FULL, FileEntry
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.compat import zip
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.markers import Leases
 from state_store.core.engine.database import Database
@@ -27,6 +26,7 @@ from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
+from state_store.data.maintenance.findings import Finding, Verdict, counted
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag
@@ -37,69 +37,6 @@ TRIES = 3
 
 _THREADS = 4
 """Files of a store that are read at the same time."""
-
-_BAD = ("damaged", "missing", "format")
-"""Kinds that say that a file cannot be used; the others say that it could not be looked at."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem.
-
-    `kind` is that of an error. `file` is below the store's directory, and `problem` is a predicate about it.
-    `versions` cannot be restored because of it. A file that `is_usable` is whole, and only refers to others
-    that it should not refer to.
-    """
-
-    key: StoreKey
-    kind: str
-    file: str
-    problem: str
-    versions: tuple[VersionId, ...] = ()
-    is_usable: bool = False
-
-    @property
-    def is_bad(self) -> bool:
-        """True if the file was read and cannot be used; False if the storage did not let it be read."""
-        return self.kind in _BAD
-
-    def sentence(self) -> str:
-        """Return the problem and the versions that it costs."""
-        return f"{self.problem}{_costs(self.versions)}"
-
-    def to_json(self) -> dict[str, Any]:
-        versions = [_version_json(version) for version in self.versions]
-        return {"kind": self.kind, "file": self.file, "what": self.problem, "versions": versions}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Result of checking one store.
-
-    `restored` is the version that was restored last as the committed one, with `keys` rows. `restorable` are
-    the versions that can be made from files that are not bad.
-    """
-
-    key: StoreKey
-    files: int
-    bytes: int
-    restored: VersionId | None
-    keys: int
-    restorable: tuple[VersionId, ...]
-    findings: tuple[Finding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.key.operator,
-            "partition": self.key.partition,
-            "name": self.key.name,
-            "files": self.files,
-            "bytes": self.bytes,
-            "restored": _version_json(self.restored),
-            "keys": self.keys,
-            "restorable": [_version_json(version) for version in self.restorable],
-            "findings": [finding.to_json() for finding in self.findings],
-        }
 
 
 def verify_store(
@@ -228,24 +165,8 @@ def _lost_by(finding: Finding, contents: StoreContents, everything: list[Version
     return set(everything) - set(restorable_without(contents, {finding.file}))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 file" or "2 files"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _ordered(versions: Iterable[VersionId]) -> tuple[VersionId, ...]:
     return tuple(sorted(versions, key=lambda version: (version.number, version.checkpoint_id or "")))
-
-
-def _costs(versions: Iterable[VersionId]) -> str:
-    """Return a clause such as "; versions 3-6 cannot be restored"."""
-    numbers = sorted({version.number for version in versions})
-    if not numbers:
-        return ""
-    ends = [number for number in numbers if number + 1 not in numbers]
-    starts = [number for number in numbers if number - 1 not in numbers]
-    runs = [str(end) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
-    return f"; version{'s' if len(numbers) > 1 else ''} {', '.join(runs)} cannot be restored"
 
 
 def _predicate(message: str, storage: Storage, file: str) -> str:
@@ -438,10 +359,6 @@ def _miscounted(context: StoreContext, base: LocalDatabase) -> str | None:
     if base.keys != rows:
         return f"there are {rows} rows, but the record counts {base.keys}"
     return None
-
-
-def _version_json(version: VersionId | None) -> dict[str, Any] | None:
-    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
 
 
 @dataclass(frozen=True)
