@@ -124,7 +124,7 @@ private[agent] object PromptHdfs {
     conf.get(name) != null && !Option(conf.getPropertySources(name)).exists(_.forall(_ == hadoopsOwn))
 }
 
-/** The manager of checkpoint files in front of which `CheckpointFiles` stands: Spark's, or the user's. Any thread. */
+/** The manager of checkpoint files behind `CheckpointFiles`: Spark's, or the user's. Safe for any thread. */
 private[incremental] object SparksFileManager {
   private val key = "spark.sql.streaming.checkpointFileManagerClass"
   private val ours = s"${getClass.getPackageName.stripSuffix(".agent")}.CheckpointFiles"
