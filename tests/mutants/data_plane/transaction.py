@@ -60,7 +60,7 @@ MUTANTS = [
     Mutant(
         "a damaged base is read again",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "    else if (base != null && base.damaged) None // to be restored, from what is not\n",
+        "    else if (base != null && base.damaged) None // to be restored from files that are not damaged\n",
         "",
         ("tests/bridge/test_damage.py",),
     ),

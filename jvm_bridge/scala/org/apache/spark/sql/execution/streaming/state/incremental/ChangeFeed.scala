@@ -12,25 +12,26 @@ import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.util.NextIterator
 
 /**
- * The changes of one column family, read from the deltas of consecutive versions: (put, merge or delete, key, value
- * or null, batch id). Of each batch first what its own later changes replaced, then the last change of each key; a
- * list of values is a put of each, and each value that was appended to a list is a merge, in order of time. One
- * thread; rows are reused.
+ * The changes of one column family, read from the deltas of consecutive versions: (put, merge or delete, key, value or
+ * null, batch id). Each batch shows first the changes that its own later changes replaced, then the last change of each
+ * key. A list of values is one put for each value; each value that was appended to a list is a merge. Both come in
+ * order of time. For one thread, which gets the same row objects again.
  *
- * @param deltas version and local file, oldest first
- * @param release called once, when the files are of no use any more
+ * @param deltas versions and local files of the deltas, oldest first
+ * @param codec the codec of the column family
+ * @param release called once, when the files are not needed any more
  */
 final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () => Unit)
   extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
   private val from = ColumnFamilies.from(codec.family.id)
-  private val left = deltas.iterator
+  private val unread = deltas.iterator
   private var version = 0L
   private var reader: DeltaReader = _
   private var values: Iterator[UnsafeRow] = Iterator.empty
-  private var kindOfValues = RecordType.PUT_RECORD
+  private var valuesKind = RecordType.PUT_RECORD
 
   override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
-    if (values.hasNext) return change(kindOfValues, values.next())
+    if (values.hasNext) return change(valuesKind, values.next())
     while (advance()) {
       if (Arrays.equals(reader.key, 0, RowCodec.PrefixBytes, from, 0, RowCodec.PrefixBytes)) return change()
     }
@@ -52,8 +53,8 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () =
     else if (!codec.multipleValues) change(RecordType.PUT_RECORD, codec.decodeValue(reader.value))
     else {
       values = codec.decodeValues(reader.value)
-      kindOfValues = if (reader.isAppended) RecordType.MERGE_RECORD else RecordType.PUT_RECORD
-      change(kindOfValues, values.next())
+      valuesKind = if (reader.isAppended) RecordType.MERGE_RECORD else RecordType.PUT_RECORD
+      change(valuesKind, values.next())
     }
 
   private def change(kind: RecordType.Value, value: UnsafeRow): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
@@ -62,8 +63,8 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () =
   private def advance(): Boolean = {
     while (reader == null || !reader.advance()) {
       closeReader()
-      if (!left.hasNext) return false
-      val (next, file) = left.next()
+      if (!unread.hasNext) return false
+      val (next, file) = unread.next()
       version = next
       reader =
         try new DeltaReader(file.toFile)

@@ -9,9 +9,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{LocalCh
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 
 /**
- * Spark's checkpoint files: the logs of queries, in each batch two and one for each source. On a local disk they are made
- * here, with a few calls of the system: Hadoop without its native library starts four processes for each. On other
- * storage Spark's own manager makes them. Any thread; `spark.sql.streaming.checkpointFileManagerClass` names it.
+ * A manager of Spark's checkpoint files: the logs of queries, two files and one for each source in each batch. It makes
+ * files on a local disk itself, with a few system calls, because Hadoop without its native library starts four
+ * processes for each file. On other storage it calls Spark's own manager.
+ * `spark.sql.streaming.checkpointFileManagerClass` names this class. For any thread.
+ *
+ * @param path the directory that the files lie in
+ * @param hadoopConf the configuration of its file system
  */
 class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointFileManager {
   private val sparks = SparksFileManager.of(path, hadoopConf)
@@ -52,12 +56,12 @@ class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointF
 private object CheckpointFiles {
   private val implementation = "fs.AbstractFileSystem.file.impl"
 
-  /** Whether files are those of Hadoop's local file system, and not of another one in its place. */
+  /** Returns true if the files belong to Hadoop's local file system, and no other class takes its place. */
   private def isPlain(path: Path, hadoopConf: Configuration): Boolean =
     path.toUri.getScheme == "file" && hadoopConf.get(implementation, classOf[LocalFs].getName) == classOf[LocalFs].getName
 }
 
-/** A local file under way, as Spark takes it. */
+/** A local file that is being written, as the stream that Spark expects. */
 private final class NewCheckpointFile(file: LocalCheckpointFiles.NewFile)
     extends CheckpointFileManager.CancellableFSDataOutputStream(file) {
   override def close(): Unit = synchronized { super.close() }

@@ -7,9 +7,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Col
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 
 /**
- * What Spark told a provider of the column families of its store: their schemas, and which names may be used. Any thread.
+ * The column families that Spark registered with a provider: their schemas, and the rules for their names. For any
+ * thread.
  *
- * @param several whether there are others than `default`
+ * @param several true if the store may have families other than `default`
  */
 private[incremental] final class FamilyRegistry(
     codecs: Codecs,
@@ -28,11 +29,11 @@ private[incremental] final class FamilyRegistry(
 
   def unregister(name: String): Unit = families.remove(name)
 
-  /** A new codec of a family; None where Spark has told nothing of it. */
+  /** Returns a new codec of a family; None if Spark has not registered the family. */
   def codec(name: String, family: ColumnFamily): Option[RowCodec] =
     Option(families.get(name)).map(codecs.make(name, family, _))
 
-  /** Throws as Spark's stores do where a family other than `default` cannot be used. */
+  /** Throws the error of Spark's stores if the family is not `default` and cannot be used. */
   def checkUse(operation: String, name: String): Unit =
     if (name != StateStore.DEFAULT_COL_FAMILY_NAME) {
       if (!several) throw disabled(operation)
@@ -41,7 +42,7 @@ private[incremental] final class FamilyRegistry(
       }
     }
 
-  /** Throws as Spark's stores do where a family cannot be made or removed. */
+  /** Throws the error of Spark's stores if the family cannot be made or removed. */
   def checkName(operation: String, name: String, isInternal: Boolean): Unit = {
     if (!several) throw disabled(operation)
     if (name.isEmpty || name.trim != name || (name == StateStore.DEFAULT_COL_FAMILY_NAME && !isInternal)) {

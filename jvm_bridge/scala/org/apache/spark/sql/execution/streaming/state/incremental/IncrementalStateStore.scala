@@ -13,12 +13,12 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.TaskContext
 
 /**
- * One task's view of a store at a version, for reading or for making the next version.
+ * The view of a store at a version that a task has, for reading or for making the next version.
  *
- * Any thread may read and write rows: Spark lets two do so at a time where it sends groups to Python in one
- * thread and takes results in another. Rows that it returns are reused by the next call of the same thread.
- * `abort` and `release` come from Spark's task listeners, from their threads. After commit, abort or release
- * every operation but metrics throws.
+ * Any thread may read and write rows: Spark lets two threads do so at a time if it sends groups to Python in one and
+ * takes results in the other. The next call of a thread reuses the rows that the call before returned. `abort` and
+ * `release` come from the threads of Spark's task listeners. After commit, abort or release every operation but
+ * `metrics` throws.
  */
 final class IncrementalStateStore private[incremental] (
     private[incremental] val provider: IncrementalStateStoreProvider,
@@ -33,7 +33,7 @@ final class IncrementalStateStore private[incremental] (
   private val local = provider.local
   private var transaction = opened.transaction
   private var start = opened.start
-  // The read transaction of a store that was upgraded since: scans that began in it may still run.
+  // The read transaction of an upgraded store: scans that began in it may still run.
   private var earlier: Option[Transaction] = None
   private var families = opened.families
   private val codecs = new ThreadCodecs(makeCodec)
@@ -41,7 +41,7 @@ final class IncrementalStateStore private[incremental] (
   private var rowsToCheck = !provider.families.several && provider.conf.formatValidationEnabled
   private var committed: Option[Committed] = None
 
-  /** Of the batch that was committed; asked for after the commit. */
+  /** The metrics of the committed batch; read only after the commit. */
   private lazy val figures: StateStoreMetrics = {
     val made = committed.get
     provider.metrics.of(opened, committed, made.keys, made.families, made.lookUps, forceSnapshot)
@@ -49,7 +49,7 @@ final class IncrementalStateStore private[incremental] (
 
   override def id: StateStoreId = provider.stateStoreId
 
-  /** The id of the version that it was opened at, where one was given. */
+  /** The id of the version that the store was opened at; None if Spark gave none. */
   private[incremental] def askedId: Option[String] = asked.id
 
   override def version: Long = shownVersion
@@ -115,7 +115,7 @@ final class IncrementalStateStore private[incremental] (
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
     val codec = openForLists("putList", openToWrite("put", colFamilyName))
     notNull(key)
-    allThere(values, "put")
+    noneNull(values, "put")
     if (values.nonEmpty) transaction.put(codec.encodeKey(key), codec.encodeValues(values))
   }
 
@@ -129,7 +129,7 @@ final class IncrementalStateStore private[incremental] (
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
     val codec = openForLists("mergeList", openToWrite("merge", colFamilyName))
     notNull(key)
-    allThere(values, "merge")
+    noneNull(values, "merge")
     if (values.nonEmpty) {
       transaction.append(codec.encodeKey(key), codec.encodeValues(values), RowCodec.Delimiter)
     }
@@ -179,14 +179,14 @@ final class IncrementalStateStore private[incremental] (
     values(codec, range(codec, startKey, endKey))
   }
 
-  /** All rows of a family; in key order where its keys are encoded for order, else as they are quickest read. */
+  /** Scans all rows of a family: in key order if the keys are encoded for order, else in the order that is quickest. */
   private def family(codec: RowCodec): Scan =
     scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), codec.scansRanges)
 
   private def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): Scan =
     transaction.scan(from, until, ordered, skip = RowCodec.PrefixBytes)
 
-  /** In key order, as RocksDB has it, whatever the encoder: users of map state see the order. */
+  /** Scans the rows of a prefix in key order, like RocksDB, for every encoder: users of map state see the order. */
   private def prefix(codec: RowCodec, row: UnsafeRow): Scan = {
     val from = codec.encodePrefix(row)
     scan(from, RowCodec.after(from), ordered = true)
@@ -259,7 +259,7 @@ final class IncrementalStateStore private[incremental] (
     } finally local.ended()
     provider.observed.committed(committed, opened)
     try Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
-    finally local.settle() // after the report, whose threads want the cores that this takes
+    finally local.settle() // after the report, because its threads need the cores that this takes
   }
 
   override def abort(): Unit = synchronized {
@@ -301,12 +301,12 @@ final class IncrementalStateStore private[incremental] (
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     committed.map { made =>
-      // Ids of the store's own are not for Spark, which would hand them back.
+      // Spark must not see the ids that the store makes for itself: it would hand them back.
       val id = if (provider.conf.enableStateStoreCheckpointIds) made.version.id else None
       StateStoreCheckpointInfo(this.id.partitionId, made.version.number, id, asked.id)
     }.getOrElse(throw outOfOrder("Cannot get checkpointInfo without committing the store"))
 
-  /** Makes a store that was opened to read one that makes the next version, over the same view. */
+  /** Turns a store that was opened to read into one that makes the next version, over the same view. */
   private[incremental] def upgrade(forced: Boolean): IncrementalStateStore = synchronized {
     updating()
     require(readOnly, "Existing store must be readOnly, but got a read-write store")
@@ -319,7 +319,7 @@ final class IncrementalStateStore private[incremental] (
     this
   }
 
-  /** Ends it with the task: aborted where it was not committed. */
+  /** Ends the store with the task: aborts it if it was not committed. */
   private[incremental] def endWith(task: TaskContext): Unit = {
     task.addTaskCompletionListener[Unit] { _ =>
       if (state == Updating) {
@@ -335,7 +335,7 @@ final class IncrementalStateStore private[incremental] (
 
   // --- checks
 
-  /** The codec of a family for this thread, where the store is open. */
+  /** Returns the codec of a family for this thread; throws if the store is not open. */
   private def open(operation: String, family: String): RowCodec = {
     if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
     codecs(operation, family)
@@ -362,7 +362,7 @@ final class IncrementalStateStore private[incremental] (
 
   private def checkPair(pair: UnsafeRowPair): Unit = if (rowsToCheck) checkRow(pair.key, pair.value)
 
-  // As Spark's stores do: the first row shows whether the schema is that of the checkpoint.
+  // Like Spark's stores: the first row shows if the schema is the one of the checkpoint.
   private def checkRow(key: UnsafeRow, value: UnsafeRow): Unit = {
     rowsToCheck = false
     provider.checkRowFormat(key, value)
@@ -371,9 +371,9 @@ final class IncrementalStateStore private[incremental] (
   private def notNull(key: UnsafeRow): Unit =
     if (key == null) throw new IllegalStateException("Key cannot be null")
 
-  private def allThere(values: Array[UnsafeRow], operation: String): Unit = {
+  private def noneNull(values: Array[UnsafeRow], operation: String): Unit = {
     require(values != null, s"Cannot $operation a null value")
-    values.foreach(one => require(one != null, s"Cannot $operation a null value in the array"))
+    values.foreach(value => require(value != null, s"Cannot $operation a null value in the array"))
   }
 
   private def verify(condition: Boolean, message: String): Unit =

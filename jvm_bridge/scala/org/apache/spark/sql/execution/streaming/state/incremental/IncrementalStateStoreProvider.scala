@@ -1,33 +1,38 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import java.util.UUID
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets
+import java.util.{Locale, UUID}
 
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
+import scala.util.hashing.MurmurHash3
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, StoreKey}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.TaskContext
 import org.apache.spark.util.{NextIterator, ShutdownHookManager}
 
 /**
- * A state store provider that commits one immutable SST file per micro-batch and merges them into snapshots
- * in the background, out of the tasks' way.
+ * A state store provider that commits one immutable SST file per micro-batch and merges these files into snapshots in
+ * the background, outside the tasks.
  *
- * `init` does no I/O; the agent starts with the first store that is opened. Stores may be open at the same
- * time, in any threads: each has its own view. Errors of the agent reach the query as AgentException below
+ * `init` does no I/O; the agent starts with the first store that is opened. Several stores may be open at the same
+ * time, in any threads: each has its own view. An error of the agent reaches the query as an AgentException below
  * Spark's own errors for loading and committing.
  */
 class IncrementalStateStoreProvider
@@ -74,7 +79,7 @@ class IncrementalStateStoreProvider
       if (conf.enableStateStoreCheckpointIds) CommittedIds.of(storeId, version, hadoopConf) else None)
     families.register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
-    // What is wrong with the schema shows here.
+    // Shows errors of the schema now, not in the first batch.
     families.codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default)
   }
 
@@ -88,7 +93,7 @@ class IncrementalStateStoreProvider
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     if (loadEmpty) openEmpty(version, forceSnapshotOnCommit)
     else if (CurrentTask.isInQuery) open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
-    else reading(version, stateStoreCkptId) { asked => // Spark 4.2 reads the stores of joins so
+    else reading(version, stateStoreCkptId) { asked => // Spark 4.2 reads the stores of joins with this call
       val foundInLog = asked.id.isDefined && !conf.enableStateStoreCheckpointIds
       open(asked, readOnly = foundInLog, forceSnapshotOnCommit)
     }
@@ -112,7 +117,7 @@ class IncrementalStateStoreProvider
         throw new IllegalStateException(s"version $version of $storeId was committed in checkpoint format 2, and " +
           s"this session can only read it: set ${SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key} to 2")
       }
-      // The store belongs to the provider that opened it, even where Spark has replaced that one meanwhile.
+      // The store belongs to the provider that opened it, even if Spark has replaced that provider since.
       loading(store.upgrade(forceSnapshotOnCommit))
     case other =>
       throw new IllegalArgumentException(s"a ${other.getClass.getName} is no store of this provider")
@@ -150,7 +155,7 @@ class IncrementalStateStoreProvider
     }
   }
 
-  /** Never throws: Spark would close the provider in the middle of a batch. */
+  /** Does maintenance. Never throws, because Spark would close the provider in the middle of a batch. */
   override protected def maintain(): Unit =
     try {
       NativeHeap.trim()
@@ -169,12 +174,15 @@ class IncrementalStateStoreProvider
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 
   /**
-   * An empty store above version 0, in either checkpoint format; its commit is the version after `version`. The
-   * checkpoint must have nothing of this store: no attempt at a version is told from another here.
+   * Opens an empty store above version 0, in either checkpoint format.
+   *
+   * The checkpoint must have no file of this store: this call does not tell apart attempts at one version.
+   *
+   * @param version the version of the empty store; its commit makes the version after it
    */
   private[incremental] def getEmptyStore(version: Long): StateStore = loading(emptyStore(version, forced = false))
 
-  // --- what its stores ask
+  // --- for the stores
 
   private[incremental] def checkRowFormat(key: UnsafeRow, value: UnsafeRow): Unit =
     StoreErrors.checkRowFormat(key, keySchema, value, valueSchema, storeId, conf)
@@ -186,8 +194,8 @@ class IncrementalStateStoreProvider
     else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
 
   /**
-   * Does something that changes nothing with a version. Where the session does not give ids (checkpoint format
-   * 1) and the query has committed the version under one, the id is that in the query's commit log.
+   * Runs a body that reads a version. If the session gives no ids (checkpoint format 1) and the query has committed the
+   * version under an id, the body gets the id from the query's commit log.
    */
   private def reading[T](version: Long, id: Option[String])(body: VersionId => T): T = {
     val asked = versionId(version, id)
@@ -223,7 +231,7 @@ class IncrementalStateStoreProvider
       version: Long,
       readOnly: Boolean,
       forced: Boolean): IncrementalStateStore = {
-    val made =
+    val opening =
       try new IncrementalStateStore(this, opened, asked, version, readOnly, forced)
       catch {
         case e: Throwable =>
@@ -231,8 +239,8 @@ class IncrementalStateStoreProvider
           local.ended()
           throw e
       }
-    Option(TaskContext.get()).foreach(made.endWith)
-    made
+    Option(TaskContext.get()).foreach(opening.endWith)
+    opening
   }
 
   private def loading[T](body: => T): T =
@@ -265,4 +273,63 @@ class IncrementalStateStoreProvider
         "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
         "restore verifies. Set it to false.")
     }
+}
+
+/**
+ * The ids under which a query committed its stores (checkpoint format 2), read from its commit log.
+ *
+ * Spark's readers of state pass the ids on only in a session that has this format itself. The log has them in any
+ * session.
+ */
+private[incremental] object CommittedIds {
+
+  /** Returns the id of a version of the store; None if the log has no entry for it, or an entry without ids. */
+  def of(store: StateStoreId, version: Long, hadoopConf: Configuration): Option[String] = {
+    val state = new Path(store.checkpointRootLocation)
+    val entry = new Path(state.getParent, s"commits/${version - 1}")
+    for {
+      text <- secondLine(entry, hadoopConf)
+      operators <- Option(Json.parse(text).get("stateUniqueIds")).filter(_.isObject)
+      partitions <- Option(operators.get(store.operatorId.toString))
+      ids <- Option(partitions.get(store.partitionId.toInt)).map(_.elements.asScala.map(_.asText).toSeq)
+      id <- if (ids.length == 1) ids.headOption else ids.lift(indexOf(store, state, hadoopConf))
+    } yield id
+  }
+
+  /** Returns the position of the store in the order of the operator's metadata; -1 if it is not there. */
+  private def indexOf(store: StateStoreId, state: Path, hadoopConf: Configuration): Int = {
+    val metadata = new Path(state, s"${store.operatorId}/_metadata/metadata")
+    val stores = secondLine(metadata, hadoopConf).map(Json.parse).flatMap(json => Option(json.get("stateStoreInfo")))
+    stores.fold(-1)(_.elements.asScala.map(Json.text(_, "storeName").getOrElse("")).indexOf(store.storeName))
+  }
+
+  /** Reads the second line of a file of Spark's metadata, which is JSON; the first line is its version. */
+  private def secondLine(path: Path, hadoopConf: Configuration): Option[String] =
+    try {
+      val in = path.getFileSystem(hadoopConf).open(path)
+      try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.drop(1).nextOption()
+      finally in.close()
+    } catch {
+      case _: FileNotFoundException => None
+    }
+}
+
+/** The Spark task that the calling thread works for. */
+private[incremental] object CurrentTask {
+  /** The value of `StreamExecution.QUERY_ID_KEY`, which releases of Spark have in different packages. */
+  private val queryIdKey = "sql.streaming.queryId"
+
+  /** Returns true if the task belongs to a streaming query, which Spark names in its tasks, or if there is no task. */
+  def isInQuery: Boolean = Option(TaskContext.get()).forall(_.getLocalProperty(queryIdKey) != null)
+
+  /** Returns the attempt of the task; None if there is no task. */
+  def attempt: Option[TaskAttempt] = Option(TaskContext.get()).map { context =>
+    TaskAttempt(application, context.taskAttemptId(), again = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0)
+  }
+
+  /** Returns 8 hexadecimal digits that stand for the Spark application in the ids of attempts. */
+  private def application: String = {
+    val id = Option(SparkEnv.get).flatMap(_.conf.getOption("spark.app.id")).getOrElse("")
+    String.format(Locale.ROOT, "%08x", Int.box(MurmurHash3.stringHash(id)))
+  }
 }

@@ -15,17 +15,17 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.streaming.StreamingQueryListener
 
 /**
- * Says so when a query that was started with another state store goes on with that one: Spark keeps the
- * provider class in the query's offset log and ignores what the session asks for. Set it with
+ * A listener that logs an error when a query goes on with another state store than the session asks for: Spark keeps
+ * the provider class in the query's offset log and ignores the session's option. Set it with
  * `spark.sql.streaming.streamingQueryListeners`; it never fails a query.
  */
 final class PinnedProviderListener extends StreamingQueryListener with Logging {
   import StreamingQueryListener._
 
-  // Spark makes this listener on the driver, for a session's first query: here the tab comes without an option.
+  // Spark makes this listener on the driver, for a session's first query, so the tab needs no option.
   private val observatory = Observatory.start()
 
-  // Called in the query's own thread, whose session is the active one.
+  // Spark calls this in the query's own thread, whose session is the active one.
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     try {
       val session = SparkSession.active
@@ -42,16 +42,16 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
         }
       }
     } catch {
-      case NonFatal(e) => logDebug("The state store of a query could not be looked up in its offset log", e)
+      case NonFatal(e) => logDebug("Failed to read the state store of a query from its offset log", e)
     }
 
   private def check(query: StreamExecution, asked: String): Unit =
     PinnedProviderListener.pinned(query).filter(_ != asked).foreach { other =>
-      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: it was started " +
+      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: the query was started " +
         s"with $other, and Spark keeps that for the life of its checkpoint " +
         s"${query.resolvedCheckpointRoot}. Stop it and move its state with `state-store migrate`, or begin with a new " +
         "checkpoint location, to use the incremental state store, or set " +
-        s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to be rid of this message.")
+        s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to avoid this message.")
     }
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = observatory.foreach(_.progressed(event.progress))
@@ -64,7 +64,7 @@ private object PinnedProviderListener {
   private val Entry =
     (Pattern.quote("\"" + SQLConf.STATE_STORE_PROVIDER_CLASS.key + "\"") + "\\s*:\\s*\"([^\"]+)\"").r
 
-  /** The provider class in the newest entry of the query's offset log. */
+  /** Returns the provider class in the newest entry of the query's offset log. */
   def pinned(query: StreamExecution): Option[String] = {
     val offsets = new Path(query.resolvedCheckpointRoot, "offsets")
     val files = CheckpointFileManager.create(offsets, query.sparkSession.sessionState.newHadoopConf())

@@ -5,19 +5,19 @@ import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainSizes, HydrationCounters, RestoreAnswer, SnapshotAges}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeCounters, VerificationCounters}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeCounters, Opened, VerificationCounters}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.util.AccumulatorV2
 
 /**
- * What one store did in one batch.
+ * The figures of one store in one batch.
  *
- * @param keys rows that Spark shows, without those of internal column families
- * @param merged merges since the batch before, `merges` as they stand now
- * @param verified what was verified in the background since the batch before
+ * @param keys number of rows that Spark shows, without those of internal column families
+ * @param merged counters of the merges since the batch before
+ * @param merges counters of all merges so far
+ * @param verified counters of the background verification since the batch before
  */
 final case class BatchMetrics(
     keys: Long,
@@ -175,7 +175,7 @@ object StoreMetrics {
   }
 }
 
-/** A metric whose value over all tasks is the largest of theirs, where Spark's own add up. */
+/** A metric whose value over all tasks is the largest value of a task; Spark's own metrics add the values up. */
 final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
   override def copy(): MaxMetric = {
     val other = new MaxMetric(metricType)
@@ -187,7 +187,7 @@ final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
     if (!other.isZero) set(math.max(value, other.value))
 }
 
-/** A figure of each store of which the largest tells most: an age, the length of a chain. */
+/** A figure of each store whose largest value is shown: an age, the length of a chain. */
 final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: String = "sum")
   extends StateStoreCustomMetric {
   override def withNewDesc(desc: String): StateStoreCustomMaxMetric = copy(desc = desc)
@@ -196,5 +196,38 @@ final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: Str
     val metric = new MaxMetric(kind)
     metric.register(sparkContext, name = Some(desc), countFailedValues = false)
     metric
+  }
+}
+
+/**
+ * The metrics of a provider's stores. Each commit reports merges and verification since the commit before. For any
+ * thread.
+ */
+private[incremental] final class ProviderMetrics(id: StateStoreId, local: LocalStore) {
+  private var reportedMerges = MergeCounters()
+  private var reportedVerified = VerificationCounters()
+
+  /**
+   * Returns the metrics of a store. Without `committed` they are the figures so far, and none of them counts as
+   * reported.
+   */
+  def of(
+      opened: Opened,
+      committed: Option[Committed],
+      keys: Long,
+      families: ColumnFamilies,
+      lookUps: LookUps,
+      forced: Boolean): StateStoreMetrics = synchronized {
+    val merges = local.merges.counters
+    val verified = local.verification.counters
+    val batch = BatchMetrics(
+      keys - families.internalKeys, families, local.memoryUse, lookUps, opened.loadMs, opened.restored,
+      committed, merges.since(reportedMerges), merges, verified.since(reportedVerified),
+      local.merges.snapshotAges, forced)
+    if (committed.isDefined) {
+      reportedMerges = merges
+      reportedVerified = verified
+    }
+    StoreMetrics.of(id, batch)
   }
 }

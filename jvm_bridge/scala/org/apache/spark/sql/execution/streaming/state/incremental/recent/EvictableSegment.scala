@@ -3,10 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Segment, StoreMemory}
 
 /**
- * A segment of records that the base holds too and whose generation is gone: a part of one that is too large
- * to be dropped at once, or the records that outlived others. One thread at a time.
+ * A segment of records that the base has, too, and whose generation is gone: a part of a generation that is too large
+ * to be dropped at once, or the records that outlived others. For one thread at a time.
  *
- * @param sequence its place among all that came into the index of a store, oldest first
+ * @param sequence its position among all that came into the index of a store, oldest first
  */
 private[recent] final class EvictableSegment(
     segment: Segment,
@@ -16,7 +16,7 @@ private[recent] final class EvictableSegment(
   def bytes: Long = segment.bytes
   def spilledBytes: Long = if (segment.spilled) segment.bytes else 0
 
-  /** About how many records it has, overwritten ones not counted. */
+  /** The approximate number of records, without overwritten ones. */
   def records: Long = count
 
   /** Copies a record, for which room was reserved, and returns the copy. */
@@ -33,7 +33,7 @@ private[recent] final class EvictableSegment(
 
   def walk: ArenaWalk = new ArenaWalk(Array(segment.address), Array(end))
 
-  /** Whether an address lies in it. */
+  /** Returns true if an address lies in the segment. */
   def holds(address: Long): Boolean = address >= segment.address && address < end
 
   def free(): Unit = segment.free()
@@ -41,7 +41,7 @@ private[recent] final class EvictableSegment(
 
 private[recent] object EvictableSegment {
 
-  /** Room for records of this many bytes; none when the budget has not this many left. */
+  /** Reserves room for records of this many bytes; None if the budget has less left. */
   def reserve(bytes: Long, sequence: Long, memory: StoreMemory): Option[EvictableSegment] =
     if (memory.reserve(bytes)) {
       val segment = Segment.reserved(bytes, memory)

@@ -5,16 +5,16 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MergedRecords, OffHeap, Record, SortedRuns, StoreMemory}
 
 /**
- * Records in key order, of those column families that somebody has read in order. Many may read at a time while nobody
- * changes it.
+ * The records of several generations in key order, for the column families that were read in order before. Many threads
+ * may read at a time while none changes it.
  */
 private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: File) {
   import FamilyOrders._
 
-  /** By the family. */
+  /** The order of each family, by its id. */
   @volatile private var orders = Map.empty[Long, SortedRuns]
 
-  /** Families whose order has the records of the newest generation, which has not been added to the others. */
+  /** Families whose order has the records of the newest generation, which has not been added to the other orders. */
   private var withNewest = Set.empty[Long]
 
   def isEmpty: Boolean = orders.isEmpty
@@ -22,11 +22,12 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
   def spilledBytes: Long = orders.valuesIterator.map(_.spilledBytes).sum
 
   /**
-   * The order that has all keys with from <= key < until (null: no end), made if there is none, and whether it has the
-   * records of the newest generation.
+   * Returns the order that has all keys with from <= key < until (null: no end), and makes it if there is none.
    *
-   * @param foreach   gives each record of any family to a function
-   * @param hasNewest whether there is a generation that may be taken out again, and `foreach` gives its records too
+   * @param foreach gives each record of any family to a function
+   * @param wanted returns true for the records that the order has to have
+   * @param hasNewest true if there is a generation that may be taken out again, whose records `foreach` gives too
+   * @return the order, and true if it has the records of the newest generation
    */
   def forRange(
       from: Array[Byte],
@@ -50,38 +51,38 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
     (order, withNewest(family))
   }
 
-  /** Adds the records of the newest generation, of any families; merging, drops those that are not wanted. */
+  /** Adds the records of the newest generation, of any families. Merges drop the records that are not wanted. */
   def add(sorted: => SortedRuns, wanted: Long => Boolean): Unit = {
     orders.foreach { case (family, order) =>
       if (!withNewest(family)) {
-        order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstBehind(family), _ => true)), wanted)
+        order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstAfter(family), _ => true)), wanted)
       }
     }
     withNewest = Set.empty
   }
 
-  /** Forgets the orders that have records of the newest generation, which goes. */
+  /** Forgets the orders that have records of the newest generation, which is taken out. */
   def forgetThoseWithNewest(): Unit = {
-    val gone = withNewest.flatMap(orders.get)
+    val removed = withNewest.flatMap(orders.get)
     orders --= withNewest
     withNewest = Set.empty
-    gone.foreach(_.free())
+    removed.foreach(_.free())
   }
 
-  /** As [[SortedRuns.drop]]. */
+  /** Drops and moves records like [[SortedRuns.drop]]. */
   def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.valuesIterator.foreach(_.drop(holds, movedTo))
 
   def free(): Unit = {
-    val freed = orders
+    val old = orders
     orders = Map.empty
     withNewest = Set.empty
-    freed.valuesIterator.foreach(_.free())
+    old.valuesIterator.foreach(_.free())
   }
 }
 
 private object FamilyOrders {
 
-  /** In place of a family: all of them. */
+  /** The id that stands for all families. */
   private val all = -1L
   private val last = 0xffffL
 
@@ -89,13 +90,13 @@ private object FamilyOrders {
     if (family == all) foreach
     else use => foreach(record => if (isOf(record, family)) use(record))
 
-  /** Keys begin with the two bytes of their family. */
+  /** Returns true if a record belongs to a family: keys begin with the two bytes of their family. */
   private def isOf(record: Long, family: Long): Boolean = {
     val key = Record.keyAddress(record)
     Record.keyLength(record) >= 2 && ((OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff) == family
   }
 
-  /** The family that a range lies in, [[all]] when it may reach into another. */
+  /** Returns the family that a range lies in; [[all]] if the range may reach into another family. */
   private def familyOf(from: Array[Byte], until: Array[Byte]): Long =
     if (from.length < 2 || until == null || until.length < 2) all
     else {
@@ -105,7 +106,7 @@ private object FamilyOrders {
 
   private def firstOf(family: Long): Array[Byte] = if (family == all) Array.emptyByteArray else bytesOf(family)
 
-  private def firstBehind(family: Long): Array[Byte] = if (family == all || family == last) null else bytesOf(family + 1)
+  private def firstAfter(family: Long): Array[Byte] = if (family == all || family == last) null else bytesOf(family + 1)
 
   private def bytesOf(id: Long): Array[Byte] = Array((id >>> 8).toByte, id.toByte)
 

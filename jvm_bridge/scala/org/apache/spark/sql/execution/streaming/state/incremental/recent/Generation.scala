@@ -6,13 +6,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.SortedRuns
 
 /**
- * The changes that led to a version, frozen. Shared by counted references; its memory goes with the last.
+ * The frozen changes that led to a version, shared by counted references. The last release frees the memory.
  *
- * @param version that version
- * @param keys    number of keys of the store at that version
- * @param memtable the changes; its table is there until they are in the index, and as long as a
- *     transaction reads it that began before
- * @param changes the changes of the memtable in key order, where somebody has sorted them; this one's from now on
+ * @param version the version
+ * @param keys number of keys of the store at the version
+ * @param memtable the changes; its table stays until the changes are in the index and the transactions that began
+ *   before have ended
+ * @param changes the changes of the memtable in key order, if they have been sorted; this generation owns them from now
+ *   on
  */
 private[incremental] final class Generation(
     val version: VersionId,
@@ -21,43 +22,45 @@ private[incremental] final class Generation(
     changes: Option[SortedRuns] = None) {
   private val references = new AtomicInteger(1)
 
-  /** Its place among all that came into the index of a store, oldest first. */
+  /** The position of this generation among all that came into the index of a store, oldest first. */
   private[recent] var sequence = 0L
 
-  /** How many keys it has a record of. */
+  /** The number of keys that it has a record of. */
   val records: Long = memtable.size
 
   private var order: SortedRuns = changes.orNull
 
-  /** Whether that has all records, those of rows too that were only read. */
-  private var isWhole = false
+  /** True if the order has all records, those of rows that were only read, too. */
+  private var isComplete = false
 
-  /** All its records in key order; made so at the first call. Any thread, while the memtable has its table. */
+  /**
+   * Returns all records in key order; sorts them at the first call. For any thread, while the memtable has its table.
+   */
   def sorted: SortedRuns = synchronized {
     if (order == null) order = memtable.sortedRecords()
-    else if (!isWhole) addUnchanged()
-    isWhole = true
+    else if (!isComplete) addUnchanged()
+    isComplete = true
     order
   }
 
   private def addUnchanged(): Unit =
     try order.addUnsorted(memtable.foreachUnchanged, _ => true)
     catch {
-      case e: Throwable => // it may have some of them
+      case e: Throwable => // the order may have some of them
         forgetOrder()
         throw e
     }
 
-  /** Frees what [[sorted]] gave; nobody reads it any more. */
+  /** Frees the order that [[sorted]] returned; nobody may read it any more. */
   private[recent] def forgetOrder(): Unit = synchronized {
     if (order != null) order.free()
     order = null
   }
 
-  /** Of its memtable and of the order. */
+  /** The bytes of the memtable and of the order. */
   def bytes: Long = memtable.bytes + synchronized(if (order == null) 0 else order.bytes)
 
-  /** Whether another index has it too, or a transaction reads it. */
+  /** Returns true if another index has the generation, too, or a transaction reads it. */
   private[recent] def isShared: Boolean = references.get > 1
 
   def retain(): Unit = references.incrementAndGet()

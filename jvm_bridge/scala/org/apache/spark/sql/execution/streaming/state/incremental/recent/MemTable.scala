@@ -6,25 +6,25 @@ import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWr
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, OrderedRecords, OrderedSnapshot, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
 
 /**
- * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
- * slots. Beside changes it remembers rows that the base was asked for (clean records), so that they are not
- * asked for twice. One thread at a time.
+ * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte slots. It also
+ * remembers rows that the base was asked for (clean records), so that the base is not asked twice. For one thread at a
+ * time.
  *
- * A slot is 8 bytes record address (48 bits) and flags (16 bits), 4 bytes hash, 4 bytes ordinal: how many
- * keys had been changed when this one was first. What was there before the transaction is remembered as
- * [[MemTable.wasAbsent]] or [[MemTable.wasPresent]] where it is known; so the number of keys stays exact.
+ * A slot has 8 bytes of record address (48 bits) and flags (16 bits), 4 bytes of hash, and 4 bytes of ordinal: the
+ * number of keys that had been changed when this key was first changed. The state of a key before the transaction is
+ * remembered as [[MemTable.wasAbsent]] or [[MemTable.wasPresent]] if it is known; so the number of keys stays exact.
  *
- * @param expectedKeys what to make room for at once
+ * @param expectedKeys number of keys to make room for at once
  */
 private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: File, expectedKeys: Int) {
   import MemTable._
 
   val arena = new Arena(memory, spillDirectory)
 
-  /** What the current records do not tell the change feed. */
+  /** The changes that the change feed needs and the current records do not have. */
   val overwritten = new OverwrittenChanges(memory, spillDirectory)
 
-  /** Its changes in key order and by prefix. */
+  /** The changes in key order and by prefix. */
   val ordered = new OrderedChanges(this, memory, spillDirectory)
   private var table: Slots = _
   private var mask = 0L
@@ -33,33 +33,33 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   private var cleanCount = 0L
   private var cleanBytes = 0L
 
-  /** Keys that were changed: put (and still there), removed. */
+  /** The numbers of changed keys: put (and still there), and removed. */
   var puts = 0L
   var removes = 0L
 
-  /** Change of the number of keys by those changes whose state before is known. */
+  /** The change of the number of keys by the changes whose state before is known. */
   var balance = 0L
 
-  /** Changed keys whose state before is not known. */
+  /** The number of changed keys whose state before is not known. */
   var unknown = 0L
 
-  /** Iterators that read it: while there are any, records are not overwritten in place. */
+  /** The number of open iterators: while there are any, records are not overwritten in place. */
   var pins = 0
 
-  /** Number of keys changed so far; a key with a smaller ordinal had been changed by then. */
+  /** The number of keys changed so far; a key with a smaller ordinal had been changed by then. */
   def changes: Int = (puts + removes).toInt
 
-  /** Keys that it has a record of, changed or not. */
+  /** The number of keys that the memtable has a record of, changed or not. */
   def size: Long = count
 
-  /** Of all its memory. Any thread; about right while another thread changes it. */
+  /** The bytes of all its memory. For any thread; approximate while another thread changes the memtable. */
   def bytes: Long = arena.bytes + overwritten.bytes + ordered.bytes + Option(table).fold(0L)(_.bytes)
 
-  /** Of what lies in files, likewise. */
+  /** The bytes that lie in files. For any thread; approximate while another thread changes the memtable. */
   def spilledBytes: Long =
     arena.spilledBytes + overwritten.spilledBytes + ordered.spilledBytes + Option(table).fold(0L)(_.spilledBytes)
 
-  /** The slot of a key, 0 when it has none. */
+  /** Returns the slot of a key; 0 if it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
     if (count == 0) return 0
     var i = hash & mask
@@ -90,24 +90,24 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def isChange(slot: Long): Boolean = (OffHeap.getLong(null, slot) & changed) != 0
   def priorKnown(slot: Long): Boolean = (OffHeap.getLong(null, slot) & (wasAbsent | wasPresent)) != 0
 
-  /** Whether every change of the key since the first appended value is among the overwritten ones. */
-  private def isTold(slot: Long): Boolean = (OffHeap.getLong(null, slot) & told) != 0
+  /** Returns true if every change of the key since the first appended value is among the overwritten ones. */
+  private def isRecorded(slot: Long): Boolean = (OffHeap.getLong(null, slot) & recorded) != 0
 
-  /** Whether the key was there before the transaction, where [[priorKnown]]. */
+  /** Returns true if the key was there before the transaction; only if [[priorKnown]]. */
   def wasThere(slot: Long): Boolean = (OffHeap.getLong(null, slot) & wasPresent) != 0
 
-  /** Whether the key of that slot was already changed when that many keys were. */
+  /** Returns true if the key of a slot was already changed when this number of keys were. */
   def changedBefore(slot: Long, ordinal: Int): Boolean =
     isChange(slot) && OffHeap.getInt(null, slot + 12) < ordinal
 
   /**
    * Changes a key.
    *
-   * @param slot  what [[find]] said
-   * @param value null removes
-   * @param room  for the value to grow, at least its length
-   * @param prior [[MemTable.wasAbsent]], [[MemTable.wasPresent]], or 0: not known, or the slot knows
-   * @param appended what the value has more than that before; null where it is another value
+   * @param slot the slot that [[find]] returned
+   * @param value the new value; null removes the key
+   * @param room the bytes that the value may grow to, at least its length
+   * @param prior [[MemTable.wasAbsent]] or [[MemTable.wasPresent]]; 0: not known, or the slot has it
+   * @param appended the bytes that were appended to the value before; null if the value is another one
    */
   def change(
       slot: Long,
@@ -119,8 +119,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
       appended: Array[Byte]): Unit = {
     val length = if (value == null) Record.removed else value.length
     val old = if (slot == 0) 0L else record(slot)
-    val wasTold = old != 0 && isTold(slot)
-    if (old != 0 && isChange(slot) && !wasTold) overwritten.add(old)
+    val wasRecorded = old != 0 && isRecorded(slot)
+    if (old != 0 && isChange(slot) && !wasRecorded) overwritten.add(old)
     val target =
       if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old
       else newRecord(hash, key, room)
@@ -131,15 +131,13 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     val head = if (slot == 0) 0L else OffHeap.getLong(null, at)
     if ((head & changed) == 0) OffHeap.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
-    OffHeap.putLong(null, at, target | changed | known | (if (wasTold || appended != null) told else 0L))
-    if (appended != null) overwritten.addAppended(target, appended) else if (wasTold) overwritten.add(target)
+    OffHeap.putLong(null, at, target | changed | known | (if (wasRecorded || appended != null) recorded else 0L))
+    if (appended != null) overwritten.addAppended(target, appended) else if (wasRecorded) overwritten.add(target)
     ordered.note(old, target, isFirst = (head & changed) == 0)
     account(at, 1, length)
   }
 
-  /**
-   * The value room that is free behind the value of a changed record that may be written in place; else 0.
-   */
+  /** Returns the free bytes behind the value of a changed record that may be written in place; else 0. */
   def appendRoom(slot: Long): Int =
     if (slot == 0 || pins != 0 || !isChange(slot) || Record.isRemoved(record(slot))) 0
     else Record.valueRoom(record(slot)) - Record.valueLength(record(slot))
@@ -147,9 +145,9 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** Appends to a value whose [[appendRoom]] is large enough. */
   def append(slot: Long, delimiter: Byte, value: Array[Byte]): Unit = {
     val at = record(slot)
-    if (!isTold(slot)) {
+    if (!isRecorded(slot)) {
       overwritten.add(at)
-      OffHeap.putLong(null, slot, OffHeap.getLong(null, slot) | told)
+      OffHeap.putLong(null, slot, OffHeap.getLong(null, slot) | recorded)
     }
     overwritten.addAppended(at, value)
     val end = Record.valueAddress(at) + Record.valueLength(at)
@@ -159,12 +157,12 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   }
 
   /**
-   * Remembers what the base holds for a key that has no slot (value null: nothing), unless it has remembered
+   * Remembers the value that the base holds for a key that has no slot (null: none), unless the memtable has remembered
    * enough.
    */
   def remember(hash: Long, key: Array[Byte], value: Array[Byte]): Unit = {
     val length = if (value == null) 0 else value.length
-    if (length <= largestClean && cleanBytes < mostCleanBytes) {
+    if (length <= maxCleanLength && cleanBytes < maxCleanBytes) {
       val at = newRecord(hash, key, length)
       if (value == null) Record.setValueLength(at, Record.removed)
       else {
@@ -177,7 +175,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     }
   }
 
-  /** Tells what there was before, for a changed key where it was not known. */
+  /** Sets the state before the transaction, for a changed key whose state was not known. */
   def resolve(slot: Long, present: Boolean): Unit = {
     val length = Record.valueLength(record(slot))
     account(slot, -1, length)
@@ -203,7 +201,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     at
   }
 
-  /** A free slot for a new key, its hash set and its head still zero. */
+  /** Returns a free slot for a new key, with its hash set and its head still zero. */
   private def insert(hash: Long): Long = {
     if (count >= limit) grow()
     count += 1
@@ -222,8 +220,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     val capacity =
       if (table == null) math.max(smallestTable, java.lang.Long.highestOneBit(expectedKeys / 2L * 3 + 1) * 2)
       else (mask + 1) * 2
-    if (count >= mostKeys) {
-      throw new IllegalStateException(s"A batch may change $mostKeys keys of a partition, no more; use more partitions")
+    if (count >= maxKeys) {
+      throw new IllegalStateException(s"A batch may change $maxKeys keys of a partition at most: use more partitions")
     }
     val grown = Slots.zeros(capacity, slotShift, memory, spillDirectory)
     foreachSlot { slot =>
@@ -233,10 +231,10 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     if (table != null) table.free()
     table = grown
     mask = capacity - 1
-    limit = math.min(mostKeys, capacity / 4 * 3)
+    limit = math.min(maxKeys, capacity / 4 * 3)
   }
 
-  /** Every slot that is taken, in no order. */
+  /** Calls a function with every taken slot, in no order. */
   def foreachSlot(use: Long => Unit): Unit = if (table != null) {
     var piece = 0
     while (piece < table.pieceCount) {
@@ -250,20 +248,20 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     }
   }
 
-  /** The current records of all changed keys, in no order. */
+  /** Calls a function with the current record of each changed key, in no order. */
   def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
 
-  /** The records of keys that were read, and not changed, in no order. */
+  /** Calls a function with the record of each key that was read and not changed, in no order. */
   private[recent] def foreachUnchanged(use: Long => Unit): Unit =
     if (count > changes) foreachSlot(slot => if (!isChange(slot)) use(record(slot)))
 
-  /** The current record of each key, changed or not, in no order. */
+  /** Calls a function with the current record of each key, changed or not, in no order. */
   private[recent] def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
 
-  /** The current records of all changed keys in key order; the caller frees them. */
+  /** Returns the current records of all changed keys in key order; the caller frees them. */
   private[recent] def sortedChanges(): SortedRuns = sorted(foreachChange)
 
-  /** The current record of each key, changed or not, in key order; the caller frees them. */
+  /** Returns the current record of each key, changed or not, in key order; the caller frees them. */
   private[recent] def sortedRecords(): SortedRuns = sorted(foreachRecord)
 
   private def sorted(foreach: (Long => Unit) => Unit): SortedRuns = {
@@ -278,26 +276,26 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     }
   }
 
-  /** A writer of the changes so far; the caller frees it. */
+  /** Returns a writer of the changes so far; the caller frees it. */
   def newDelta(): DeltaWriter = new DeltaWriter(sortedChanges(), changes, overwritten, memory, spillDirectory)
 
-  /** The records that a function gives to another, in key order; the caller frees them. */
+  /** Returns the records that a function gives to another, in key order; the caller frees them. */
   def inKeyOrder(foreach: (Long => Unit) => Unit): OrderedRecords =
     OrderedSnapshot.of(memory, spillDirectory, isSorted = false)(foreach)
 
-  /** A place for a list of records. */
+  /** Returns a new list of records; the caller frees it. */
   def newSpool(): RecordSpool = new RecordSpool(memory, spillDirectory)
 
-  /** Whether that is the record of its key now, and a change. */
+  /** Returns true if a record is the current record of its key, and a change. */
   private[recent] def isCurrentChange(record: Long): Boolean = {
     val slot = find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
     this.record(slot) == record && isChange(slot)
   }
 
-  /** Number of slots, taken or not, for [[recordAt]]; it stays while nobody changes the table. */
+  /** The number of slots, taken or not, for [[recordAt]]; it stays while nobody changes the table. */
   def slotCount: Long = if (table == null) 0 else table.capacity
 
-  /** The current record of the key in a slot, 0 when it has none. */
+  /** Returns the current record of the key in a slot; 0 if the slot is free. */
   def recordAt(i: Long): Long = OffHeap.getLong(null, table.address(i)) & addressMask
 
   /** Gives the table back: records are no longer found by key. */
@@ -319,18 +317,18 @@ private[incremental] object MemTable {
   private val slotShift = 4
   private val slotBytes = 1L << slotShift
 
-  /** Their ordinals are numbers of 4 bytes. */
-  private val mostKeys = Int.MaxValue.toLong - 1
+  /** The largest number of keys: ordinals have 4 bytes. */
+  private val maxKeys = Int.MaxValue.toLong - 1
   private val smallestTable = 64L
   private val addressMask = (1L << 48) - 1
   private val changed = 1L << 48
-  private val largestClean = 4096
-  private val mostCleanBytes = 16L << 20
+  private val maxCleanLength = 4096
+  private val maxCleanBytes = 16L << 20
 
-  /** How many keys a new memtable may expect for its table to take no more than this many bytes. */
+  /** Returns the number of keys that a new memtable may expect if its table shall take no more than these bytes. */
   private[recent] def keysWithin(bytes: Long): Long = bytes / (3 * slotBytes)
 
   val wasAbsent: Long = 1L << 49
   val wasPresent: Long = 1L << 50
-  private val told = 1L << 51
+  private val recorded = 1L << 51
 }

@@ -5,8 +5,8 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MergedRecords, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool, SortedRuns, StoreMemory}
 
 /**
- * The changed records of a memtable for scans in key order: sorted, or found by their prefixes, from the first scans
- * that ask on, and kept up with the changes after that. One thread at a time.
+ * The changed records of a memtable for scans in key order. The first scans sort them, or index them by prefix; later
+ * changes keep both up to date. For one thread at a time.
  */
 private[incremental] final class OrderedChanges private[recent] (
     memtable: MemTable,
@@ -14,20 +14,20 @@ private[incremental] final class OrderedChanges private[recent] (
     spillDirectory: File) {
   import OrderedChanges._
 
-  /** In key order, and those that are not in there yet; null until somebody asked for order. */
+  /** The changes in key order, and the changes that are not in there yet; null before the first scan in order. */
   private var runs: SortedRuns = _
   private var unsorted: RecordSpool = _
   private var rangesAsked = 0
 
-  /** By prefix; null until somebody scanned a prefix. */
+  /** The index by prefix; null before the first scan of a prefix. */
   private var prefixes: PrefixIndex = _
   private var prefixesFit = true
 
-  /** Any thread; about right while another thread changes it. */
+  /** The bytes of memory. For any thread; approximate while another thread changes the memtable. */
   def bytes: Long =
     Option(runs).fold(0L)(_.bytes) + Option(unsorted).fold(0L)(_.bytes) + Option(prefixes).fold(0L)(_.bytes)
 
-  /** Of what lies in files, likewise. */
+  /** The bytes that lie in files. For any thread; approximate while another thread changes the memtable. */
   def spilledBytes: Long =
     Option(runs).fold(0L)(_.spilledBytes) + Option(unsorted).fold(0L)(_.spilledBytes) +
       Option(prefixes).fold(0L)(_.spilledBytes)
@@ -35,19 +35,19 @@ private[incremental] final class OrderedChanges private[recent] (
   /**
    * Notes that a key has a changed record.
    *
-   * @param old     the record of the key before, 0 when it had none
-   * @param isFirst whether the key had not been changed before
+   * @param old the record of the key before; 0 if it had none
+   * @param record the record of the key now
+   * @param isFirst true if the key had not been changed before
    */
   private[recent] def note(old: Long, record: Long, isFirst: Boolean): Unit = {
-    if (prefixes != null && isFirst) orElseDoWithout(prefixes.add(record))
-    else if (prefixes != null && record != old) orElseDoWithout(prefixes.replace(old, record))
+    if (prefixes != null && isFirst) orDropPrefixes(prefixes.add(record))
+    else if (prefixes != null && record != old) orDropPrefixes(prefixes.replace(old, record))
     if (unsorted != null && (record != old || isFirst)) unsorted.add(record)
   }
 
   /**
-   * The current records of changed keys with from <= key < until (null: no end), in key order, as they are now whatever
-   * changes afterwards; the caller frees them. Before many ranges were asked for, all changes are looked through; then
-   * they are kept in order.
+   * Returns the current records of changed keys with from <= key < until (null: no end), in key order, unaffected by
+   * later changes; the caller frees them. The first few calls look through all changes; later calls keep them in order.
    */
   def in(from: Array[Byte], until: Array[Byte]): OrderedRecords =
     if (memtable.changes == 0) OrderedRecords.none
@@ -78,15 +78,15 @@ private[incremental] final class OrderedChanges private[recent] (
   }
 
   /**
-   * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in key order, as they are
-   * now; the caller frees them.
+   * Returns the current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in key order,
+   * unaffected by later changes; the caller frees them.
    *
-   * @param until the first key after those
+   * @param until the first key after the prefix
    */
   def beginningWith(prefix: Array[Byte], until: Array[Byte]): OrderedRecords = {
     if (prefixes == null && prefixesFit && memtable.changes > 0) {
       prefixes = new PrefixIndex(memory, spillDirectory)
-      orElseDoWithout(memtable.foreachChange(prefixes.add))
+      orDropPrefixes(memtable.foreachChange(prefixes.add))
     }
     if (prefixes == null) in(prefix, until)
     else {
@@ -94,8 +94,11 @@ private[incremental] final class OrderedChanges private[recent] (
     }
   }
 
-  /** Where a prefix has more records than fit into one piece of memory, the order of keys serves instead. */
-  private def orElseDoWithout(action: => Unit): Unit =
+  /**
+   * Runs an action on the index of prefixes, and drops the index if a prefix has more records than one piece of memory
+   * takes: then scans use the order of keys.
+   */
+  private def orDropPrefixes(action: => Unit): Unit =
     try action
     catch {
       case _: PieceTooLargeException =>
@@ -104,7 +107,7 @@ private[incremental] final class OrderedChanges private[recent] (
         prefixesFit = false
     }
 
-  /** Gives its memory back; who asks afterwards has it made anew. */
+  /** Frees the memory. A later scan makes the order anew. */
   def free(): Unit = {
     if (runs != null) runs.free()
     if (unsorted != null) unsorted.free()
@@ -117,6 +120,6 @@ private[incremental] final class OrderedChanges private[recent] (
 
 private object OrderedChanges {
 
-  /** For how many ranges all changes are looked through, before it is cheaper to sort them. */
+  /** The number of scans that look through all changes, before sorting them is cheaper. */
   private val maxUnordered = 4
 }

@@ -5,9 +5,9 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, Slots, StoreMemory}
 
 /**
- * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address,
- * 16 bits of the hash). The records that it finds are marked, so that who reads all of them in the order of
- * memory need not look each up. Many may read it at a time while nobody changes it.
+ * An index that finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits of
+ * the address, 16 bits of the hash). It marks the records that it finds, so that a reader of all records in the order
+ * of memory need not look each up. Many threads may read it at a time while none changes it.
  */
 private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
   import RecentIndex._
@@ -16,14 +16,14 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   private var mask = 0L
   private var taken = 0L
 
-  /** Keys that it finds, and how many of them are there (not removed). */
+  /** The number of keys that the index finds, and of those whose newest record is not a removal. */
   var count = 0L
   var present = 0L
 
   def bytes: Long = if (table == null) 0 else table.bytes
   def spilledBytes: Long = if (table == null) 0 else table.spilledBytes
 
-  /** The newest record of a key, 0 when it has none. */
+  /** Returns the newest record of a key; 0 if it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
     if (count == 0) return 0
     val tag = tagOf(hash.toInt)
@@ -58,7 +58,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     0
   }
 
-  /** Whether a record is the newest of its key. */
+  /** Returns true if a record is the newest of its key. */
   private[recent] def isNewest(record: Long): Boolean = slotOf(record) != 0
 
   private def slotOf(record: Long): Long = {
@@ -76,7 +76,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     0
   }
 
-  /** Bytes that [[reserve]] for this many more keys would take. */
+  /** Returns the bytes that [[reserve]] takes for this many more keys. */
   private[recent] def bytesFor(more: Long): Long =
     if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
 
@@ -111,9 +111,10 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 
   /**
-   * Reads what [[put]] of a record, or a search, will read first. Several such reads wait for memory at the same time,
-   * which the searches of several puts would do one after the other. The value is there only so that the
-   * compiler does not remove the reads.
+   * Reads the memory that [[put]] of a record, or a search, reads first. Several such reads wait for memory at the same
+   * time, while the searches of several puts would wait one after the other.
+   *
+   * @return a value without a meaning, so that the compiler does not remove the reads
    */
   def prefetch(record: Long): Int = {
     val head = if (count == 0) 0L else OffHeap.getLong(null, table.address(Record.hash(record) & mask))
@@ -121,7 +122,9 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 
   /**
-   * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
+   * Makes a record the newest of its key; [[reserve]] must have been called.
+   *
+   * @return the newest record before; 0 if there was none
    */
   private[recent] def put(record: Long): Long = {
     val hash = Record.hash(record)
@@ -144,7 +147,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   /**
    * Undoes [[put]] of a record that is the newest of its key.
    *
-   * @param old the record that is the newest then, 0: none
+   * @param old the record that becomes the newest; 0: none
    */
   private[recent] def takeBack(record: Long, old: Long): Unit = {
     val slot = slotOf(record)
@@ -161,11 +164,11 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** Finds a copy in the place of a record that is the newest of its key. */
+  /** Makes a copy take the place of a record that is the newest of its key. */
   private[recent] def move(record: Long, copy: Long): Unit =
     OffHeap.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
 
-  /** Forgets a record if it is the newest of its key; nothing of that key is found then. */
+  /** Forgets a record if it is the newest of its key; then the index finds nothing for the key. */
   private[recent] def remove(record: Long): Unit = {
     val slot = slotOf(record)
     if (slot != 0) {
@@ -175,10 +178,10 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** Number of slots, for [[at]]. */
+  /** The number of slots, for [[at]]. */
   def size: Long = capacity
 
-  /** The record in a slot, 0 when there is none. */
+  /** Returns the record in a slot; 0 if there is none. */
   def at(i: Long): Long = {
     val head = OffHeap.getLong(null, table.address(i))
     if (head == deleted) 0 else head & addressMask
@@ -200,8 +203,14 @@ private[incremental] object RecentIndex {
   private val smallest = 128L
   private val slotShift = 3
 
-  /** Of how many records the memory is waited for at the same time. */
+  /** The number of records that are worth reading ahead at the same time. */
   val prefetchedAtOnce = 64
 
   private def tagOf(hash: Int): Long = (hash >>> 16).toLong << 48
 }
+
+/**
+ * An error that says that the memory of a store contradicts itself: a defect of this program or of the machine. Nothing
+ * of this memory may be used.
+ */
+private[incremental] final class InconsistentStateException(message: String) extends IllegalStateException(message)

@@ -6,14 +6,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, StoreMemory}
 
 /**
- * The versions of one store that memory holds: generations in the index, and above them those that are still to come into
- * it, in a row from the base's version to the newest. Under the store's lock.
+ * The versions of one store in memory, in a row from the base's version to the newest: generations in the index, and
+ * above them pending ones, which come into the index later. Under the store's lock.
  */
 private[incremental] final class RecentVersions(memory: StoreMemory, spillDirectory: File) {
   private var inIndex = newIndexed()
   private var waiting = Vector.empty[Generation]
 
-  /** What the batch before had. */
+  /** The memtable bytes and keys of the batch before. */
   private var lastMemtableBytes = 0L
   private var lastMemtableKeys = 0L
 
@@ -22,22 +22,24 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
   /** The generations in the index. */
   def indexed: IndexedGenerations = inIndex
 
-  /** The generations above them, oldest first. */
+  /** The pending generations above the index, oldest first. */
   def pending: Vector[Generation] = waiting
 
-  /** How many generations are in the index, and how many there are in all. */
+  /** The number of generations in the index, and of all. */
   def indexedCount: Int = inIndex.generations.size
   def count: Int = indexedCount + waiting.size
 
   private def all: Vector[Generation] = inIndex.generations.toVector ++ waiting
 
-  /** The newest version; None when memory has none. */
+  /** The newest version; None if memory has none. */
   def newest: Option[VersionId] = all.lastOption.map(_.version)
 
-  /** Which generation, counted from 0, led to a version; -1 when none did. */
+  /** Returns the position of the generation that led to a version, counted from 0; -1 if there is none. */
   def indexOf(version: VersionId): Int = all.indexWhere(_.version == version)
 
-  /** How many generations lead from the base to a version, -1 when memory does not reach it. */
+  /**
+   * Returns the number of generations that lead from the base to a version; -1 if memory does not reach the version.
+   */
   def position(version: VersionId, base: VersionId): Int =
     if (version == base) inIndex.merged
     else {
@@ -49,7 +51,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
    * Brings the generations up to the n-th into the index, and makes room for the next changes. Does neither while a
    * transaction reads the index.
    *
-   * @return how many generations on the way to the n-th are still pending
+   * @return the number of generations on the way to the n-th that are still pending
    */
   def indexUpTo(n: Int): Int = {
     if (canStepBackTo(n)) waiting = inIndex.takeOutNewest() +: waiting
@@ -63,7 +65,10 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     }
   }
 
-  /** Whether [[indexUpTo]] of n takes the newest generation out of the index, which costs what bringing it in did. */
+  /**
+   * Returns true if [[indexUpTo]] of n takes the newest generation out of the index, which costs as much as bringing it
+   * in did.
+   */
   def canStepBackTo(n: Int): Boolean = n == indexedCount - 1 && inIndex.readers == 0 && inIndex.canTakeOutNewest
 
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
@@ -72,7 +77,10 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     waiting = waiting.tail
   }
 
-  /** Makes it here, where records may be saved; what a larger memtable takes later is taken without. */
+  /**
+   * Frees memory for that many bytes now, while records may be saved. A memtable that grows larger frees memory without
+   * saving.
+   */
   private def makeRoom(bytes: Long): Unit =
     while (inIndex.evictable && memory.usedBytes + bytes > memory.budgetBytes) inIndex.evict(saving = true)
 
@@ -87,20 +95,24 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     waiting = waiting.take(kept)
   }
 
-  /** Forgets all. */
+  /** Forgets all generations. */
   def clear(): Unit = replace(newIndexed())
 
-  /** Forgets the first n generations, which end above the index; who reads them keeps them until its end. */
+  /**
+   * Forgets the first n generations, which end above the index. Transactions that read them keep them until they end.
+   */
   def restartAbove(n: Int): Unit = {
     val above = newIndexed()
-    val (held, newer) = waiting.splitAt(n - indexedCount)
+    val (dropped, newer) = waiting.splitAt(n - indexedCount)
     inIndex.release()
     inIndex = above
-    held.foreach(_.release())
+    dropped.foreach(_.release())
     waiting = newer
   }
 
-  /** Appends a generation to the first n, which reach the end of the index at least; those behind them are forgotten. */
+  /**
+   * Appends a generation to the first n, which reach at least to the end of the index, and forgets those after them.
+   */
   def append(n: Int, generation: Generation): Unit = {
     dropPending(n - indexedCount)
     waiting :+= generation
@@ -108,22 +120,24 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     lastMemtableKeys = generation.records
   }
 
-  /** How many keys the next memtable may expect, as far as room for them is a small share of the budget. */
+  /**
+   * The number of keys that the next memtable makes room for at once; the room is a small share of the budget at most.
+   */
   def expectedKeys: Int =
     math.min(lastMemtableKeys, MemTable.keysWithin(memory.budgetBytes / RecentVersions.expectedShare)).toInt
 
-  /** Whether memory is full of versions that no base holds. */
+  /** Returns true if memory is full of versions that no base holds. */
   def needBase: Boolean = {
     val unmerged = inIndex.unmergedBytes + waiting.map(_.memtable.bytes).sum
     val full = spilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
     full && unmerged > 0 && unmerged >= inIndex.mergedBytes
   }
 
-  /** Of all generations; the index not counted. */
+  /** The bytes of all generations, without the index. */
   def bytes: Long = inIndex.mergedBytes + inIndex.unmergedBytes + waiting.map(_.bytes).sum
   def spilledBytes: Long = inIndex.spilledBytes + waiting.map(_.memtable.spilledBytes).sum
 
-  /** Gives all back; who reads it keeps it until its end. Once. */
+  /** Releases all generations, once. Transactions that read them keep them until they end. */
   def close(): Unit = {
     inIndex.release()
     dropPending(0)
@@ -132,6 +146,6 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
 
 private object RecentVersions {
 
-  /** The part of the budget that the table of a new memtable may take at once is one in this many. */
+  /** The table of a new memtable may take one part in this many of the budget at once. */
   private val expectedShare = 32
 }

@@ -7,7 +7,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.SPARK_VERSION
 
-/** The state store's jars on the class path, by the stamp that the build puts into each. Any thread. */
+/** The state store's jars on the class path, known by the stamp that the build puts into each. For any thread. */
 object Jar {
   private val Stamp = "incremental-state-store.properties"
 
@@ -16,10 +16,12 @@ object Jar {
     problem(places.map(place => place -> read(place)), SPARK_VERSION)
   }
 
-  /** Throws where the jar is for another Spark, or where there are two that differ. */
+  /** Throws an IllegalStateException if the jar is for another Spark, or if two jars differ. */
   def check(): Unit = found.foreach(text => throw new IllegalStateException(text))
 
-  /** What keeps the jar from working with this Spark, as a sentence that says what to do. */
+  /**
+   * Returns the reason why the jar does not work with this Spark, as a sentence that says what to do; None if it works.
+   */
   def problem: Option[String] = found
 
   private[release] def problem(stamps: Seq[(URL, Map[String, String])], spark: String): Option[String] = {

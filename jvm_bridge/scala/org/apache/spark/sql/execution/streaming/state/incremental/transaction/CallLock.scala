@@ -6,8 +6,8 @@ import java.util.concurrent.locks.LockSupport
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 
 /**
- * Lets one call of a transaction run at a time, and none after its end or after a call that failed. Any thread; calls do
- * not nest.
+ * A lock that lets one call of a transaction run at a time, and none after the end or after a failed call. For any
+ * thread; calls do not nest.
  *
  * @param version the version that the transaction is on
  */
@@ -15,17 +15,17 @@ private[transaction] final class CallLock(version: VersionId) {
   private val busy = new AtomicBoolean
   private val finished = new AtomicBoolean
 
-  /** Whether calls may begin: false after the end and after a failure. */
+  /** True if calls may begin: false after the end and after a failure. */
   @volatile private var isOpen = true
   @volatile private var hasEnded = false
 
-  /** The exception of the first call that failed. Written and read within a call. */
+  /** The exception of the first failed call. Written and read within a call. */
   private var failure: Throwable = _
 
   /**
-   * Begins a call: waits until no other is under way. Costs a volatile write, unless another thread is in a call.
+   * Begins a call: waits until no other runs. This costs a volatile write, unless another thread is in a call.
    *
-   * @throws IllegalStateException after the end, and after a call that failed
+   * @throws IllegalStateException after the end, and after a failed call
    */
   def enter(): Unit = {
     acquire()
@@ -44,8 +44,8 @@ private[transaction] final class CallLock(version: VersionId) {
   def exit(): Unit = busy.lazySet(false)
 
   /**
-   * Notes, within a call, that it failed, and throws what it failed with. No call may begin afterwards: what the failed
-   * one had done by half would be read, or committed.
+   * Notes, within a call, that the call failed, and throws its error. No call may begin afterwards, because it would
+   * read or commit half of the failed call's work.
    */
   def fail(cause: Throwable): Nothing = {
     if (failure == null) failure = cause
@@ -55,7 +55,10 @@ private[transaction] final class CallLock(version: VersionId) {
 
   private def acquire(): Unit = if (!busy.compareAndSet(false, true)) acquireLater()
 
-  /** Most calls are short. The wait for a long one continues if the thread is interrupted. */
+  /**
+   * Waits for the end of another call: spins first, because most calls are short. The wait continues if the thread is
+   * interrupted.
+   */
   private def acquireLater(): Unit = {
     var interrupted = false
     var spins = 0
@@ -70,7 +73,7 @@ private[transaction] final class CallLock(version: VersionId) {
     if (interrupted) Thread.currentThread.interrupt()
   }
 
-  /** Runs an action within a call, after a failure too, unless the transaction has ended. */
+  /** Runs an action within a call, even after a failure, unless the transaction has ended. */
   def unlessEnded(action: => Unit): Unit = {
     acquire()
     try if (!hasEnded) action
@@ -78,9 +81,9 @@ private[transaction] final class CallLock(version: VersionId) {
   }
 
   /**
-   * Ends the transaction: no call begins any more, and none is under way on return.
+   * Ends the transaction: no call begins any more, and none runs when this returns.
    *
-   * @return whether this was the first to end it
+   * @return true if this was the first call of `end`
    */
   def end(): Boolean = {
     hasEnded = true

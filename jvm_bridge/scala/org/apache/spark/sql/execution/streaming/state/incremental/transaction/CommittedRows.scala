@@ -9,8 +9,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
  * The rows of a view with from <= key < until (null: to the end) in key order: those of memory, and those of the base
- * that memory has no record of. It reads one part after the other of what lies between the version's [[EmptyRanges]],
- * and where it passes many removed keys it tells these. Stands before the first row until [[next]]. One thread at a time.
+ * that memory has no record of. It reads the parts between the version's [[EmptyRanges]] in turn, and adds a range if
+ * it passes many removed keys. It stands before the first row until [[next]]. For one thread at a time.
  */
 private[transaction] final class CommittedRows(
     view: ReadView,
@@ -18,47 +18,47 @@ private[transaction] final class CommittedRows(
     scans: ScanMemory,
     from: Array[Byte],
     until: Array[Byte]) {
-  /** A prefix mostly has few records: they are found by it, and sorted. */
+  /** True if the range is a prefix. A prefix usually has few records: they are found by the prefix, and sorted. */
   private val isPrefix = PrefixIndex.serves(from, until)
 
-  /** What the version is known to lack, and the first of it that lies behind the part. */
+  /** The ranges that are known to be empty, and the first of them after the current part. */
   private val ranges = if (isPrefix) EmptyRanges.none else view.empty.overlapping(from, until)
   private var nextRange = 0
 
-  /** The part that is read: what memory and base have up to its end. */
+  /** The end of the current part, and the rows of memory and base up to it. */
   private var end = until
   private var memory = OrderedRecords.none
   private var base: Cursor = _
 
-  /** Where the key is that it stands at, a row's or a removed one. */
+  /** True if the current key, a row's or a removed one, is in memory, or in the base. */
   private var inMemory = false
   private var inBase = false
 
-  /** The key of the row before: that of a record, or else this many bytes; none before the first row. */
+  /** The key of the row before: the key of a record, or else bytes of this length; -1 before the first row. */
   private var lastRecord = 0L
   private var lastKey = Array.emptyByteArray
   private var lastLength = -1
 
-  /** Removed keys passed here, in parts that were read, and in all when it stood at the row before. */
+  /** The numbers of removed keys passed here, in the parts before, and in all at the row before. */
   private var passedHere = 0L
   private var passedInParts = 0L
   private var passedAtRow = 0L
 
-  /** Whether it went on to another part since then. */
+  /** True if another part began since the row before. */
   private var joins = false
 
   if (nextRange < ranges.length && Arrays.compareUnsigned(ranges(0).from, from) <= 0) openNext() else open(from)
 
-  /** Whether there is a row; the key that it stands at. */
+  /** Returns true if there is a row; the next members describe its key. */
   def isAtRow: Boolean = inMemory || inBase
   def keyAddress: Long = if (inMemory) Record.keyAddress(memory.record) else base.keyAddress
   def keyLength: Int = if (inMemory) Record.keyLength(memory.record) else base.keyLength
 
-  /** The record of the row, 0 where it is what [[cursor]] stands at. */
+  /** The record of the row; 0 if the row is at [[cursor]]. */
   def record: Long = if (inMemory) memory.record else 0
   def cursor: Cursor = base
 
-  /** How many keys without a row it has passed so far; one that memory and base both have may count for each. */
+  /** The number of keys without a row that were passed; a key that memory and base both have may count twice. */
   def passed: Long = passedHere + passedInParts + passedInPart
 
   private def passedInPart: Long = memory.passed + (if (base == null) 0 else base.passed)
@@ -73,7 +73,7 @@ private[transaction] final class CommittedRows(
       passedHere += 1
       leave()
     }
-    if (!isPrefix) tell()
+    if (!isPrefix) addRange()
   }
 
   private def keepKey(): Unit = {
@@ -85,7 +85,7 @@ private[transaction] final class CommittedRows(
     }
   }
 
-  /** Stands at the next key, if there is one. */
+  /** Finds the next key; returns false if there is none. */
   private def find(): Boolean = {
     while (!findInPart() && nextRange < ranges.length) openNext()
     isAtRow
@@ -103,12 +103,15 @@ private[transaction] final class CommittedRows(
     isAtRow
   }
 
-  /** The index of prefixes has no removed keys. */
+  /**
+   * Returns true if the current key is removed. The index of prefixes has no removed keys, so the base's keys are
+   * looked up.
+   */
   private def isWithoutRow: Boolean =
     if (inMemory) Record.isRemoved(memory.record)
     else isPrefix && view.overrides(SlotHash.of(null, base.keyAddress, base.keyLength).toInt, base.keyAddress, base.keyLength)
 
-  /** Moves on from the key that it stands at. */
+  /** Moves on from the current key. */
   private def leave(): Unit = {
     if (inMemory) memory.next()
     if (inBase) base.next()
@@ -116,7 +119,7 @@ private[transaction] final class CommittedRows(
     inBase = false
   }
 
-  /** Goes on to the part behind the next range; where that fails, the next call does it. */
+  /** Opens the part after the next range; if that fails, the next call tries again. */
   private def openNext(): Unit = {
     nextRange += 1
     try open(ranges(nextRange - 1).until)
@@ -156,23 +159,23 @@ private[transaction] final class CommittedRows(
   private def pendingSources(i: Int, start: Array[Byte], end: Array[Byte]): Seq[SortedRecords] =
     view.pending(i).sorted.sourcesIn(start, end, isNewest(_, view.pending.length - 1 - i))
 
-  /** Whether none of this many newest pending generations has the key. */
+  /** Returns true if none of the newest pending generations, `newer` of them, has the key. */
   private def isNewest(record: Long, newer: Int): Boolean =
     newer == 0 || !view.pendingHas(newer, Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
 
-  /** Tells how many keys without a row lie between the row before and this one. */
-  private def tell(): Unit = {
+  /** Adds the range between the row before and this one, if many keys without a row lie in it. */
+  private def addRange(): Unit = {
     val all = passed
     if (view.empty.isWorth(all - passedAtRow) || joins && all > passedAtRow) {
-      val behind = if (isAtRow) Bytes.array(keyAddress, keyLength) else if (until == null) Reserved.from else until
-      view.empty.add(firstBehindLast, behind, all - passedAtRow)
+      val after = if (isAtRow) Bytes.array(keyAddress, keyLength) else if (until == null) Reserved.from else until
+      view.empty.add(firstAfterLast, after, all - passedAtRow)
     }
     passedAtRow = all
     joins = false
   }
 
-  /** The first key that may come after that of the row before. */
-  private def firstBehindLast: Array[Byte] =
+  /** Returns the first key that may come after the key of the row before. */
+  private def firstAfterLast: Array[Byte] =
     if (lastLength < 0) from
     else {
       val key = if (lastRecord == 0) Arrays.copyOf(lastKey, lastLength) else Record.key(lastRecord)

@@ -6,64 +6,71 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OrderedRecords, Record}
 
 /**
- * Keys with from <= key < until, none of which has a row at some version.
+ * A range of keys, from <= key < until, in which some version has no row.
  *
- * @param removed how many removed keys scans passed to learn that, about
+ * @param removed approximate number of removed keys that scans passed to learn that
  */
 private[transaction] final case class EmptyRange(from: Array[Byte], until: Array[Byte], removed: Long)
 
 /**
- * Ranges of keys where one version has no rows, though removed keys still lie there, in memory or in the base: a scan
- * in key order that passed them tells, and later ones begin behind them. They are few: those with the most removed
- * keys. Any thread.
+ * The ranges of keys in which one version has no rows, though removed keys still lie there, in memory or in the base. A
+ * scan in key order that passed such keys adds them, and later scans begin behind them. The ranges are largest: those with
+ * the most removed keys. For any thread.
  *
- * @param version that version
- * @param fewest  how many removed keys one after the other are worth a range
+ * @param version the version
+ * @param fewest number of removed keys in a row that are worth a range
  */
 private[transaction] final class EmptyRanges private (val version: VersionId, fewest: Int, first: Array[EmptyRange]) {
   import EmptyRanges._
 
-  /** Apart from each other, in the order of keys. The array does not change; another takes its place. */
+  /** The ranges, disjoint and in the order of keys. An array is never changed; another takes its place. */
   @volatile private var ranges = first
 
   def this(version: VersionId, fewest: Int) = this(version, fewest, EmptyRanges.none)
 
-  /** Those that have keys with from <= key < until (null: to the end). */
+  /** Returns the ranges that have keys with from <= key < until (null: to the end). */
   def overlapping(from: Array[Byte], until: Array[Byte]): Array[EmptyRange] =
     ranges.filter(range => !isOrdered(range.until, from) && (until == null || !isOrdered(until, range.from)))
 
-  /** Whether this many removed keys one after the other are worth a range. */
+  /** Returns true if this number of removed keys in a row is worth a range. */
   def isWorth(removed: Long): Boolean = removed >= fewest
 
-  /** Tells that no key with from <= key < until has a row, and how many removed ones were passed there. */
+  /**
+   * Adds a range in which no key has a row.
+   *
+   * @param from the first key of the range
+   * @param until the first key after the range
+   * @param removed the number of removed keys that were passed there
+   */
   def add(from: Array[Byte], until: Array[Byte], removed: Long): Unit =
     if (!isOrdered(until, from)) synchronized {
       val (touching, apart) = ranges.partition(range => isOrdered(range.from, until) && isOrdered(from, range.until))
       val starts = (touching.map(_.from) :+ from).sortWith(isOrdered)
       val ends = (touching.map(_.until) :+ until).sortWith(isOrdered)
-      ranges = few(apart :+ EmptyRange(starts.head, ends.last, removed + touching.map(_.removed).sum))
+      ranges = largest(apart :+ EmptyRange(starts.head, ends.last, removed + touching.map(_.removed).sum))
     }
 
   /**
-   * Those of a version that was made of this one.
+   * Returns the ranges of a version that was made of this one.
    *
-   * @param putsIn the rows within a range that the new version has and this one may not have
+   * @param version the new version
+   * @param putsIn returns the rows within a range that the new version has and this one may lack
    */
   def next(version: VersionId, putsIn: EmptyRange => OrderedRecords): EmptyRanges = {
-    val left = ranges.flatMap(range => parts(range, putsIn(range)))
-    new EmptyRanges(version, fewest, few(left.filter(range => !isOrdered(range.until, range.from))))
+    val remaining = ranges.flatMap(range => parts(range, putsIn(range)))
+    new EmptyRanges(version, fewest, largest(remaining.filter(range => !isOrdered(range.until, range.from))))
   }
 }
 
 private[transaction] object EmptyRanges {
   val none: Array[EmptyRange] = Array.empty[EmptyRange]
 
-  /** How many ranges are kept of a version. */
-  private val most = 16
+  /** The largest number of ranges of a version. */
+  private val maxRanges = 16
 
   private def isOrdered(a: Array[Byte], b: Array[Byte]): Boolean = Arrays.compareUnsigned(a, b) <= 0
 
-  /** What is left of a range between rows; where these are many, before the first ones and behind the last. */
+  /** Returns the parts of a range between rows; of many rows, those before the first rows and behind the last. */
   private def parts(range: EmptyRange, rows: OrderedRecords): Seq[EmptyRange] =
     if (rows.record == 0) Seq(range)
     else {
@@ -73,7 +80,7 @@ private[transaction] object EmptyRanges {
       var count = 0
       while (rows.record != 0) {
         last = rows.record
-        if (count < most) {
+        if (count < maxRanges) {
           found += EmptyRange(from, Record.key(last), range.removed / 2)
           from = behindKey(last)
         }
@@ -84,9 +91,9 @@ private[transaction] object EmptyRanges {
       found.result()
     }
 
-  /** The first key that may come after that of a record. */
+  /** Returns the first key that may come after the key of a record. */
   private def behindKey(record: Long): Array[Byte] = Arrays.copyOf(Record.key(record), Record.keyLength(record) + 1)
 
-  private def few(ranges: Array[EmptyRange]): Array[EmptyRange] =
-    ranges.sortBy(-_.removed).take(most).sortWith((a, b) => isOrdered(a.from, b.from))
+  private def largest(ranges: Array[EmptyRange]): Array[EmptyRange] =
+    ranges.sortBy(-_.removed).take(maxRanges).sortWith((a, b) => isOrdered(a.from, b.from))
 }

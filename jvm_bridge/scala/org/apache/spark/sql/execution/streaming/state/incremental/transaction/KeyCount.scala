@@ -5,10 +5,14 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 
-/** Counts the keys that there are with a transaction's changes. Within its calls. */
+/** A count of the store's keys with a transaction's changes. Within the transaction's calls. */
 private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
 
-  /** Number of keys. Looks up what was put or removed without having been got. */
+  /**
+   * Counts the keys. Looks up the keys that were put or removed without a get.
+   *
+   * @throws IllegalStateException if the counts contradict each other
+   */
   def keys(): Long = {
     if (memtable.unknown > 0) resolveAll()
     val keys = view.keys + memtable.balance
@@ -20,25 +24,25 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
     keys
   }
 
-  /** Looks several keys up at a time, so that the memory that their searches read first is waited for at once. */
+  /** Looks several keys up at a time, so that their searches wait for memory at the same time. */
   private def resolveAll(): Unit = {
     if (view.isSparse) expectUnknown()
-    val some = new Array[Long](ReadView.prefetchedAtOnce)
+    val slots = new Array[Long](ReadView.prefetchedAtOnce)
     var n = 0
     memtable.foreachSlot { slot =>
       if (memtable.isChange(slot) && !memtable.priorKnown(slot)) {
-        some(n) = slot
+        slots(n) = slot
         n += 1
-        if (n == some.length) {
-          resolve(some, n)
+        if (n == slots.length) {
+          resolve(slots, n)
           n = 0
         }
       }
     }
-    resolve(some, n)
+    resolve(slots, n)
   }
 
-  /** Announces the keys that only the base can know, so that their blocks are fetched several at a time. */
+  /** Announces the keys that only the base can know, so that it fetches their blocks several at a time. */
   private def expectUnknown(): Unit = {
     val keys = mutable.ArrayBuffer.empty[Array[Byte]]
     var bytes = 0L
@@ -72,7 +76,7 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
     }
   }
 
-  /** By how much the changes let each column family grow, as [[Transaction.growthByFamily]] says. */
+  /** Computes the growth of each column family as [[Transaction.growthByFamily]] returns it. */
   def growthByFamily(): Array[Long] = {
     keys()
     var growth = new Array[Long](16)
@@ -92,7 +96,7 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
 
 private object KeyCount {
 
-  /** How many keys, and how many bytes of them, are announced at a time. */
+  /** The number of keys, and of their bytes, that are announced at a time. */
   private val maxExpected = 4096
   private val maxExpectedBytes = 1L << 20
 }

@@ -7,24 +7,27 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
- * How committed rows of single keys were found.
+ * The counts of look-ups of single committed rows.
  *
- * @param hits    answered by memory
- * @param misses  those that the base had to answer
- * @param filters of its files, that these asked
- * @param blocks  of its files, that these read
+ * @param hits look-ups that memory answered
+ * @param misses look-ups that the base had to answer
+ * @param filters filters of the base's files that the misses asked
+ * @param blocks blocks of the base's files that the misses read
  */
 final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long)
 
 /**
- * What one transaction sees below its own changes: a committed version, made of generations that are not in
- * the index yet, the index, and a base. It holds a reference to each until [[release]]. One thread at a time.
+ * The rows that a transaction sees below its own changes: a committed version, made of pending generations, which are
+ * not in the index yet, of the index, and of a base. It holds a reference to each until [[release]]. For one thread at
+ * a time.
  *
- * @param keys    number of keys at that version
+ * @param version the version
+ * @param keys number of keys at the version
+ * @param indexed the generations in the index, and the index
  * @param pending generations that are not in the index, oldest first
  * @param indexedKeys number of keys at the version that the index leads to
- * @param base    null: nothing lies below
- * @param empty   where that version has no rows, as far as is known
+ * @param base the base; null: nothing lies below
+ * @param empty ranges in which the version is known to have no rows
  */
 private[transaction] final class ReadView(
     val version: VersionId,
@@ -39,7 +42,7 @@ private[transaction] final class ReadView(
   if (base != null) base.retain()
   private var reader: BaseReader = _
 
-  /** Takes what [[prefetch]] reads, so that the compiler does not remove it. */
+  /** A sum of the results of reads ahead, so that the compiler does not remove them. */
   private var prefetched = 0
   private var hitCount = 0L
   private var missCount = 0L
@@ -47,7 +50,7 @@ private[transaction] final class ReadView(
   def lookUps: LookUps =
     if (reader == null) LookUps(hitCount, missCount, 0, 0) else LookUps(hitCount, missCount, reader.filters, reader.blocks)
 
-  /** Whether the base has rows that memory has not: where the index has them all, later generations lack none. */
+  /** Returns true if the base has rows that memory lacks: if the index has all rows, later generations lack none. */
   def needsBase: Boolean = base != null && indexed.index.present != indexedKeys
 
   private def baseReader: BaseReader = {
@@ -55,7 +58,7 @@ private[transaction] final class ReadView(
     reader
   }
 
-  /** The newest record of a key in memory, 0 when there is none. */
+  /** Returns the newest record of a key in memory; 0 if there is none. */
   def record(hash: Long, key: Array[Byte]): Long = {
     var i = pending.length
     while (i > 0) {
@@ -72,11 +75,11 @@ private[transaction] final class ReadView(
     found
   }
 
-  /** Whether memory has any record of the key of a row in the base. */
+  /** Returns true if memory has any record of the key of a row in the base. */
   def overrides(hash: Int, keyAt: Long, length: Int): Boolean =
     pendingHas(pending.length, hash, keyAt, length) || indexed.index.find(hash, keyAt, length) != 0
 
-  /** Whether one of the generations from that position on that are not in the index has the key. */
+  /** Returns true if one of the n newest pending generations has a key. */
   def pendingHas(n: Int, hash: Int, keyAt: Long, length: Int): Boolean = {
     var i = pending.length - n
     while (i < pending.length) {
@@ -86,7 +89,7 @@ private[transaction] final class ReadView(
     false
   }
 
-  /** What the base holds for a key that memory has no record of. */
+  /** Returns the value that the base holds for a key that memory has no record of; null if the key is absent. */
   def fromBase(key: Array[Byte]): Array[Byte] =
     if (needsBase) {
       missCount += 1
@@ -96,20 +99,20 @@ private[transaction] final class ReadView(
       null
     }
 
-  /** Whether rows may have to come from far. */
+  /** Returns true if rows may have to be fetched from remote storage. */
   def isSparse: Boolean = needsBase && base.isSparse
 
-  /** Whether memory has any record of a key. */
+  /** Returns true if memory has any record of a key. */
   def knows(hash: Long, key: Array[Byte]): Boolean =
     pending.exists(_.memtable.find(hash, key) != 0) || indexed.index.find(hash, key) != 0
 
-  /** Keys that the base is going to be asked for. */
+  /** Announces keys that the base will be asked for. */
   def expect(keys: Iterable[Array[Byte]]): Unit = baseReader.expect(keys)
 
-  /** Reads what [[contains]] of a record will read first of the index. */
+  /** Reads the memory of the index that [[contains]] of a record reads first. */
   def prefetch(record: Long): Unit = prefetched += indexed.index.prefetch(record)
 
-  /** Whether the key of a record is there. */
+  /** Returns true if the key of a record has a value. */
   def contains(record: Long): Boolean = {
     val hash = Record.hash(record)
     val at = Record.keyAddress(record)
@@ -129,11 +132,14 @@ private[transaction] final class ReadView(
     }
   }
 
-  /** Rows of the base from a key on, maybe only those before until; null when memory has them all. */
+  /**
+   * Returns a cursor over the rows of the base from a key on, maybe only those before `until`; null if memory has all
+   * rows.
+   */
   def baseCursor(from: Array[Byte], until: Array[Byte]): Cursor =
     if (needsBase) baseReader.cursor(from, until) else null
 
-  /** Gives up the references, but that to the base, which the caller releases. Once. */
+  /** Releases the references, once, except that to the base, which the caller releases. */
   def release(): Unit =
     try if (reader != null) reader.close()
     finally {
@@ -144,6 +150,6 @@ private[transaction] final class ReadView(
 
 private[transaction] object ReadView {
 
-  /** For how many records [[ReadView.prefetch]] is worth calling before the first is looked up. */
+  /** The number of records that are worth a [[ReadView.prefetch]] before the first is looked up. */
   val prefetchedAtOnce: Int = RecentIndex.prefetchedAtOnce
 }

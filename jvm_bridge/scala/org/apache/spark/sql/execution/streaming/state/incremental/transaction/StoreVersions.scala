@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
+import java.io.File
 import java.util.concurrent.locks.ReentrantLock
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
@@ -9,12 +10,16 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 
 /**
  * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
- * Thread-safe; its lock is held at the begin and end of transactions only, never while rows move, nor while a base is
- * closed or given back. Memory is drawn from the executor's budget. When that is full, rows that the base holds too are
- * dropped, the oldest first; rows for which there is no room then go to memory-mapped files.
  *
- * The newest version can be taken out of the index again until a transaction that began on it has committed: only then is
- * it certain that Spark does not run its batch again, on the version before.
+ * For any thread. The lock is held at the begin and end of transactions only, never while rows move, nor while a base
+ * is closed or given back. Memory comes from the executor's budget. If the budget is full, the store drops rows that
+ * the base has, too, the oldest first; rows for which there is no room then go to memory-mapped files.
+ *
+ * The newest version can be taken out of the index again until a transaction that began on it has committed: only then
+ * is it certain that Spark does not run its batch again, on the version before.
+ *
+ * @param memory the memory of this store, a part of the executor's budget
+ * @param conf the settings
  */
 final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private val lock = new ReentrantLock
@@ -26,10 +31,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private var readers = Set.empty[Transaction]
   private var settling = false
 
-  /** Bases that nobody begins on any more, to be released without the lock. */
+  /** The bases on which no transaction begins any more, to be released without the lock. */
   private var retired = List.empty[Base]
 
-  /** What scans have learned of one version, mostly the newest. */
+  /** The empty ranges of one version, usually the newest, that scans have found. */
   private var emptyRanges = newEmptyRanges(VersionId.empty)
   @volatile private var reclaimable = 0L
   private val cache = new StoreMemory.Reclaimable {
@@ -51,21 +56,21 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     done.foreach(_.release())
   }
 
-  /** Releases a base as soon as the lock is free: to close it may take long, and its owner is called. */
+  /** Releases a base as soon as the lock is free, because closing may take long and calls the base's owner. */
   private def retire(old: Base): Unit = if (old != null) retired ::= old
 
   private def check(): Unit = if (closed) throw new IllegalStateException("The state store is closed")
 
   private def baseVersion: VersionId = if (base == null) VersionId.empty else base.version
 
-  /** The newest version that memory holds. */
+  /** Returns the newest version that memory holds. */
   def newest: VersionId = locked(recent.newest.getOrElse(baseVersion))
 
   /**
-   * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to
-   * write on an older version that memory still reaches is a rollback: newer ones go, at once or with the
-   * commit.
+   * Begins a transaction on a version. A transaction for writing on an older version that memory still reaches is a
+   * rollback: newer versions are dropped, at once or with the commit.
    *
+   * @return the transaction; None if memory cannot reach the version: then restore it and [[reset]]
    * @throws IllegalStateException after [[close]]
    */
   def tryBegin(version: VersionId, readOnly: Boolean): Option[Transaction] = locked {
@@ -73,13 +78,16 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     forgetIfInconsistent(adoptOffered())
     val n = position(if (version.number == 0) VersionId.empty else version)
     if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None
-    else if (base != null && base.damaged) None // to be restored, from what is not
+    else if (base != null && base.damaged) None // to be restored from files that are not damaged
     else {
       Some(forgetIfInconsistent(begin(indexUpTo(n), version, readOnly)))
     }
   }
 
-  /** If memory contradicts itself, the next begin restores the version from checkpoint storage. */
+  /**
+   * Runs an action, and forgets all versions if memory contradicts itself: the next begin restores from checkpoint
+   * storage.
+   */
   private def forgetIfInconsistent[T](action: => T): T =
     try action
     catch {
@@ -88,10 +96,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
         throw e
     }
 
-  /** How many generations lead to a version; -1 when it is not to be had. */
+  /** Returns the number of generations that lead to a version; -1 if memory cannot reach it. */
   private def position(version: VersionId): Int = recent.position(version, baseVersion)
 
-  /** As [[RecentVersions.indexUpTo]]; nobody frees memory of the index meanwhile. */
+  /** Calls [[RecentVersions.indexUpTo]]; nobody frees memory of the index meanwhile. */
   private def indexUpTo(n: Int): Int = {
     settling = true
     try recent.indexUpTo(n)
@@ -102,8 +110,8 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Brings into the index what was committed last, as the next begin would. Does nothing while a transaction is open. Any
-   * thread.
+   * Brings the committed generations into the index, as the next begin would. Does nothing while a transaction is open.
+   * For any thread.
    */
   def indexCommitted(): Unit = locked {
     if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0) forgetIfInconsistent(indexUpTo(recent.count))
@@ -138,8 +146,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private def baseKeys: Long = if (base == null) 0 else base.keys
 
   /**
-   * Forgets all and starts from this base; its column families. When it cannot be opened, all stays as it was,
-   * and the directory is given back.
+   * Forgets all versions and starts from a base. If the base cannot be opened, all stays as it was, and the directory
+   * is given back.
+   *
+   * @param directory the directory of the base
+   * @return the column families of the base
    */
   def reset(directory: BaseDirectory): ColumnFamilies = {
     val opened = open(directory)
@@ -154,26 +165,29 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     families
   }
 
-  /** The lowest version that a transaction may begin on without a restore, the empty one not counted. */
+  /** Returns the lowest version that a transaction may begin on without a restore, except the empty one. */
   def oldestNumber: Long = locked(baseVersion.number)
 
-  /** Whether reading the base has failed. */
+  /** Returns true if reading the base has failed. */
   def isDamaged: Boolean = locked(base != null && base.damaged)
 
-  /** What comes of the base that transactions begin on; it stays open meanwhile. None: there is none that is good. */
+  /**
+   * Calls a function with the base that transactions begin on; it stays open meanwhile. None if there is no base, or it
+   * is damaged.
+   */
   private[incremental] def withBase[T](use: Base => T): Option[T] = {
     val held = locked {
-      val good = Option(base).filter(one => !closed && !one.damaged)
+      val good = Option(base).filter(base => !closed && !base.damaged)
       good.foreach(_.retain())
       good
     }
-    held.map { one =>
-      try use(one)
-      finally one.release()
+    held.map { base =>
+      try use(base)
+      finally base.release()
     }
   }
 
-  /** Forgets all and starts from the empty version 0. */
+  /** Forgets all versions and starts from the empty version 0. */
   def resetEmpty(): Unit = locked {
     check()
     restart(null)
@@ -197,8 +211,8 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
 
   /**
-   * A newer base, holding a version on the way to the newest. It is taken at a later begin; or closed, when that
-   * version is not on the way. Opened here, in the caller's thread.
+   * Offers a newer base, which holds a version on the way to the newest. A later begin takes it, or closes it if its
+   * version is not on the way. The base is opened in the caller's thread.
    */
   def offerBase(directory: BaseDirectory): Unit = {
     val opened = open(directory)
@@ -234,13 +248,13 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Whether many versions wait for a transaction that reads the index and has not ended since they were committed: they
-   * take memory that no base can free, and each look-up goes through all of them.
+   * Returns true if many versions wait for a transaction that reads the index and has not ended since they were
+   * committed: they take memory that no base can free, and each look-up goes through all of them.
    */
   private def isPinned: Boolean =
     recent.indexed.readers > 0 && recent.pending.size > StoreVersions.maxPending && !writers.exists(_.version == newest)
 
-  /** Begins anew above the offered base, which holds the first n generations. */
+  /** Restarts above the offered base, which holds the first n generations. */
   private def restartAbove(n: Int): Unit = {
     recent.restartAbove(n)
     swapBase()
@@ -253,10 +267,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     offered = null
   }
 
-  /** Whether memory is full of versions that no base holds, which a merge of kind ingest would free. */
+  /** Returns true if memory is full of versions that no base holds, which a merge of kind ingest would free. */
   def wantsIngest: Boolean = locked(recent.needBase)
 
-  /** After [[close]]: what open transactions still hold. */
+  /** Returns the memory in use; after [[close]], the memory of open transactions. */
   def memoryUse: MemoryUse = locked {
     val memtables = (writers ++ readers).toSeq.map(_.memtable)
     MemoryUse(
@@ -267,9 +281,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       spilledBytes = recent.spilledBytes + memtables.map(_.spilledBytes).sum)
   }
 
-  /**
-   * No transaction begins any more; those that are open may end as usual. Any number of times, any thread.
-   */
+  /** Closes the store: no transaction begins any more; open ones end as usual. Any number of times, in any thread. */
   def close(): Unit = locked {
     if (!closed) {
       closed = true
@@ -281,7 +293,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Appends a transaction's changes to the version that it began on, if that is still on the way to the newest.
+   * Appends a transaction's changes to the version that it began on, if that version is still on the way to the newest.
    */
   private[transaction] def append(transaction: Transaction, generation: Generation, empty: EmptyRanges): Unit = locked {
     val n = if (closed || (transaction.view.indexed ne recent.indexed)) -1 else position(transaction.version)
@@ -305,7 +317,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recent.indexed.mergedBytes
 
-  /** Drops merged generations, unless a transaction of another thread reads them or the store is busy. */
+  /**
+   * Drops merged generations, unless a transaction of another thread reads them or the store is busy; returns the freed
+   * bytes.
+   */
   private def reclaim(bytes: Long): Long =
     if (!lock.tryLock()) 0
     else
@@ -317,11 +332,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       } finally unlock()
 
   /**
-   * Whether memory of merged generations may be freed now, by whom:
-   *   - any thread, if no transaction reads them: a store that asks for memory frees that of others, too;
-   *   - the thread of the only transaction that reads them, if that transaction writes, holds the same index and
-   *     base, and no iterator of it has a pinned record: then nobody else has an address into that memory;
-   *   - nobody, while the store is closed or settles.
+   * Returns true if this thread may free memory of merged generations now:
+   *   - any thread may if no transaction reads them: a store that asks for memory frees that of others, too;
+   *   - the thread of the only transaction that reads them may if that transaction writes, has the same index and base,
+   *     and no iterator of it has a pinned record: then nobody else has an address into that memory;
+   *   - no thread may while the store is closed or settles.
    */
   private def mayEvict: Boolean =
     !closed && !settling && recent.indexed.evictable &&
@@ -333,6 +348,15 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
 private object StoreVersions {
 
-  /** This many versions may wait for a transaction to end. */
+  /** The number of versions that may wait for a transaction to end. */
   private val maxPending = 8
 }
+
+/**
+ * The settings of one store's data plane.
+ *
+ * @param spillDirectory local directory, made when first needed, for memory-mapped files that take the records that the
+ *   memory budget has no room for; an open file has no name
+ * @param fewestPassed number of removed keys in a row that scans in key order remember and pass over later
+ */
+final case class StateConf(spillDirectory: File, fewestPassed: Int = 256)

@@ -8,13 +8,15 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 
 /**
- * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
- * column family. Any thread may call it at any time: one call runs at a time, the others wait. Every call but [[abort]]
- * throws an IllegalStateException after the end, and after a call that failed, be it a read or a change: rows may be
- * missing then. Begin another transaction to read what was committed.
+ * The view of a store that a task has: a committed version and, over it, the task's changes. Keys carry their 2-byte
+ * column family.
  *
- * @param version  the version that it builds on
- * @param readOnly whether changes are refused
+ * Any thread may call it at any time: one call runs at a time, the others wait. Every call but [[abort]] throws an
+ * IllegalStateException after the end, and after a failed call, be it a read or a change: rows may be missing then.
+ * Begin another transaction to read the committed rows.
+ *
+ * @param version the version that the transaction builds on
+ * @param readOnly true if changes are refused
  */
 final class Transaction private[transaction] (
     state: StoreVersions,
@@ -26,19 +28,22 @@ final class Transaction private[transaction] (
   private[transaction] val scans = new ScanMemory(memtable)
   private val count = new KeyCount(view, memtable)
 
-  /** A record that the last get found in memory, 0 when it found none; until the next change. */
+  /** The record that the last get found in memory, 0 if it found none; until the next change. */
   private var lastFound = 0L
 
-  /** The key, the very array, that the last get of a row that is not in memory found nowhere. */
+  /** The key, as the very array, that the last get neither found in memory nor in the base. */
   private var lastAbsent: Array[Byte] = _
   private var hashedKey: Array[Byte] = _
   private var hash = 0L
   private var delta: DeltaWriter = _
 
-  /** The thread that changes the memtable now: it may drop generations that the view needs no more. */
+  /** The thread that changes the memtable now: it may drop generations that the view does not need any more. */
   @volatile private[transaction] var writingThread: Thread = _
 
-  /** The value of a key, null when absent; the caller may keep the array, and never changes that of the key. */
+  /**
+   * Returns the value of a key; null if it is absent. The caller may keep the array of the value, and never changes the
+   * array of the key.
+   */
   def get(key: Array[Byte]): Array[Byte] = {
     calls.enter()
     try lookUp(hashOf(key), key)
@@ -46,7 +51,7 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** The hash of a key; that of the array that was asked for last is remembered. */
+  /** Returns the hash of a key; remembers the hash of the array of the last call. */
   private def hashOf(key: Array[Byte]): Long = {
     if (key ne hashedKey) {
       hash = SlotHash.of(key)
@@ -79,10 +84,10 @@ final class Transaction private[transaction] (
 
   private def valueOf(record: Long): Array[Byte] = if (Record.isRemoved(record)) null else Record.value(record)
 
-  /** Whether a key is there. */
+  /** Returns true if a key has a value. */
   def contains(key: Array[Byte]): Boolean = get(key) != null
 
-  /** The values of keys, in their order, null for those that are absent. */
+  /** Returns the values of keys, in the order of the keys; null for absent keys. */
   def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
     calls.enter()
     try {
@@ -98,10 +103,14 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** Sets the value of a key; refuses a row that is too long to be read, and can be used afterwards. */
+  /**
+   * Sets the value of a key.
+   *
+   * @throws IllegalArgumentException if the row is too long to be read; the transaction can be used afterwards
+   */
   def put(key: Array[Byte], value: Array[Byte]): Unit = change(key, value)
 
-  /** Removes a key, whether it is there or not. */
+  /** Removes a key, which may be absent. */
   def remove(key: Array[Byte]): Unit = change(key, null)
 
   private def change(key: Array[Byte], value: Array[Byte]): Unit = {
@@ -153,7 +162,7 @@ final class Transaction private[transaction] (
     calls.exit()
   }
 
-  /** Adds a value to those of a key: puts it where there is none, else old value, delimiter, value. */
+  /** Appends a value to a key: puts it if the key is absent; else puts the old value, the delimiter and the value. */
   def append(key: Array[Byte], value: Array[Byte], delimiter: Byte): Unit = {
     RowSizes.check("merge", key.length, value.length)
     enterToChange()
@@ -180,8 +189,8 @@ final class Transaction private[transaction] (
   }
 
   /**
-   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered, or
-   * when it is less than a column family; else in the order that is quickest.
+   * Scans the rows with from <= key < until (null: to the end), uncommitted ones, too: in key order if `ordered`, or if
+   * the range is less than a column family; else in the quickest order.
    */
   private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
     calls.enter()
@@ -193,13 +202,17 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
+  /** Begins a scan. Less than a column family is found quickest by its prefix, or through the order of keys. */
   private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): Scan =
     if (ordered || from.length > 2 || until != null && until.length > 2) {
       new OrderedScan(this, from, until, skip)
     } else new UnorderedScan(this, from, until, skip)
 
-  /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
+  /**
+   * Removes the rows with from <= key < until (null: to the end).
+   *
+   * @return the number of removed rows
+   */
   def removeRange(from: Array[Byte], until: Array[Byte]): Long = {
     val rows = scan(from, until, ordered = false)
     var removed = 0L
@@ -212,9 +225,7 @@ final class Transaction private[transaction] (
     removed
   }
 
-  /**
-   * Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got.
-   */
+  /** Returns the number of keys, with uncommitted changes. Looks up the keys that were put or removed without a get. */
   def keys: Long = {
     calls.enter()
     try count.keys()
@@ -223,8 +234,8 @@ final class Transaction private[transaction] (
   }
 
   /**
-   * By how much the changes so far let each column family grow, in keys, by its id; families beyond the end
-   * have no changes. Looks up what [[keys]] does.
+   * Returns the growth of each column family by the changes so far, in keys, by the family's id; families beyond the
+   * end of the array have no changes. Looks up the same keys as [[keys]].
    */
   def growthByFamily: Array[Long] = {
     calls.enter()
@@ -233,16 +244,18 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** Keys that this transaction put, or removed, so far: each counted once, by its last change. */
+  /** The numbers of keys that the transaction put, or removed, so far: each key counts once, by its last change. */
   def puts: Long = memtable.puts
   def removes: Long = memtable.removes
 
-  /** Look-ups of committed rows so far. */
+  /** The look-ups of committed rows so far. */
   def lookUps: LookUps = view.lookUps
 
   /**
-   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist yet. Refuses
-   * changes from then on. Whoever stores the file makes it durable.
+   * Writes the changes, sorted, into an SST file. Refuses changes from then on. The caller makes the file durable.
+   *
+   * @param file the file, which must not exist
+   * @param meta the value of the reserved record, the last of the file
    */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     calls.enter()
@@ -253,7 +266,7 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
+  /** Ends the transaction; its changes lead to the version `made`, on which the next transaction may begin. */
   def committed(made: VersionId): Unit = {
     enterToWrite()
     val (keys, empty) =
@@ -269,13 +282,16 @@ final class Transaction private[transaction] (
     finally state.ended(this)
   }
 
-  /** What is known to be empty once the changes are committed; nothing, where they were not written. */
+  /**
+   * Returns the ranges that are known to be empty once the changes are committed; no range if the changes were not
+   * written.
+   */
   private def emptyRangesAt(made: VersionId): EmptyRanges =
     if (delta == null) state.newEmptyRanges(made)
     else view.empty.next(made, range => delta.putsIn(range.from, range.until))
 
   /**
-   * Ends the transaction and forgets its changes. Any thread, any number of times; nothing after
+   * Ends the transaction and forgets its changes. For any thread, any number of times; does nothing after
    * [[committed]].
    */
   def abort(): Unit = if (end()) {
@@ -285,7 +301,7 @@ final class Transaction private[transaction] (
     state.ended(this)
   }
 
-  /** Ends it once, when no call is under way any more; whether this call was the first to do so. */
+  /** Ends the transaction once, when no call runs any more; returns true for the first caller. */
   private def end(): Boolean = {
     val first = calls.end()
     if (first) scans.freeAll()

@@ -3,7 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
-/** A scan without order: changes, then generations in the order of their tables, then the base in its own. */
+/**
+ * A scan without order: the changes, then the generations in the order of their tables, then the base in its own order.
+ */
 private[transaction] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
     extends Scan(transaction, from, until, skip) {
   private val changes = changedRecords()
@@ -12,11 +14,11 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   private var slot = 0L
   private val index = view.indexed.index
 
-  /** Memory is read in its own order, not in the index's, unless most of it is overwritten. */
+  /** True if memory is read in its own order; false if in the index's, because most records are overwritten. */
   private val walks = view.indexed.records <= index.count * 3
   private val arenas = view.indexed.arenas
   private var walk: ArenaWalk = _
-  private val some = new Array[Long](UnorderedScan.atOnce)
+  private val records = new Array[Long](UnorderedScan.atOnce)
   private val newest = new Array[Long](UnorderedScan.atOnce)
   private var read = 0
   private var shown = 0
@@ -63,15 +65,15 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
     false
   }
 
-  /** Reads on in the arenas; false at their end. */
+  /** Reads further records of the arenas; returns false at their end. */
   private def readSome(): Boolean = {
     read = 0
     shown = 0
     while (read == 0 && (walk != null || arenas.hasNext)) {
       if (walk == null) walk = arenas.next()
-      val n = walk.next(some)
+      val n = walk.next(records)
       if (n == 0) walk = null
-      read = view.indexed.newest(some, n, newest)
+      read = view.indexed.newest(records, n, newest)
     }
     read > 0
   }
@@ -88,7 +90,9 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
     false
   }
 
-  /** Whether a row is there, in the range, and in none of the n newest generations nor changed. */
+  /**
+   * Returns true if a record is a row in the range, and neither the n newest generations nor the changes have its key.
+   */
   private def shows(record: Long, n: Int): Boolean =
     !Record.isRemoved(record) && Record.within(record, from, until) && {
       val hash = Record.hash(record)
