@@ -268,7 +268,7 @@ class IncrementalStateStoreProvider
   private def uploaded(version: Long): Unit = Driver.reportSnapshot(conf, version, storeId, hadoopConf)
 
   private def refuseRowChecksums(): Unit =
-    if (RowChecksums.areAsked(conf)) {
+    if (RowChecksums.areEnabled(conf)) {
       throw new UnsupportedOperationException("spark.sql.streaming.stateStore.rowChecksum.enabled is not " +
         "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
         "restore verifies. Set it to false.")

@@ -2,12 +2,12 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreCustomMetric, StateStoreId, StateStoreMetrics}
 
-/** What a store knows of the driver's query, and tells it. Spark 4.0 hears neither of commits nor of snapshots. */
+/** The calls of a store on the driver's query. Spark 4.0 takes no reports of commits and snapshots. */
 object Driver {
-  /** The id of the query's run. */
+  /** Returns the id of the query's run. */
   def runId(hadoopConf: Configuration): String = {
     val id = hadoopConf.get(StreamExecution.RUN_ID_KEY)
     assert(id != null)
@@ -17,4 +17,16 @@ object Driver {
   def reportCommit(conf: StateStoreConf, version: Long, id: StateStoreId, hadoopConf: Configuration): Unit = ()
 
   def reportSnapshot(conf: StateStoreConf, version: Long, id: StateStoreId, hadoopConf: Configuration): Unit = ()
+}
+
+/** The figures of a store as Spark 4.0 takes them, without metrics of single stores. */
+object ReportedMetrics {
+  val none: StateStoreMetrics = StateStoreMetrics(0, 0, Map.empty)
+
+  def of(
+      id: StateStoreId,
+      keys: Long,
+      memoryBytes: Long,
+      custom: Map[StateStoreCustomMetric, Long],
+      lastSnapshotVersion: Long): StateStoreMetrics = StateStoreMetrics(keys, memoryBytes, custom)
 }

@@ -24,7 +24,7 @@ object ProcessorHandles {
     new StatefulProcessorHandleImpl(
       store, runId, keys, exec.timeMode, exec.isStreaming, exec.batchTimestampMs, metrics)
 
-  /** Why no processor of this release can be batched, if so. */
+  /** The reason why no processor of this release can be batched, if there is one. */
   val obstacle: Option[String] = Some(
     "PySpark 4.0 makes entries of lists and maps, and timers, with pandas, and processors are batched from Spark 4.1 on")
 

@@ -6,8 +6,8 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
- * thread. Spark 4.0 knows no other way.
+ * Spark's Arrow runner, which handles input and output in the task's own thread, because a state store belongs to one
+ * thread. Spark 4.0 has no other way.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],

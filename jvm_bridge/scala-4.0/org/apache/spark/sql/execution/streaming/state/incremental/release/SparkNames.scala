@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming
 
-/** Classes of Spark that later releases keep in other packages, or that they alone have. */
+/** The classes of Spark that later releases have in other packages, or that only they have. */
 object SparkNames {
   type CheckpointFileManager = streaming.CheckpointFileManager
   val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
@@ -15,7 +15,7 @@ object SparkNames {
   type StreamExecution = streaming.StreamExecution
   type StreamingQueryWrapper = streaming.StreamingQueryWrapper
 
-  /** An error that knows which of Spark's errors says the same. */
+  /** An error that can be turned into Spark's own error with the same meaning. */
   trait ConvertableToCannotLoadStoreError {
     def convertToCannotLoadStoreError(): SparkException
   }

@@ -1,13 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{
-  ReadStateStore, RecordType, StateStore, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, RecordType, StateStore, StateStoreProvider, SupportsFineGrainedReplay}
 import org.apache.spark.util.NextIterator
 
 /**
- * How Spark 4.0 calls a provider: it asks for no forced snapshots, and its state reader names versions without
- * the ids of their checkpoints.
+ * The calls that Spark 4.0 makes on a provider: it forces no snapshots, and its state reader names versions without the
+ * ids of their checkpoints.
  */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
   protected def maintain(): Unit
@@ -50,4 +49,13 @@ trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGraine
     getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, None)
 
   override def doMaintenance(): Unit = maintain()
+}
+
+/** The calls that Spark 4.0 makes on a store, and those of later releases, which nothing makes here. */
+trait SparkStateStore extends StateStore with LaterCalls {
+  def release(): Unit
+
+  def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit
+
+  def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit
 }

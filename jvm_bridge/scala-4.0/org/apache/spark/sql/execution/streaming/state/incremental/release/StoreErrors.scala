@@ -9,14 +9,14 @@ import org.apache.spark.sql.types.StructType
 
 /** Errors of a store in Spark's words. */
 object StoreErrors {
-  /** The error with which Spark's own stores say that a version cannot be loaded. */
+  /** Returns the error with which Spark's own stores say that a version cannot be loaded. */
   def cannotLoadStore(cause: Throwable): Throwable = cause match {
     case e: SparkException if Option(e.getCondition).exists(_.contains("CANNOT_LOAD_STATE_STORE")) => e
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e => QueryExecutionErrors.cannotLoadStore(e)
   }
 
-  /** Throws where the rows are not of the schemas. */
+  /** Throws an error if the rows do not have the schemas. */
   def checkRowFormat(
       key: UnsafeRow,
       keys: StructType,

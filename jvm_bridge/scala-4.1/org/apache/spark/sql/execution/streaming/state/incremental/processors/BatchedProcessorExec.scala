@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
 
-/** The operator of [[BatchedProcessor]], with the parameters of Spark's. */
+/** The operator of [[BatchedProcessor]], with the parameters of Spark's operator. */
 private[processors] class BatchedProcessorExec(
     function: Expression,
     grouping: Seq[Attribute],
@@ -48,7 +48,7 @@ private[processors] class BatchedProcessorExec(
 
 private[processors] object BatchedProcessorExec {
 
-  /** The batched twin of one of Spark's operators. */
+  /** Returns the batched twin of one of Spark's operators. */
   def apply(exec: TransformWithStateInPySparkExec): SparkPlan = {
     val twin = new BatchedProcessorExec(exec, exec.child, exec.initialState)
     twin.copyTagsFrom(exec)

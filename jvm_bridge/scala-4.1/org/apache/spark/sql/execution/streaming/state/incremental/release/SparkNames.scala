@@ -5,7 +5,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
   FlatMapGroupsWithStateExecHelper => Helper}
 
-/** Classes of Spark that Spark 4.0 keeps in other packages, or does not have. */
+/** The classes of Spark that Spark 4.0 has in other packages, or does not have. */
 object SparkNames {
   type CheckpointFileManager = checkpointing.CheckpointFileManager
   val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager

@@ -1,9 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.spark.sql.execution.streaming.state.{
-  ReadStateStore, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
 
-/** How Spark 4.1 calls a provider: it asks for no forced snapshots. */
+/** The calls that Spark 4.1 makes on a provider: it forces no snapshots. */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
   protected def maintain(): Unit
 
@@ -30,3 +29,6 @@ trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGraine
 
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Seq(ReportedMetrics.lastSnapshot)
 }
+
+/** The calls that Spark 4.1 makes on a store, and those of later releases, which nothing makes here. */
+trait SparkStateStore extends StateStore with LaterCalls

@@ -3,13 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 
-/**
- * Spark's operator of `transformWithState` without its check of the store's class.
- */
+/** Spark's operator of `transformWithState` without its check of the store's class. */
 class AnyStoreProcessorExec(
     key: Expression,
     value: Expression,
@@ -51,4 +50,9 @@ class AnyStoreProcessorExec(
 
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
     new AnyStoreProcessorExec(super.withNewChildrenInternal(newLeft, newRight))
+}
+
+/** The output columns of a processor in Python. */
+object PythonProcessorOutput {
+  def of(exec: TransformWithStateInPySparkExec): Seq[Attribute] = exec.output
 }

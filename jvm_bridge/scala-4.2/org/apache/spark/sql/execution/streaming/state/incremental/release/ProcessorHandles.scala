@@ -25,7 +25,7 @@ object ProcessorHandles {
     new StatefulProcessorHandleImpl(
       store, runId, keys, exec.timeMode, exec.isStreaming, exec.batchTimestampMs, exec.prevBatchTimestampMs, metrics)
 
-  /** Why no processor of this release can be batched, if so. */
+  /** The reason why no processor of this release can be batched, if there is one. */
   val obstacle: Option[String] = None
 
   def takesRows(exec: PythonProcessorExec): Boolean = exec.userFacingDataType != UserFacingDataType.PANDAS

@@ -1,9 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.spark.sql.execution.streaming.state.{
-  StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
 
-/** How Spark 4.2 calls a provider: background work is one call. */
+/** The calls that Spark 4.2 makes on a provider: background work is one call. */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
   protected def maintain(): Unit
 
@@ -11,3 +10,6 @@ trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGraine
 
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Seq(ReportedMetrics.lastSnapshot)
 }
+
+/** The calls that Spark 4.2 makes on a store. */
+trait SparkStateStore extends StateStore

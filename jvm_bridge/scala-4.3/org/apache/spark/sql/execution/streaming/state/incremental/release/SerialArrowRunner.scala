@@ -6,11 +6,11 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, with input and output handled by the task's own thread, to which belongs what the
- * operator remembers of groups.
+ * Spark's Arrow runner, which handles input and output in the task's own thread, to which the operator's notes on
+ * groups belong.
  *
- * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`); here it must
- * not.
+ * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`), which this runner must not
+ * do.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],

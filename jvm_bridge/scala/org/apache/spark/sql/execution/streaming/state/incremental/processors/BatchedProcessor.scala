@@ -1,16 +1,25 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
+import java.io.DataOutputStream
+import java.nio.channels.Channels
 import java.util.concurrent.TimeUnit.NANOSECONDS
 
 import scala.jdk.CollectionConverters._
 
+import org.apache.arrow.vector.{VectorSchemaRoot, VectorUnloader}
+import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
+import org.apache.arrow.vector.ipc.message.MessageSerializer
+
 import org.apache.spark.{JobArtifactSet, TaskContext}
+import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.catalyst.expressions.{PythonUDF, UnsafeProjection}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{PythonUDF, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.arrow.ArrowWriter
+import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStore, StateStoreOps}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, ProcessorHandles}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, ProcessorHandles, SerialArrowRunner}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 import org.apache.spark.sql.streaming.TimeMode
@@ -18,14 +27,14 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch}
 import org.apache.spark.util.{CompletionIterator, ThreadUtils}
 
 /**
- * Spark's operator of `transformWithState` in Python with one thing changed: the state of many groups travels in one
- * message between the worker and the JVM. The processor is the user's, and so are its calls and their order.
+ * Spark's operator of `transformWithState` in Python, except that one message between the worker and the JVM carries
+ * the state of many groups. The user's processor, its calls and their order stay.
  *
  * Distribution, ordering, late rows, schemas of state, timers, times to live, metrics and the commit stay Spark's.
  */
 private[processors] trait BatchedProcessor extends PythonProcessorExec {
 
-  /** Everything that a task needs, read from the session here, on the driver. */
+  /** The call that the tasks get, made of the session's settings here, on the driver. */
   private lazy val call: ProcessorCall = {
     val udf = functionExpr.asInstanceOf[PythonUDF]
     ProcessorCall(
@@ -33,7 +42,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
       resultId = udf.resultId.id,
       groupingAttributes = groupingAttributes,
       inputAttributes = child.output,
-      ofRows = ProcessorHandles.takesRows(this),
+      takesRows = ProcessorHandles.takesRows(this),
       batchTimestampMs = batchTimestampMs,
       watermarkMs = eventTimeWatermarkForEviction,
       timeZoneId = conf.sessionLocalTimeZone,
@@ -47,7 +56,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
       jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
   }
 
-  /** Sets the metrics that the store gives, as the release of Spark does. */
+  /** Sets the metrics of the store, as the release of Spark does. */
   protected def setMetricsOf(store: StateStore): Unit
 
   override def nodeName: String = "BatchedTransformWithStateInPySpark"
@@ -66,12 +75,12 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
   private def process(store: StateStore, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
     val start = System.nanoTime
     ArrowTypes.failDuplicatedFieldNames(call.sentType)
-    val keys = new RowCodec(call.keyType)
+    val keys = new WorkerRowCodec(call.keyType)
     val handle = ProcessorHandles.make(this, store, getStateInfo.queryRunId, keys.keyEncoder, metrics)
     val server = new StateServer(new StateAnswers(handle, keys, call.maxMessageBytes))
     serve(server)
     val projection = UnsafeProjection.create(call.sentAttributes, child.output)
-    val runner = new RowsRunner(call, server, live(rows).map(projection), pythonMetrics)
+    val runner = new RowsRunner(call, server, withoutLate(rows).map(projection), pythonMetrics)
     val context = TaskContext.get()
     val outputRow = UnsafeProjection.create(output, output)
     val numOutputRows = longMetric("numOutputRows")
@@ -90,7 +99,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
     })
   }
 
-  private def live(rows: Iterator[InternalRow]): Iterator[InternalRow] =
+  private def withoutLate(rows: Iterator[InternalRow]): Iterator[InternalRow] =
     watermarkPredicateForDataForLateEvents match {
       case Some(predicate) if timeMode == TimeMode.EventTime() => applyRemovingRowsOlderThanWatermark(rows, predicate)
       case _ => rows
@@ -110,5 +119,65 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
     val flat = new ColumnarBatch(output.indices.map(struct.getChild).toArray)
     flat.setNumRows(batch.numRows())
     flat.rowIterator.asScala
+  }
+}
+
+/**
+ * A runner that sends the rows of a partition to an ordinary Arrow iterator worker, the one that serves `mapInArrow`,
+ * in batches like those of Spark's own runner of processors, and uncompressed like those.
+ *
+ * @param rows the rows, in the layout of the call's `sentType`
+ */
+private[processors] class RowsRunner(
+    call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
+  extends SerialArrowRunner(
+    call.command(server), PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId,
+    call.largeVarTypes, call.runnerConf, metrics, call.jobArtifactUUID) {
+
+  private var batch: ArrowWriter = _
+  private var unloadUncompressed: VectorUnloader = _
+  private val struct = new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
+
+  override protected def writeNextBatchToArrowStream(
+      root: VectorSchemaRoot,
+      writer: ArrowStreamWriter,
+      out: DataOutputStream,
+      unused: Iterator[Iterator[InternalRow]]): Boolean =
+    if (rows.hasNext) {
+      if (batch == null) {
+        batch = ArrowWriter.create(root)
+        unloadUncompressed = new VectorUnloader(root)
+      }
+      val before = out.size()
+      fill()
+      batch.finish()
+      send(out)
+      batch.reset()
+      metrics("pythonDataSent") += out.size() - before
+      true
+    } else {
+      close()
+      false
+    }
+
+  private def fill(): Unit = {
+    var count = 0
+    var bytes = 0L
+    do {
+      val row = rows.next()
+      struct.update(0, row)
+      batch.write(struct)
+      count += 1
+      row match {
+        case unsafe: UnsafeRow => bytes += unsafe.getSizeInBytes
+        case _ =>
+      }
+    } while (count < call.maxRecords && bytes < call.maxBytes && rows.hasNext)
+  }
+
+  private def send(out: DataOutputStream): Unit = {
+    val message = unloadUncompressed.getRecordBatch()
+    try MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), message)
+    finally message.close()
   }
 }

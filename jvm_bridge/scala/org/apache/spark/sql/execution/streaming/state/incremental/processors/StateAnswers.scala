@@ -12,24 +12,25 @@ import org.apache.spark.sql.streaming.TTLConfig
 import org.apache.spark.sql.types.StructType
 
 /**
- * Does what the worker's messages ask for, with Spark's own handle of a processor and its state variables: timers,
- * times to live, formats and metrics are Spark's. Used by one thread.
+ * The answers to the worker's messages, made with Spark's own handle of a processor and its state variables: timers,
+ * times to live, formats and metrics are Spark's. For one thread.
  *
- * Messages are tuples whose first element names them:
+ * A message is a tuple whose first element names it:
  * {{{
- *   run      operations, keys, fetches   does the operations in order; then fetches for each key
+ *   run      operations, keys, fetches   runs the operations in order; then fetches for each key
  *   declare  kind, name, schema, value schema, time to live in ms
  *   delete   name                        deletes a variable of an earlier run of the query
  *   parse    schema as DDL
  *   state    of the handle, by Spark's name
  *   no_key   forgets the implicit key
- *   expired  moment in ms, most entries  (timers that have expired by then, whether there are more)
+ *   expired  moment in ms, max entries   (timers that have expired by then, true if there are more)
  * }}}
- * Operations are one flat list: a code of [[StateAnswers]] and its arguments. Fetches are a flat list of code,
- * variable and most entries, each. The answer to `run` is the results of the operations that have one, and the
- * results of the fetches key by key; [[StateAnswers.NotFetched]] stands for what did not fit into an answer.
+ * Operations are one flat list: a code of [[StateAnswers]] and its arguments. Fetches are a flat list of code, variable
+ * and largest number of entries for each fetch. The answer to `run` has the results of the operations that have one,
+ * and the results of the fetches key by key; [[StateAnswers.NotFetched]] stands for a result that did not fit into an
+ * answer.
  */
-private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, maxMessageBytes: Long) {
+private[processors] final class StateAnswers(handle: Handle, keys: WorkerRowCodec, maxMessageBytes: Long) {
   import StateAnswers._
 
   private val variables = new mutable.ArrayBuffer[StateVariable]
@@ -71,27 +72,27 @@ private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, max
     val kind = message(1).toString
     if (names(name)) throw new RefusedException(s"${kind.capitalize} state $name already exists.")
     variables += (kind match {
-      case "value" => new ValueVariable(handle, name, new RowCodec(schema), ttl)
-      case "list" => new ListVariable(handle, name, new RowCodec(schema), ttl)
+      case "value" => new ValueVariable(handle, name, new WorkerRowCodec(schema), ttl)
+      case "list" => new ListVariable(handle, name, new WorkerRowCodec(schema), ttl)
       case "map" =>
         val values = StructType.fromString(message(4).toString)
-        new MapVariable(handle, name, new RowCodec(schema), new RowCodec(values), ttl)
+        new MapVariable(handle, name, new WorkerRowCodec(schema), new WorkerRowCodec(values), ttl)
     })
     names += name
     variables.length - 1
   }
 
-  private def expiredTimers(momentMs: Long, most: Int): Any = {
+  private def expiredTimers(momentMs: Long, maxEntries: Int): Any = {
     if (expired == null) expired = handle.getExpiredTimers(momentMs)
     val found = new ArrayList[Any]
-    while (found.size < most && expired.hasNext) {
+    while (found.size < maxEntries && expired.hasNext) {
       val (key, at) = expired.next()
       found.add(Array[Any](keys.toPython(key.asInstanceOf[GroupingKey].row), at))
     }
     Array[Any](found, expired.hasNext)
   }
 
-  /** Sets the implicit key; iterators of another key end, as in Spark's state server. */
+  /** Sets the implicit key. Iterators of another key end, as in Spark's state server. */
   private def setKey(key: AnyRef): Unit = if (!Objects.deepEquals(key, present)) {
     present = key
     ProcessorHandles.setKey(new GroupingKey(keys.toUnsafe(key), keys))
@@ -114,7 +115,7 @@ private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, max
         val result =
           if (bytes >= maxMessageBytes) NotFetched
           else read(int(wanted.get(i)), int(wanted.get(i + 1)), int(wanted.get(i + 2)))
-        bytes += RowCodec.roughSize(result)
+        bytes += WorkerRowCodec.roughSize(result)
         results.add(result)
         i += 3
       }
@@ -122,11 +123,11 @@ private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, max
     results
   }
 
-  private def read(code: Int, variable: Int, most: Int): Any = code match {
+  private def read(code: Int, variable: Int, maxEntries: Int): Any = code match {
     case ValueGet => variables(variable).value
-    case ListGet => variables(variable).list(most, maxMessageBytes)
-    case MapEntries => variables(variable).entries(most, maxMessageBytes)
-    case TimerList => StateVariable.most(handle.listTimers(), most, maxMessageBytes)
+    case ListGet => variables(variable).list(maxEntries, maxMessageBytes)
+    case MapEntries => variables(variable).entries(maxEntries, maxMessageBytes)
+    case TimerList => StateVariable.first(handle.listTimers(), maxEntries, maxMessageBytes)
   }
 
   private def execute(operations: JavaList[AnyRef]): JavaList[Any] = {
@@ -165,17 +166,17 @@ private[processors] final class StateAnswers(handle: Handle, keys: RowCodec, max
   }
 
   /**
-   * The next entries of iterator `id`, which is made if there is none under the present key, and whether there are
-   * more.
+   * Returns the next entries of iterator `id`, and true if there are more. Makes the iterator if the present key has
+   * none.
    *
-   * @param part of a map: 0 its entries, 1 its keys, 2 its values
-   * @param index of the variable; -1 for the timers
+   * @param index the index of the variable; -1 for the timers
+   * @param part the part of a map: 0 its entries, 1 its keys, 2 its values
    */
-  private def iterate(index: Int, part: Int, id: Int, most: Int): Any = {
+  private def iterate(index: Int, part: Int, id: Int, maxEntries: Int): Any = {
     val (iterator, convert) = iterators.getOrElseUpdate(id,
       if (index < 0) (handle.listTimers(), (timer: Any) => timer) else variables(index).iterator(part))
     val found = new ArrayList[Any]
-    while (found.size < most && iterator.hasNext) found.add(convert(iterator.next()))
+    while (found.size < maxEntries && iterator.hasNext) found.add(convert(iterator.next()))
     Array[Any](found, iterator.hasNext)
   }
 }
@@ -200,7 +201,7 @@ private[processors] object StateAnswers {
   final val Exists = 16
   final val Iterate = 17
 
-  /** Stands for a state that did not fit into an answer. */
+  /** The result that stands for a state that did not fit into an answer. */
   final val NotFetched = 0
 
   private[processors] def int(value: AnyRef): Int = value.asInstanceOf[Number].intValue

@@ -15,11 +15,11 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.python.EvaluatePython
 
 /**
- * Answers the worker's messages about state, on a thread of its own, as Spark's state server of one task does.
+ * A server that answers the worker's messages about state, on a thread of its own, like Spark's state server of a task.
  *
- * A message and its answer are a length (4 bytes, big-endian) and a pickle each. The first message is the secret.
- * An answer is (status, result): [[StateServer.Done]], [[StateServer.Refused]] with a text, after which the worker
- * may go on, or [[StateServer.Failed]] with a text, after which nothing is answered any more.
+ * A message and its answer have a length (4 bytes, big-endian) and a pickle each. The first message is the secret. An
+ * answer is (status, result): [[StateServer.Done]]; [[StateServer.Refused]] with a text, after which the worker may go
+ * on; or [[StateServer.Failed]] with a text, after which the server answers nothing any more.
  */
 private[processors] final class StateServer(answers: StateAnswers) extends Runnable with Logging {
   import StateServer._
@@ -59,10 +59,10 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
     EvaluatePython.registerPicklers()
     try {
       if (new Unpickler().loads(read(in)) == secret) {
-        var goesOn = true
-        while (goesOn && !answers.isClosed) {
+        var continues = true
+        while (continues && !answers.isClosed) {
           val answer = answerTo(read(in))
-          goesOn = answer(0) != Failed
+          continues = answer(0) != Failed
           val data = new Pickler(/* useMemo = */ false, /* valueCompare = */ false).dumps(answer)
           out.writeInt(data.length)
           out.write(data)
@@ -112,5 +112,5 @@ private[processors] object StateServer {
   }
 }
 
-/** A call that Spark's state server refuses with a text and without an end. */
+/** An error for a call that Spark's state server refuses with a text, and goes on. */
 private[processors] class RefusedException(message: String) extends Exception(message)

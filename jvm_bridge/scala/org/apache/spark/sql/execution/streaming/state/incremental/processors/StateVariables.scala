@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.Proces
 import org.apache.spark.sql.streaming.TTLConfig
 
 /**
- * One state variable of a processor under the present key: Spark's own, with the worker's values.
+ * A state variable of a processor under the present key: Spark's own variable, with the worker's values.
  *
  * Each kind has the calls of Spark's variables of its kind; the worker makes no others.
  */
@@ -18,7 +18,7 @@ private[processors] abstract class StateVariable(val name: String) {
   def value: Any = unknown
   def update(sent: AnyRef): Unit = unknown
 
-  def list(most: Int, maxBytes: Long): Any = unknown
+  def list(maxEntries: Int, maxBytes: Long): Any = unknown
   def append(sent: JavaList[AnyRef]): Unit = unknown
   def appendOne(sent: AnyRef): Unit = unknown
   def put(sent: JavaList[AnyRef]): Unit = unknown
@@ -27,30 +27,33 @@ private[processors] abstract class StateVariable(val name: String) {
   def hasEntry(key: AnyRef): Boolean = unknown
   def updateEntry(key: AnyRef, sent: AnyRef): Unit = unknown
   def removeEntry(key: AnyRef): Unit = unknown
-  def entries(most: Int, maxBytes: Long): Any = unknown
+  def entries(maxEntries: Int, maxBytes: Long): Any = unknown
 
-  /** An iterator over the variable, or a part of it (0 entries, 1 keys, 2 values), and how to send what it gives. */
+  /**
+   * Returns an iterator over the variable, or a part of it (0 entries, 1 keys, 2 values), and a function that encodes
+   * its elements for the worker.
+   */
   def iterator(part: Int): (Iterator[Any], Any => Any) = unknown
 
-  private def unknown: Nothing = throw new UnsupportedOperationException(s"no such call on state variable $name")
+  private def unknown: Nothing = throw new UnsupportedOperationException(s"state variable $name has no such call")
 }
 
 private[processors] object StateVariable {
 
-  /** The first entries, and whether they are all: `most` of them, or fewer where they exceed `maxBytes`. */
-  def most(entries: Iterator[Any], most: Int, maxBytes: Long): Any = {
+  /** Returns the first entries, and true if these are all: `maxEntries` of them, or fewer if they exceed `maxBytes`. */
+  def first(entries: Iterator[Any], maxEntries: Int, maxBytes: Long): Any = {
     val found = new ArrayList[Any]
     var bytes = 0L
-    while (found.size < most && bytes < maxBytes && entries.hasNext) {
+    while (found.size < maxEntries && bytes < maxBytes && entries.hasNext) {
       val entry = entries.next()
-      bytes += RowCodec.roughSize(entry)
+      bytes += WorkerRowCodec.roughSize(entry)
       found.add(entry)
     }
     Array[Any](found, !entries.hasNext)
   }
 }
 
-private[processors] final class ValueVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
+private[processors] final class ValueVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
   private val state = handle.getValueState[UnsafeRow](name, codec.encoder, ttl)
 
@@ -60,7 +63,7 @@ private[processors] final class ValueVariable(handle: Handle, name: String, code
   override def update(sent: AnyRef): Unit = state.update(codec.toUnsafe(sent))
 }
 
-private[processors] final class ListVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
+private[processors] final class ListVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
   private val state = handle.getListState[UnsafeRow](name, codec.encoder, ttl)
 
@@ -70,15 +73,15 @@ private[processors] final class ListVariable(handle: Handle, name: String, codec
   override def appendOne(sent: AnyRef): Unit = state.appendValue(codec.toUnsafe(sent))
   override def put(sent: JavaList[AnyRef]): Unit = state.put(codec.toUnsafeRows(sent))
 
-  override def list(most: Int, maxBytes: Long): Any =
-    StateVariable.most(state.get().map(codec.toPython), most, maxBytes)
+  override def list(maxEntries: Int, maxBytes: Long): Any =
+    StateVariable.first(state.get().map(codec.toPython), maxEntries, maxBytes)
 
   override def iterator(part: Int): (Iterator[Any], Any => Any) =
     (state.get(), row => codec.toPython(row.asInstanceOf[UnsafeRow]))
 }
 
 private[processors] final class MapVariable(
-    handle: Handle, name: String, keys: RowCodec, values: RowCodec, ttl: TTLConfig)
+    handle: Handle, name: String, keys: WorkerRowCodec, values: WorkerRowCodec, ttl: TTLConfig)
   extends StateVariable(name) {
   private val state = handle.getMapState[UnsafeRow, UnsafeRow](name, keys.encoder, values.encoder, ttl)
 
@@ -89,8 +92,8 @@ private[processors] final class MapVariable(
   override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key), values.toUnsafe(sent))
   override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toUnsafe(key))
 
-  override def entries(most: Int, maxBytes: Long): Any =
-    StateVariable.most(state.iterator().map(pair), most, maxBytes)
+  override def entries(maxEntries: Int, maxBytes: Long): Any =
+    StateVariable.first(state.iterator().map(pair), maxEntries, maxBytes)
 
   override def iterator(part: Int): (Iterator[Any], Any => Any) = part match {
     case 0 => (state.iterator(), pair)

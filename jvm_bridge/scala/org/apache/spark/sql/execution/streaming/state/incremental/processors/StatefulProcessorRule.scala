@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Optio
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Replaces Spark's operators of `transformWithState`. On this store and on Spark's own RocksDB store, those in Python
- * become [[BatchedProcessorExec]]. On this store, the others and those that cannot be batched become operators that
- * differ only in that they do not ask for Spark's RocksDB store by the name of its class.
+ * A rule that replaces Spark's operators of `transformWithState`. On this store and on Spark's own RocksDB store,
+ * operators in Python become [[BatchedProcessorExec]]. On this store, the others and those that cannot be batched
+ * become operators that do not check the store's class, which Spark compares with its own RocksDB store.
  *
  * If another class is configured, Spark's check of the store stays.
  */
@@ -53,11 +53,11 @@ private[processors] object StatefulProcessorRule {
 
   def isOurStore(conf: SQLConf): Boolean = conf.stateStoreProviderClass == provider
 
-  /** True for the stores that Spark lets `transformWithState` run on, or this project's extension. */
+  /** Returns true for the stores that Spark, or this project's extension, lets `transformWithState` run on. */
   def runsProcessors(conf: SQLConf): Boolean =
     isOurStore(conf) || conf.stateStoreProviderClass == classOf[RocksDBStateStoreProvider].getName
 
-  /** Why this processor has to run in Spark's own worker, if so. */
+  /** Returns the reason why a processor has to run in Spark's own worker; None if it can be batched. */
   private def obstacle(exec: PythonProcessorExec): Option[String] =
     if (ProcessorHandles.obstacle.isDefined) ProcessorHandles.obstacle
     else if (exec.hasInitialState) Some("the first batch of a query with initial state is not batched")

@@ -3,16 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 import org.apache.arrow.vector.{BigIntVector, TinyIntVector, ValueVector, VectorSchemaRoot}
 import org.apache.arrow.vector.complex.{ListVector, StructVector}
 
-import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, SpecializedGetters, UnsafeRow}
+import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
  * The vectors of one Arrow batch in the layout of [[GroupsCall]], written group by group.
  *
- * The order of calls: for each group `addGroup` or `addContinued`, `addRow`s, `endGroup`; `addState` for the
- * groups begun with `addGroup`, in their order, at any time after; then `finish`, and `reset` once the batch
- * was sent.
+ * Call for each group `addGroup` or `addContinued`, then `addRow`s, then `endGroup`; `addState` for the groups that
+ * began with `addGroup`, in their order, at any time after; then `finish`, and `reset` once the batch was sent.
  */
 private[vectorized] class GroupBatch(root: VectorSchemaRoot, header: String) {
   private val groups = root.getVector(0).asInstanceOf[StructVector]
@@ -58,7 +58,7 @@ private[vectorized] class GroupBatch(root: VectorSchemaRoot, header: String) {
     groupCount += 1
   }
 
-  /** Adds the state that stands in the first column of `row`, or none where that is null. */
+  /** Adds the state in the first column of a row, or no state if the column is null. */
   def addState(row: InternalRow, timeoutMs: Long): Unit = {
     states.write(row, 0)
     timeouts.setSafe(stateCount, timeoutMs)
@@ -115,4 +115,16 @@ private object GroupBatch {
       i += 1
     }
   }
+}
+
+/** Spark's writer of one Arrow column. Its type cannot be named before Spark 4.2. */
+private[vectorized] final class ColumnWriter(vector: ValueVector) {
+  private[this] val writer = ArrowWriter.createFieldWriter(vector)
+
+  /** Appends the value of a row at an ordinal. */
+  def write(row: SpecializedGetters, ordinal: Int): Unit = writer.write(row, ordinal)
+
+  def finish(): Unit = writer.finish()
+
+  def reset(): Unit = writer.reset()
 }

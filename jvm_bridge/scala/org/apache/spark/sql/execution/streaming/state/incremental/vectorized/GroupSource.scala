@@ -1,19 +1,20 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
+import java.util.ArrayDeque
+
 import scala.collection.mutable.ArrayBuffer
 
+import org.apache.spark.sql.Row
 import org.apache.spark.sql.api.python.PythonSQLUtils
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
-import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.Row
 
 /**
- * Packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces where it alone
- * is larger than the limit for groups. What a batch holds in memory is bounded by the two limits together,
- * whatever the data.
+ * A source that packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces if it alone
+ * is larger than the limit for groups. The two limits together bound the memory of a batch for any data.
  *
- * Keys are remembered in `pending` as their groups are sent.
+ * It adds the keys to `pending` as it sends their groups.
  */
 private[vectorized] class GroupSource(
     call: GroupsCall,
@@ -33,7 +34,7 @@ private[vectorized] class GroupSource(
 
   def hasNext: Boolean = open != null || groups.hasNext
 
-  /** Fills `batch` with the next groups; there is at least one. */
+  /** Fills a batch with the next groups; there must be at least one. */
   def fill(batch: GroupBatch): Unit = {
     bytes = 0
     rows = 0
@@ -45,10 +46,12 @@ private[vectorized] class GroupSource(
 
   private def isFull: Boolean = rows >= call.maxRecordsPerBatch || bytes >= call.maxBatchBytes
 
-  /** How many states may be read at once: few when they are large, so that they cannot outgrow the batch. */
+  /**
+   * Returns the number of states that are read at once: few if they are large, so that they cannot outgrow the batch.
+   */
   private def runLength: Long = math.max(1L, math.min(1024L, (call.maxBatchBytes - bytes) / largestState))
 
-  /** Sends the next group, or the next piece of one that is too large; `open` is the group that goes on. */
+  /** Sends the next group, or the next piece of one that is too large; `open` is the group that continues. */
   private def sendPiece(batch: GroupBatch): Unit = {
     val continued = open != null
     val group = if (continued) open else groups.next()
@@ -64,12 +67,12 @@ private[vectorized] class GroupSource(
     rows += 1
   }
 
-  private def sendRows(it: Iterator[InternalRow], batch: GroupBatch): Boolean = {
+  private def sendRows(groupRows: Iterator[InternalRow], batch: GroupBatch): Boolean = {
     var pieceBytes = 0L
     var pieceRows = 0
     var room = true
-    while (room && it.hasNext) {
-      val row = it.next() match {
+    while (room && groupRows.hasNext) {
+      val row = groupRows.next() match {
         case unsafe: UnsafeRow => unsafe
         case other => unsafeRow(other)
       }
@@ -80,10 +83,10 @@ private[vectorized] class GroupSource(
     }
     bytes += pieceBytes
     rows += math.max(pieceRows - 1, 0)
-    it.hasNext
+    groupRows.hasNext
   }
 
-  /** Sends the states of the groups that were begun since the last run. */
+  /** Sends the states of the groups that began since the last run. */
   private def sendStates(batch: GroupBatch): Unit = if (run.nonEmpty) {
     val read =
       if (run.head.state.isDefined) run.iterator.map(_.state.get) else states.read(run.map(_.key).toArray)
@@ -108,4 +111,36 @@ private[vectorized] class GroupSource(
 
 private object GroupSource {
   private val NoState: InternalRow = new GenericInternalRow(1)
+}
+
+/**
+ * A group of a pass.
+ *
+ * @param key the grouping columns; the group owns them
+ * @param rows the group's rows, to be drained before the next group is taken; empty if the group timed out
+ * @param state the state row, if the pass has read it; `None`: to be read from the store
+ */
+private[vectorized] case class Group(key: UnsafeRow, rows: Iterator[InternalRow], state: Option[UnsafeRow])
+
+/**
+ * The keys of groups that were sent to the worker and have not come back. Groups are numbered from 0 in the order in
+ * which they were sent, and come back in that order, so the numbers stand for the keys in the stream.
+ */
+private[vectorized] class PendingKeys {
+  private val keys = new ArrayDeque[UnsafeRow]
+  private var first = 0L
+
+  def add(key: UnsafeRow): Unit = keys.addLast(key)
+
+  /** Returns the key of a group, and forgets the groups before it, which are done. */
+  def advanceTo(number: Long): UnsafeRow = {
+    forgetBefore(number)
+    keys.peekFirst()
+  }
+
+  /** Forgets the groups numbered below `number`. */
+  def forgetBefore(number: Long): Unit = while (first < number) {
+    keys.removeFirst()
+    first += 1
+  }
 }

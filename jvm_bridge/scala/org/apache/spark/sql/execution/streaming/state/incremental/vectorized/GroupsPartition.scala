@@ -1,22 +1,29 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
+import java.io.DataOutputStream
+import java.nio.channels.Channels
+
+import org.apache.arrow.vector.{VectorSchemaRoot, VectorUnloader}
+import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
+import org.apache.arrow.vector.ipc.message.MessageSerializer
+
 import org.apache.spark.TaskContext
+import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.sql.Row
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.GroupedIterator
-import org.apache.spark.sql.execution.streaming.state.incremental.release.ArrowTypes
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
+import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, SerialArrowRunner}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 
 /**
- * Runs a function over the groups of one partition: first over those that have rows, then over those that
- * timed out.
+ * A function's pass over the groups of one partition: first over those that have rows, then over those that timed out.
  *
- * Each pass is a stream to a Python worker and back; a pass without groups starts none. The returned
- * iterators work when they are drained, on the task's thread alone, which is the one thread that touches the
- * store.
+ * Each pass is a stream to a Python worker and back; a pass without groups starts no worker. The returned iterators
+ * work when they are drained, on the task's thread alone, which is the only thread that uses the store.
  */
 private[vectorized] class GroupsPartition(
     call: GroupsCall,
@@ -60,3 +67,56 @@ private[vectorized] class GroupsPartition(
         .flatMap(changes.applyAndEmit)
     }
 }
+
+/**
+ * A runner that sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. It does not use
+ * the input iterator of `compute`: the groups come from `source`, and [[StateChanges]] reads the batches that come
+ * back.
+ *
+ * The batches are never compressed, for any `spark.sql.execution.arrow.compression.codec`: Spark's own operator of
+ * these functions does not compress either, and PyArrow refuses the buffers without bytes that Arrow's Java library
+ * makes with a codec (apache/arrow-java#1196).
+ */
+private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
+  extends SerialArrowRunner(
+    call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
+    call.runnerConf, metrics, call.jobArtifactUUID) {
+
+  private var batch: GroupBatch = _
+  private var uncompressed: VectorUnloader = _
+
+  override protected def writeNextBatchToArrowStream(
+      root: VectorSchemaRoot,
+      writer: ArrowStreamWriter,
+      out: DataOutputStream,
+      unused: Iterator[Iterator[InternalRow]]): Boolean =
+    if (source.hasNext) {
+      if (batch == null) {
+        batch = new GroupBatch(root, header)
+        uncompressed = new VectorUnloader(root)
+      }
+      val before = out.size()
+      source.fill(batch)
+      batch.finish()
+      send(out)
+      batch.reset()
+      metrics("pythonDataSent") += out.size() - before
+      true
+    } else {
+      close()
+      false
+    }
+
+  private def send(out: DataOutputStream): Unit = {
+    val message = uncompressed.getRecordBatch()
+    try MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), message)
+    finally message.close()
+  }
+}
+
+/** The metrics that a partition of the operator counts; `python` are the worker's, by Spark's names. */
+private[vectorized] case class GroupMetrics(
+    outputRows: SQLMetric,
+    updatedStates: SQLMetric,
+    removedStates: SQLMetric,
+    python: Map[String, SQLMetric])

@@ -5,19 +5,20 @@ import org.apache.spark.sql.api.python.PythonSQLUtils
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.incremental.release.Lookups
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, ColumnarBatch}
 
 /**
- * Reads what the worker sends back, writes the changed states to the store and hands on the output rows.
+ * The changes that the worker sends back: writes the changed states to the store and passes on the output rows.
  *
  * A batch from the worker has one row, whose columns are lists of their own lengths:
  * {{{
- *   done     bigint              groups numbered below are finished
+ *   done     bigint              groups with lower numbers are finished
  *   output   array<struct>       output rows
  *   group    array<bigint>       numbers of the changed groups, ascending
- *   change   array<tinyint>      what happens to each, see the companion
+ *   change   array<tinyint>      the kind of each change, see the companion
  *   timeout  array<bigint>       its new timeout in ms, -1 for none
  *   state    array<struct>       the new state of each group that is put, in order
  *                                (array<binary> if pickled)
@@ -39,7 +40,11 @@ private[vectorized] class StateChanges(
   private val value = new GenericInternalRow(stateManager.stateSchema.length)
   private lazy val rowToState = encoder.createDeserializer()
 
-  /** Applies the changes in `batch`; returns its output rows, each valid until the next is asked for. */
+  /**
+   * Applies the changes of a batch.
+   *
+   * @return its output rows, each valid until the next one is read
+   */
   def applyAndEmit(batch: ColumnarBatch): Iterator[InternalRow] = {
     val column = batch.column(0).asInstanceOf[ArrowColumnVector]
     applyChanges(column)
@@ -112,4 +117,34 @@ private[vectorized] object StateChanges {
 
   /** The group is removed. */
   private final val Remove: Byte = 3
+}
+
+/**
+ * A reader of states in runs: one `multiGet` for the keys of many groups if the store has this call, else single gets.
+ */
+private[vectorized] class StateReader(store: StateStore) {
+  private var hasMultiGet = true
+
+  /**
+   * Returns the state rows of keys, in their order; null for a key without state. Each is valid until the next one is
+   * read.
+   */
+  def read(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
+    if (hasMultiGet && keys.length > 1) multiGet(keys) else keys.iterator.map(key => store.get(key))
+
+  private def multiGet(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
+    try Lookups.multiGet(store, keys)
+    catch {
+      case _: UnsupportedOperationException =>
+        hasMultiGet = false
+        read(keys)
+    }
+}
+
+private[vectorized] object StateReader {
+  /**
+   * The positions of the user's state (a nullable struct) and of the timeout (ms, or -1) in a state row of format 2.
+   */
+  val StateOrdinal = 0
+  val TimeoutOrdinal = 1
 }

@@ -6,15 +6,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.processors.Sta
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 
 /**
- * Session extension that runs marked `applyInPandasWithState` functions for many
- * groups at once, and `transformWithState` on this store.
+ * A session extension that runs marked `applyInPandasWithState` functions for many groups at once, and
+ * `transformWithState` on this store.
  *
  * Spark finds it by a service file if the jar is on the class path when a session starts; otherwise
- * `spark.sql.extensions` names it. Both together do no harm, since each rule leaves replaced operators alone.
+ * `spark.sql.extensions` names it. Both together do no harm, because each rule leaves replaced operators alone.
  *
- * It injects columnar rules and not planner strategies: columnar rules run last, after the streaming planner
- * has given every stateful operator its state info, its watermarks and its schema check, so the replaced
- * operators have them all.
+ * It injects columnar rules and not planner strategies: columnar rules run last, after the streaming planner has given
+ * every stateful operator its state info, its watermarks and its schema check, so the replaced operators have them all.
  */
 class VectorizedExtension extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = {

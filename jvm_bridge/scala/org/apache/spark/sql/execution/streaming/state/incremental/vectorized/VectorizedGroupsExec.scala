@@ -14,11 +14,9 @@ import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's operator of `applyInPandasWithState` with one thing changed: how the rows of a partition meet their
- * states.
+ * Spark's operator of `applyInPandasWithState`, except for the way in which the rows of a partition meet their states.
  *
- * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of the
- * operator that it extends.
+ * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of Spark's operator.
  */
 class VectorizedGroupsExec(
     function: Expression,
@@ -42,7 +40,7 @@ class VectorizedGroupsExec(
   private val udf = functionExpr.asInstanceOf[PythonUDF]
   private val options = VectorizedOptions(conf)
 
-  /** Everything that a task needs, read from the session here, on the driver. */
+  /** The call that the tasks get, made of the session's settings here, on the driver. */
   private val call = GroupsCall(
     function = Seq((ChainedPythonFunctions(Seq(udf.func)), udf.resultId.id)),
     mode = GroupsMode.of(udf.name).get,
@@ -87,7 +85,7 @@ class VectorizedGroupsExec(
 }
 
 object VectorizedGroupsExec {
-  /** The vectorised twin of Spark's operator, calling the marked function `udf`. */
+  /** Returns the vectorised twin of Spark's operator, which calls the marked function `udf`. */
   def apply(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): VectorizedGroupsExec = {
     val twin = new VectorizedGroupsExec(udf, exec.groupingAttributes, exec.outAttributes, exec.stateType,
       exec.stateInfo, exec.stateFormatVersion, exec.outputMode, exec.timeoutConf, exec.batchTimestampMs,

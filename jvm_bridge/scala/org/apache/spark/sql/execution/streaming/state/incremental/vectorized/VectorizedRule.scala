@@ -4,17 +4,21 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
 
+import org.apache.spark.api.python.SimplePythonFunction
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
-import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.PickledCall
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar}
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
+import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] where the function is
- * marked, and, with the session option, where it is not.
+ * A rule that replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] if the function is
+ * marked, or if the session option accelerates all functions.
  *
- * Whatever the rule does not know it leaves as it is: a marked function then runs group by group on Spark's
+ * The rule leaves operators that it does not know as they are: a marked function then runs group by group on Spark's
  * own operator, with equal results.
  */
 class VectorizedRule extends Rule[SparkPlan] {
@@ -43,7 +47,7 @@ class VectorizedRule extends Rule[SparkPlan] {
       warnOnce(s"${udf.name} runs group by group: ${Jar.problem.get}")
       false
     } else {
-      // A query without state info is a batch query; a state of format 1 was begun by a Spark before 2.4.
+      // A query without state info is a batch query; Sparks before 2.4 began states of format 1.
       exec.stateInfo.isDefined && exec.stateFormatVersion == 2 && exec.groupingAttributes.nonEmpty &&
         exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canSendAsArrow(exec, udf)
     }
@@ -65,4 +69,46 @@ class VectorizedRule extends Rule[SparkPlan] {
 
 private object VectorizedRule {
   private val warned = new AtomicBoolean(false)
+}
+
+/**
+ * The options below `vectorized.`, read on the driver when a batch is planned.
+ *
+ * @param enabled true if marked functions run for many groups at once
+ * @param accelerate true if functions without a mark are accelerated, too
+ * @param maxBatchBytes bytes of rows and states after which no group joins a call
+ * @param maxGroupBytes bytes of rows up to which a group is passed on whole
+ */
+private[vectorized] case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long, maxGroupBytes: Long)
+
+private[vectorized] object VectorizedOptions {
+
+  /**
+   * Reads the options of a session.
+   *
+   * @throws java.lang.IllegalArgumentException for a wrong value; the message names the option, the value and the
+   *   remedy
+   */
+  def apply(conf: SQLConf): VectorizedOptions = {
+    val options = OptionTexts.of(conf)
+    VectorizedOptions(
+      enabled = options.boolean("vectorized.enabled"),
+      accelerate = options.boolean("vectorized.accelerate"),
+      maxBatchBytes = options.bytes("vectorized.maxBatchBytes"),
+      maxGroupBytes = options.bytes("vectorized.maxGroupBytes"))
+  }
+}
+
+/** A wrapper that makes an ordinary Python function, which the JVM has only as pickled bytes, an accelerated one. */
+private[vectorized] object PickledCommand {
+  private val Module = "state_store.functions.accelerated"
+  private val Function = "accelerated_command"
+
+  def accelerated(udf: PythonUDF): PythonUDF = {
+    val f = udf.func
+    val wrapped = SimplePythonFunction(
+      PickledCall(Module, Function, f.command.toArray), f.envVars, f.pythonIncludes, f.pythonExec, f.pythonVer,
+      f.broadcastVars, f.accumulator)
+    udf.copy(name = GroupsMode.acceleratedName(udf.name), func = wrapped)
+  }
 }

@@ -2,21 +2,22 @@ package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
 import java.util.{List => JavaList}
 
-import org.apache.spark.sql.api.python.PythonSQLUtils
-import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter
 import org.apache.spark.sql.Row
+import org.apache.spark.sql.api.python.PythonSQLUtils
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.analysis.Analyzer
+import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
+import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
- * Rows of one schema as the worker sends and gets them: as the array of their values, where all of them are the
- * same to Python and to Spark's rows, and otherwise as the pickle that Spark's state server exchanges. Used by one
- * thread.
+ * A codec between rows of one schema and their form on the worker's socket: the array of their values, if all of them
+ * are the same in Python and in Spark's rows; else the pickle that Spark's state server exchanges. For one thread.
  */
-private[processors] final class RowCodec(val schema: StructType) {
-  import RowCodec._
+private[processors] final class WorkerRowCodec(val schema: StructType) {
+  import WorkerRowCodec._
 
   private val rows = ExpressionEncoder(schema)
   private lazy val serializer = rows.createSerializer()
@@ -24,14 +25,14 @@ private[processors] final class RowCodec(val schema: StructType) {
   private val kinds: Array[Int] = if (isPlain(schema)) schema.fields.map(field => kindOf(field.dataType)) else null
   private val writer = if (kinds == null) null else new UnsafeRowWriter(kinds.length)
 
-  /** For state variables that take and give the rows of this codec. */
+  /** The encoder of state variables that take and give the rows of this codec. */
   val encoder: ExpressionEncoder[UnsafeRow] = new UnsafeRowEncoder[UnsafeRow](rows, identity, identity)
 
-  /** For state variables and timers under keys of this codec. */
+  /** The encoder of state variables and timers under keys of this codec. */
   lazy val keyEncoder: ExpressionEncoder[Any] =
     new UnsafeRowEncoder[Any](rows, _.asInstanceOf[GroupingKey].row, new GroupingKey(_, this))
 
-  /** The row that the worker has sent. It is valid until the next call. */
+  /** Decodes a row that the worker sent. It is valid until the next call. */
   def toUnsafe(sent: AnyRef): UnsafeRow = sent match {
     case pickle: Array[Byte] =>
       serializer(PythonSQLUtils.toJVMRow(pickle, schema, deserializer)).asInstanceOf[UnsafeRow]
@@ -71,7 +72,7 @@ private[processors] final class RowCodec(val schema: StructType) {
     writer.getRow
   }
 
-  /** `row` for the worker, null for null. */
+  /** Encodes a row for the worker; null for null. */
   def toPython(row: UnsafeRow): Any =
     if (row == null) null
     else if (kinds == null) PythonSQLUtils.toPyRow(deserializer(row))
@@ -94,7 +95,7 @@ private[processors] final class RowCodec(val schema: StructType) {
     }
 }
 
-private[processors] object RowCodec {
+private[processors] object WorkerRowCodec {
   private final val OfLong = 0
   private final val OfInteger = 1
   private final val OfShort = 2
@@ -104,7 +105,7 @@ private[processors] object RowCodec {
   private final val OfString = 6
   private final val OfNone = -1
 
-  /** Whether values of all columns are the same in Spark's rows, in their pickles and to the user. */
+  /** Returns true if the values of all columns are the same in Spark's rows, in their pickles and to the user. */
   def isPlain(schema: StructType): Boolean = schema.forall(field => kindOf(field.dataType) != OfNone)
 
   private def kindOf(dataType: DataType): Int = dataType match {
@@ -118,7 +119,7 @@ private[processors] object RowCodec {
     case _ => OfNone
   }
 
-  /** About how many bytes a result takes in an answer. */
+  /** Returns the approximate bytes that a result takes in an answer. */
   def roughSize(result: Any): Long = result match {
     case text: String => 16L + text.length
     case bytes: Array[Byte] => 16L + bytes.length
@@ -136,4 +137,36 @@ private[processors] object RowCodec {
       sum
     case _ => 16L
   }
+}
+
+/**
+ * An encoder whose objects are rows in Spark's own format: it passes them on. With it, Spark's state variables and
+ * timers take and give the rows of the store, and make no objects of them. For one thread.
+ *
+ * The rows that it gives are copies, because Spark's iterators read ahead and the store may reuse a row's memory.
+ *
+ * @param rows the encoder of the same schema, which has the schemas that Spark reads
+ * @param toRow returns the row of an object
+ * @param fromRow returns the object of a row
+ */
+private[processors] class UnsafeRowEncoder[T](rows: ExpressionEncoder[_], toRow: T => UnsafeRow, fromRow: UnsafeRow => T)
+  extends ExpressionEncoder[T](
+    rows.asInstanceOf[ExpressionEncoder[T]].encoder, rows.objSerializer, rows.objDeserializer) {
+
+  override def resolveAndBind(attributes: Seq[Attribute], analyzer: Analyzer): ExpressionEncoder[T] = this
+
+  override def createSerializer(): ExpressionEncoder.Serializer[T] =
+    new ExpressionEncoder.Serializer[T](Nil) {
+      override def apply(value: T): InternalRow = toRow(value)
+    }
+
+  override def createDeserializer(): ExpressionEncoder.Deserializer[T] =
+    new ExpressionEncoder.Deserializer[T](Nil) {
+      override def apply(row: InternalRow): T = fromRow(row.asInstanceOf[UnsafeRow].copy())
+    }
+}
+
+/** The grouping key of a state variable or a timer, as a row. In Spark's log it reads like Spark's `Row`. */
+private[processors] final class GroupingKey(val row: UnsafeRow, codec: WorkerRowCodec) {
+  override def toString: String = codec.toRow(row).toString
 }
