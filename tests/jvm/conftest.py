@@ -1,4 +1,4 @@
-"""A Java that only counts, in place of the machine's."""
+"""A fixture of a Java that only counts its compilations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from state_store.session import build
 
 @pytest.fixture
 def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilations:
-    """A Java that only notes how often it compiled, and a package that carries no jar."""
+    """Return a Java that only counts its compilations, beside a package that carries no jar."""
     found = Compilations(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(found.home))
     monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path / "carried")

@@ -1,4 +1,4 @@
-"""Stand-ins for what the build of the jar starts and reads: a Java, and a Spark's directory."""
+"""Stand-ins for the Java that the build of the jar starts, and for the Spark directory that it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ echo class > "$classes/Provider.class"
 
 
 class Compilations:
-    """A Java in `home` that makes one class, and notes how often it did."""
+    """A Java in `home` that makes one class, and counts how often it did."""
 
     def __init__(self, directory: Path) -> None:
         self.home = directory / "jdk"
@@ -31,7 +31,7 @@ class Compilations:
 
 
 def spark_directory(directory: Path, version: str) -> Path:
-    """A package directory of pyspark with as much of that version as the build looks at."""
+    """Make a package directory of pyspark with the parts of a version that the build reads."""
     (directory / "jars").mkdir(parents=True)
     (directory / "jars" / f"spark-sql_2.13-{version}.jar").touch()
     return directory

@@ -1,6 +1,6 @@
-"""The build of the jar: what it takes and what it refuses.
+"""The build of the jar: the sources that it takes, and the Sparks and Javas that it refuses.
 
-That the same sources give the same bytes is seen in tests/packaging, by `make test-long`."""
+The tests in tests/packaging show, by `make test-long`, that the same sources make the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from state_store.session import build, compiler, sources
 
 
 @pytest.mark.spark
-def test_the_jar_brings_the_agents_code_and_nothing_else_of_python(tmp_path: Path) -> None:
+def test_the_jar_has_the_agents_code_and_no_other_python(tmp_path: Path) -> None:
     jar, _ = build.build(build.installed_pyspark())
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
@@ -41,7 +41,7 @@ def test_a_jar_that_is_up_to_date_is_left_alone(compilations: Compilations, tmp_
     assert compilations.count == 1
 
 
-def test_nothing_is_compiled_where_only_python_changed(
+def test_nothing_is_compiled_if_only_python_changed(
     compilations: Compilations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pyspark = spark_directory(tmp_path / "spark", "4.3.0")
@@ -90,7 +90,7 @@ def test_a_file_of_a_release_is_for_later_ones_until_one_of_the_same_name(
     assert of("4.10.0") == ["scala/All", "scala-4.10/Kept", "scala-4.2/Moved"]
 
 
-def test_a_damaged_jar_is_made_anew(compilations: Compilations, tmp_path: Path) -> None:
+def test_a_damaged_jar_is_built_again(compilations: Compilations, tmp_path: Path) -> None:
     pyspark = spark_directory(tmp_path / "spark", "4.3.0")
     jar, _ = build.build(pyspark, tmp_path / "out")
     content = jar.read_bytes()
@@ -105,7 +105,7 @@ def test_a_directory_that_cannot_be_written_is_named(compilations: Compilations,
         build.build(spark_directory(tmp_path / "spark", "4.3.0"), tmp_path / "out")
 
 
-def test_another_spark_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
+def test_the_refusal_of_another_spark_names_the_supported_ones(tmp_path: Path) -> None:
     with pytest.raises(
         build.BuildError, match=r"Spark 3\.5\.1 is not supported: 4\.0, 4\.1, 4\.2 and 4\.3 are\. --force"
     ):
@@ -117,7 +117,7 @@ def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
         build.build(tmp_path, tmp_path / "out")
 
 
-def test_a_virtual_environment_will_do(tmp_path: Path) -> None:
+def test_a_virtual_environment_is_accepted(tmp_path: Path) -> None:
     spark_directory(tmp_path / "lib/python3.11/site-packages/pyspark", "3.5.1")
     with pytest.raises(build.BuildError, match=r"Spark 3\.5\.1"):
         build.build(tmp_path, tmp_path / "out")
@@ -132,7 +132,7 @@ def test_a_virtual_environment_will_do(tmp_path: Path) -> None:
     ],
     ids=["missing", "too old", "broken"],
 )
-def test_java_must_be_one_that_spark_runs_on(
+def test_a_java_that_spark_does_not_run_on_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, says: str
 ) -> None:
     home = tmp_path / "jdk"
@@ -147,7 +147,7 @@ def test_java_must_be_one_that_spark_runs_on(
         compiler.java_version()
 
 
-def test_the_java_of_this_machine_will_do() -> None:
+def test_the_java_of_this_machine_is_accepted() -> None:
     assert shutil.which("java")
     compiler.java_version()
 
@@ -159,6 +159,6 @@ def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
         compiler.compile_scala(build.installed_pyspark() / "jars", [source], tmp_path)
 
 
-def test_main_says_what_is_wrong_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_main_prints_the_error_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert build.main(["--pyspark", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("state_store.session.build: ")

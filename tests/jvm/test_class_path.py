@@ -1,4 +1,4 @@
-"""The jars on the class path of a JVM: one for this Spark is right, all else is refused by name."""
+"""The jars on the class path of a JVM: one jar for this Spark is right, others are refused by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def restamped(directory: Path, **changed: str) -> Path:
-    """A copy of this Spark's jar whose stamp says something else."""
+    """Copy this Spark's jar and change its stamp."""
     original, copy = scala_jars.state_store_jar(), directory / "-".join(["copy", *changed.values()])
     copy = copy.with_name(copy.name + ".jar")
     with zipfile.ZipFile(original) as archive, zipfile.ZipFile(copy, "w") as out:

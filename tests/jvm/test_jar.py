@@ -18,8 +18,10 @@ NAME = "incremental-state-store-spark-4.3.jar"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Compilations) -> Path:
-    """An installed package without jars beside a pyspark 4.3.0; the cache and the directory for temporary
-    files are `cache` and `tmp` below the answer."""
+    """Return the directory of an installed package without jars, beside a pyspark 4.3.0.
+
+    The directories `cache` and `tmp` below it are the cache and the directory for temporary files.
+    """
     pyspark = spark_directory(tmp_path / "pyspark", "4.3.0")
     monkeypatch.setattr(jar, "installed_pyspark", lambda: pyspark)
     monkeypatch.setattr(jar, "installed_spark", lambda: "4.3.0")
@@ -37,14 +39,14 @@ def carry(installed: Path, version: str) -> Path:
     return path
 
 
-def test_the_carried_jar_is_taken_by_the_minor_version(installed, compilations):
+def test_the_carried_jar_is_chosen_by_the_minor_version(installed, compilations):
     older, newer = carry(installed, "4.2"), carry(installed, "4.3")
     assert jar.jar_path("4.2.7") == older
     assert jar.jar_path() == newer
     assert compilations.count == 0
 
 
-def test_a_jar_is_compiled_on_first_use_with_a_line_and_kept(installed, compilations, capsys):
+def test_the_first_use_prints_a_line_and_compiles_a_jar_that_is_kept(installed, compilations, capsys):
     found = jar.jar_path()
     assert found.name == NAME
     assert installed / "cache/incremental-state-store/jars" in found.parents
@@ -65,7 +67,7 @@ def test_the_kept_jar_is_of_these_sources(installed, compilations, monkeypatch):
     assert jar.jar_path() != before
 
 
-def test_a_damaged_kept_jar_is_made_anew(installed, compilations):
+def test_a_damaged_kept_jar_is_built_again(installed, compilations):
     found = jar.jar_path()
     content = found.read_bytes()
     found.write_bytes(content[:100])
@@ -73,14 +75,14 @@ def test_a_damaged_kept_jar_is_made_anew(installed, compilations):
     assert found.read_bytes() == content
 
 
-def test_one_compiles_for_all_that_ask_at_once(installed, compilations):
+def test_one_caller_compiles_for_all_concurrent_callers(installed, compilations):
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: jar.jar_path(), range(4)))
     assert len(found) == 1
     assert compilations.count == 1
 
 
-def test_without_a_home_that_can_be_written_the_temporary_directory_will_do(installed, compilations):
+def test_the_temporary_directory_replaces_a_home_that_cannot_be_written(installed, compilations):
     (installed / "cache").touch()
     found = jar.jar_path()
     root = installed / "tmp" / f"incremental-state-store-{os.getuid()}"
@@ -115,7 +117,7 @@ def test_a_checkout_brings_its_own_jar_up_to_date(installed, compilations, monke
     assert not (installed / "cache").exists()
 
 
-def test_another_version_is_told_which_are_supported(installed):
+def test_the_error_for_another_version_names_the_supported_ones(installed):
     with pytest.raises(
         OptionError, match=r"4\.0, 4\.1, 4\.2 and 4\.3 are supported.*state-store jar --build"
     ):
@@ -127,7 +129,7 @@ def test_a_jar_that_was_built_for_another_version_is_taken(installed):
     assert jar.jar_path("4.4.0") == built
 
 
-def test_what_is_missing_is_told(installed, monkeypatch):
+def test_the_error_names_the_missing_part(installed, monkeypatch):
     with pytest.raises(OptionError, match=r"no jar for Spark 4\.2\.0.*installed pyspark is 4\.3\.0"):
         jar.jar_path("4.2.0")
     monkeypatch.setenv("JAVA_HOME", str(installed / "nowhere"))

@@ -1,4 +1,4 @@
-"""Reports of stores to the driver: read as they were written, bounded, and counted once."""
+"""Reports of stores to the driver are read as they were written, bounded, and counted once."""
 
 from __future__ import annotations
 

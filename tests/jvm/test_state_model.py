@@ -1,4 +1,4 @@
-"""The byte-level state of the JVM walks at random beside a model, over bases that RocksDB makes."""
+"""The random walk of the JVM's byte-level state beside a model, over bases that RocksDB makes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_hard_cases(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases")
 
 
-def test_what_contradicts_itself_is_not_used(class_path: str, tmp_path: Path) -> None:
+def test_contradictory_memory_is_not_used(class_path: str, tmp_path: Path) -> None:
     assert "every contradiction is seen" in walk(class_path, tmp_path, "transaction.Contradictions")
     assert "no record has too little room" in walk(class_path, tmp_path, "recent.SavedRecords")
 
@@ -130,12 +130,12 @@ def test_manifests_are_read_as_rocksdb_reads_them_or_refused(
     assert "list the same files" in printed
 
 
-def test_the_disk_is_not_waited_for_in_page_faults(class_path: str) -> None:
+def test_page_faults_do_not_wait_for_the_disk(class_path: str) -> None:
     with tempfile.TemporaryDirectory(dir=scala_jars.CACHE) as disk:
         assert "no page fault waits" in walk(class_path, Path(disk), "base.ColdBases")
 
 
-def test_look_ups_in_files_that_are_far(class_path: str, tmp_path: Path) -> None:
+def test_look_ups_in_remote_files(class_path: str, tmp_path: Path) -> None:
     assert "all that was expected came" in walk(class_path, tmp_path, "base.SparseBases")
 
 
@@ -148,11 +148,11 @@ def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
     assert "survive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
 
 
-def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path) -> None:
+def test_the_state_of_closed_hdfs_files_is_polled_soon(class_path: str, tmp_path: Path) -> None:
     assert "settings of the user stay" in walk(class_path, tmp_path, "agent.HdfsWaits")
 
 
-def test_checkpoint_files_are_as_sparks(class_path: str, tmp_path: Path) -> None:
+def test_checkpoint_files_behave_like_sparks(class_path: str, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=tmp_path.parent) as files:
         assert "equal Spark's" in walk(class_path, tmp_path, "agent.CheckpointFileCases", files)
 
@@ -161,7 +161,7 @@ def test_checkpoint_files_are_as_sparks(class_path: str, tmp_path: Path) -> None
 def test_files_in_use_take_an_eighth_of_the_descriptors(
     class_path: str, tmp_path: Path, limit: int, bound: int
 ) -> None:
-    """More files than that are used, and each is opened again when it is read."""
+    """Use more files than there are descriptors: each is opened again when it is read."""
     usual, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:

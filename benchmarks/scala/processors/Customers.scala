@@ -10,7 +10,9 @@ case class Customer(key: String, total: Long, entries: Long, fields: Long)
 
 /** A query with `transformWithState` in Scala: a value, a list, a map and a timer for each key. */
 object Customers {
-  /** No timer expires while the benchmark runs: what comes out does not depend on how fast it runs. */
+  /**
+   * The time after which a timer expires: longer than the benchmark, so that its output does not depend on its speed.
+   */
   val SilenceMs = 24L * 3600 * 1000
 
   def followed(purchases: DataFrame): DataFrame = {

@@ -14,12 +14,13 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.{SparkConf, SparkContext}
 
 /**
- * Times what `transformWithState` asks of a store, each kind of state variable by itself, on Spark's RocksDB with
- * changelog and on this project's store. They take turns batch by batch and have to read the same. Prints a line of
- * JSON for each operator and subject: medians of a batch, in milliseconds, as time passed and as CPU time of the task's thread.
+ * A comparison of the calls that `transformWithState` makes on a store, for each kind of state variable, on Spark's
+ * RocksDB store with changelog and on this project's store. The stores take turns batch by batch and have to read the
+ * same rows. Prints a line of JSON for each operator and subject: medians of a batch in milliseconds, of elapsed time
+ * and of CPU time of the task's thread.
  *
- * Arguments are name=value: keys, batch (keys of a batch), batches, warm (batches that do not count), directory,
- * python (the agent's), kinds (separated by commas).
+ * Arguments are name=value: keys, batch (keys of a batch), batches, warm (batches that do not count), directory, python
+ * (the agent's), kinds (separated by commas).
  */
 object ProcessorComparison {
   private val prefix = "spark.sql.streaming.stateStore."
@@ -88,7 +89,7 @@ object ProcessorComparison {
     private var version = 0L
     private var checkpoint: Option[String] = None
 
-    /** Runs a batch over these keys; a number made of all that it read. */
+    /** Runs a batch over keys; returns a number made of all rows that it read. */
     def run(number: Int, touched: Array[Int], counts: Boolean): Long = {
       val begun = now()
       val store = provider.getStore(version, checkpoint)
@@ -110,11 +111,11 @@ object ProcessorComparison {
 
     private def now(): (Long, Long) = (System.nanoTime, threads.getCurrentThreadCpuTime)
 
-    private def note(what: String, ns: Long): Unit =
-      times.getOrElseUpdate(what, mutable.ArrayBuffer.empty) += ns / 1e6
+    private def note(phase: String, ns: Long): Unit =
+      times.getOrElseUpdate(phase, mutable.ArrayBuffer.empty) += ns / 1e6
 
     def figures: String = {
-      val medians = times.map { case (what, all) => s""""$what": ${"%.2f".formatLocal(java.util.Locale.ROOT, median(all))}""" }
+      val medians = times.map { case (phase, all) => s""""$phase": ${"%.2f".formatLocal(java.util.Locale.ROOT, median(all))}""" }
       s"""{"kind": "$kind", "subject": "$name", "ms": {${medians.mkString(", ")}}}"""
     }
 

@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Rows of the shapes that state variables and timers have. */
+/** The rows of the shapes that state variables and timers have. */
 private object Rows {
   val keySchema: StructType = new StructType().add("key", StringType)
   val valueSchema: StructType = new StructType().add("n", LongType).add("text", StringType)
@@ -20,7 +20,7 @@ private object Rows {
 
   private var names = Array.empty[UTF8String]
 
-  /** Makes the names of this many keys, which a query finds in its input. */
+  /** Makes the names of this number of keys, which a query finds in its input. */
   def makeNames(keys: Int): Unit = names = Array.tabulate(keys)(key => UTF8String.fromString(f"customer-$key%08d"))
 
   def name(key: Int): UTF8String = names(key)
@@ -28,9 +28,9 @@ private object Rows {
   def value(of: UnsafeProjection, n: Long): UnsafeRow = of(InternalRow(n, text))
 }
 
-/** The calls of a batch of one kind of state variable to a store, as Spark's classes make them. */
+/** The calls of a batch of one kind of state variable on a store, as Spark's classes make them. */
 private trait Workload {
-  /** Touches each of these keys; a number made of all that it read. */
+  /** Touches keys; returns a number made of all rows that it read. */
   def batch(number: Int, touched: Array[Int]): Long
 }
 
@@ -42,7 +42,7 @@ private object Workload {
     "timers" -> (new TimerWorkload(_)))
 }
 
-/** Reads the value of a key and writes another. */
+/** A workload that reads the value of a key and writes another. */
 private final class ValueWorkload(store: StateStore) extends Workload {
   private val (keys, values) = (Rows.projection(Rows.keySchema), Rows.projection(Rows.valueSchema))
   store.createColFamilyIfAbsent("value", Rows.keySchema, Rows.valueSchema, NoPrefixKeyStateEncoderSpec(Rows.keySchema))
@@ -60,7 +60,10 @@ private final class ValueWorkload(store: StateStore) extends Workload {
   }
 }
 
-/** Reads the list of a key and appends to it; begins anew at 32 entries. Spark counts the entries apart. */
+/**
+ * A workload that reads the list of a key and appends to it; restarts the list at 32 entries. Spark counts the entries
+ * apart.
+ */
 private final class ListWorkload(store: StateStore) extends Workload {
   private val (keys, values, counts) =
     (Rows.projection(Rows.keySchema), Rows.projection(Rows.valueSchema), Rows.projection(Rows.countSchema))
@@ -83,7 +86,7 @@ private final class ListWorkload(store: StateStore) extends Workload {
   }
 }
 
-/** Goes through the map of a key and changes one of its eight fields. */
+/** A workload that iterates over the map of a key and changes one of its eight fields. */
 private final class MapWorkload(store: StateStore) extends Workload {
   private val (keys, fields, values) =
     (Rows.projection(Rows.keySchema), Rows.projection(Rows.mapSchema), Rows.projection(Rows.valueSchema))
@@ -105,7 +108,7 @@ private final class MapWorkload(store: StateStore) extends Workload {
   }
 }
 
-/** Moves the timer of each key to some batches later, and lets those expire whose time has come. */
+/** A workload that moves the timer of each key to some batches later, and lets due timers expire. */
 private final class TimerWorkload(store: StateStore) extends Workload {
   private val (keys, byKey, byTime) =
     (Rows.projection(Rows.keySchema), Rows.projection(Rows.keyAndTime), Rows.projection(Rows.timeAndKey))

@@ -8,7 +8,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Transaction
 
-/** Keys and batches that were chosen to cost much take no more time, memory, stack or mappings than they may. */
+/**
+ * Cases of keys and batches that were chosen to be expensive: they take no more time, memory, stack or mappings than
+ * allowed.
+ */
 object BoundedCosts extends StoreCases {
   val cases: Seq[(String, File => Unit)] = Seq(
     "flood" -> keysWithOneFilterHashAreNoSlower,
@@ -19,12 +22,12 @@ object BoundedCosts extends StoreCases {
     "pieces" -> tablesAreLargerThanAnyFile,
     "mappings" -> whatIsSpilledTakesFewMappings)
 
-  /** These are run by themselves, in a JVM with a small heap. */
-  val byThemselves: Seq[(String, File => Unit)] = Seq(
+  /** Cases that run alone, in a JVM with a small heap. */
+  val alone: Seq[(String, File => Unit)] = Seq(
     "heap" -> manyChangesNeedLittleHeap,
     "prefix heap" -> manyRowsOfOnePrefixNeedLittleHeap)
 
-  /** Where half of a 16-byte lane is XXH3's public secret, the other half does not count. */
+  /** Makes keys that collide: if half of a 16-byte lane is XXH3's public secret, the other half does not count. */
   private def colliding(i: Int): Array[Byte] = {
     val secret = Array(0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb)
     val key = new Array[Byte](43)
@@ -38,7 +41,7 @@ object BoundedCosts extends StoreCases {
   private def keysWithOneFilterHashAreNoSlower(directory: File): Unit =
     withState(directory, 64L << 20) { (state, _) =>
       val keys = Array.tabulate(20000)(colliding)
-      expect(keys.map(KeyHash.of(_)).distinct.length == 1, "the keys do no harm")
+      expect(keys.map(KeyHash.of(_)).distinct.length == 1, "the keys do not collide")
       val transaction = begin(state, VersionId.empty)
       val tookMs = cpuMs {
         keys.foreach { key =>
@@ -66,7 +69,10 @@ object BoundedCosts extends StoreCases {
       second.abort()
     }
 
-  /** Each key is the one before and 8 bytes more, so that sorting by 8 bytes at a time leaves a tie each time. */
+  /**
+   * Sorts keys of which each is the one before and 8 bytes more, so that sorting by 8 bytes at a time leaves a tie each
+   * time.
+   */
   private def keysThatBeginAllAlikeAreSorted(directory: File): Unit =
     withState(directory, 512L << 20) { (state, _) =>
       val transaction = begin(state, VersionId.empty)
@@ -128,7 +134,10 @@ object BoundedCosts extends StoreCases {
     expect(mappings == 0, s"$mappings mappings stay")
   }
 
-  /** The memtable's table, the indexes, the orders and the filter need more than a file may have, and the budget has nothing. */
+  /**
+   * The memtable's table, the indexes, the orders and the filter need more than a file may have, and the budget has no
+   * room.
+   */
   private def tablesAreLargerThanAnyFile(directory: File): Unit =
     withState(directory, new StoreMemory(4 << 10, largestPieceBytes = 8 << 10, largestFileBytes = 8 << 10)) { (state, _) =>
       val n = 20000
@@ -241,7 +250,7 @@ object BoundedCosts extends StoreCases {
     expect(took < 1500, s"40000 rows of one prefix took $took ms")
   }
 
-  /** CPU time of this thread, which does not depend on what else the machine does. */
+  /** Returns the CPU time of this thread for an action, which does not depend on other work of the machine. */
   private def cpuMs(action: => Unit): Long = {
     val threads = ManagementFactory.getThreadMXBean
     val startNs = threads.getCurrentThreadCpuTime

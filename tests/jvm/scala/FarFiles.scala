@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
 
-/** SSTs below a directory of which only the metadata is there, until more is asked for. Any number of threads. */
+/** SST files below a directory that have only their metadata, until more is fetched. For any number of threads. */
 final class FarFiles(directory: File, files: Seq[File]) {
   private val content = files.map { file =>
     directory.toPath.relativize(file.toPath).toString -> Files.readAllBytes(file.toPath)
@@ -14,18 +14,18 @@ final class FarFiles(directory: File, files: Seq[File]) {
   private val dataBytes = files.map(FarFiles.dataBytes)
   private val fetched = new AtomicLong
 
-  /** As paths below the directory. */
+  /** The paths of the files below the directory. */
   val names: Set[String] = content.keySet
 
   def fetchedBytes: Long = fetched.get
 
-  /** Punches holes where data is. */
+  /** Replaces the data by holes. */
   def forget(): Unit = files.zip(dataBytes).foreach { case (file, data) =>
-    val whole = content(directory.toPath.relativize(file.toPath).toString)
-    Files.write(file.toPath, Array.fill[Byte](data)(0) ++ whole.drop(data))
+    val bytes = content(directory.toPath.relativize(file.toPath).toString)
+    Files.write(file.toPath, Array.fill[Byte](data)(0) ++ bytes.drop(data))
   }
 
-  /** Changes bytes, where the file has any. */
+  /** Changes bytes that the file has. */
   def damage(name: String, offset: Long, length: Long): Unit = {
     val until = math.min(offset + length, content(name).length)
     if (offset < until) {
@@ -48,7 +48,7 @@ final class FarFiles(directory: File, files: Seq[File]) {
 }
 
 object FarFiles {
-  /** Where the data blocks of an SST end, and its metadata begins, which is verified when it is opened. */
+  /** Returns the end of an SST's data blocks, where its metadata begins, which is verified when the file is opened. */
   def dataBytes(file: File): Int = {
     val table = SstTable.map(file)
     try {

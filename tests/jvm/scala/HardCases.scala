@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedE
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{FailedCalls, StateConf, StoreVersions, Transaction}
 
 /**
- * Cases that the random walk does not meet: several threads in one transaction, faults in the middle, versions that wait.
- * Runs the cases of [[BoundedCosts]], [[RemovedKeys]], [[FailedCalls]] and [[SecondRuns]], too. Arguments: the names of the
- * cases to run; without any, all run.
+ * Cases that the random walk does not meet: several threads in one transaction, faults in the middle, versions that
+ * wait. Runs the cases of [[BoundedCosts]], [[RemovedKeys]], [[FailedCalls]] and [[SecondRuns]], too. Arguments: the
+ * names of the cases to run; without any, all run.
  */
 object HardCases extends StoreCases {
   private val cases: Seq[(String, File => Unit)] = Seq(
@@ -26,13 +26,13 @@ object HardCases extends StoreCases {
     "compressed" -> compressedBasesShareACache,
     "reader" -> LongReader.pinsNothing,
     "families" -> familiesAreCountedThoughTheirIdsAreReused,
-    "pending" -> whatACommitRollsBackIsFreed,
+    "pending" -> versionsThatACommitRollsBackAreFreed,
     "shortage" -> FailedEvictions.loseNothing,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {
     val all = cases ++ BoundedCosts.cases ++ RemovedKeys.cases ++ FailedCalls.cases ++ SecondRuns.cases
-    val known = all ++ BoundedCosts.byThemselves
+    val known = all ++ BoundedCosts.alone
     val chosen = if (arguments.isEmpty) all else known.filter { case (name, _) => arguments.contains(name) }
     chosen.foreach { case (name, run) =>
       val directory = Files.createTempDirectory("hard-cases").toFile
@@ -44,7 +44,7 @@ object HardCases extends StoreCases {
     println(s"${chosen.size} cases pass")
   }
 
-  /** Each thread has keys of its own and knows what must be there; the budget makes them spill and evict. */
+  /** Each thread has keys of its own and knows their rows; the budget makes them spill and evict. */
   private def severalThreadsUseOneTransaction(directory: File): Unit =
     withState(directory, 512L << 10) { (state, _) =>
       val workers = Seq.tabulate(3)(new Worker(_))
@@ -59,7 +59,7 @@ object HardCases extends StoreCases {
         }
         threads.foreach(_.start())
         threads.foreach { thread =>
-          while (thread.isAlive) { // metrics may be asked for at any time
+          while (thread.isAlive) { // metrics may be read at any time
             val use = state.memoryUse
             expect(use.memtableBytes >= 0 && use.recentBytes >= 0 && use.spilledBytes >= 0, s"$use")
             thread.join(1)
@@ -134,7 +134,7 @@ object HardCases extends StoreCases {
       first.committed(VersionId(1, Some("a")))
       val second = begin(state, VersionId(1, Some("a")))
       expect(rows(second).size == 1000, "rows are missing")
-      // The index has room for these, the orders have not.
+      // The index has room for these keys, the orders have not.
       for (i <- 0 until 200) second.put(key(i), bytes("two"))
       for (i <- 0 until 300) second.put(Array[Byte](0, 0, 2, 0, 0, 0, (i >> 8).toByte, i.toByte), bytes("two"))
       second.committed(VersionId(2, Some("b")))
@@ -205,8 +205,8 @@ object HardCases extends StoreCases {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
   }
 
-  /** Versions that wait for a reader to end, of which the last was of an attempt that failed. */
-  private def whatACommitRollsBackIsFreed(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
+  /** Versions wait for the end of a reader; the last of them came from an attempt that failed. */
+  private def versionsThatACommitRollsBackAreFreed(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     def key(i: Int): Array[Byte] = Array[Byte](0, 0, i.toByte)
     def batch(from: VersionId, number: Int, id: String): VersionId = {
       val transaction = begin(state, from)
@@ -261,7 +261,10 @@ object HardCases extends StoreCases {
     batch(before.removed("third"), Map("default" -> 9L))(removeAll)
   }
 
-  /** What a batch read of the base, and did not change, is in its memory: a version that waits for the index has it there. */
+  /**
+   * The rows that a batch read from the base, and did not change, are in its memory: a version that waits for the index
+   * has them there.
+   */
   private def aVersionThatWaitsHasRowsThatWereOnlyRead(directory: File): Unit =
     withState(directory, 64L << 20) { (state, _) =>
       val prefix = Array[Byte](0, 0, 2, 0, 0, 0, 7, 7)
@@ -282,7 +285,7 @@ object HardCases extends StoreCases {
       val base = new File(directory, "read-base")
       TestBases.build(base, Seq(commit(first, 1)), new Random(1), compressed = false)
       state.reset(BaseDirectory(base.getPath, version(1), 20, () => ()))
-      val reader = state.tryBegin(version(1), readOnly = true).get // so that what follows stays out of the index
+      val reader = state.tryBegin(version(1), readOnly = true).get // so that later versions stay out of the index
       val second = begin(state, version(1))
       for (i <- 3 until 20 by 4) expect(second.get(prefix :+ i.toByte) != null, s"row $i is missing")
       second.put(prefix :+ 20.toByte, bytes("v"))

@@ -10,19 +10,19 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
-/** A reader that stays open while batch after batch is committed and merged. */
+/** A case with a reader that stays open while batch after batch is committed and merged. */
 object LongReader {
   private val batches = 50
   private val mergedEach = 5 // batches
 
-  /** Its version stays as it was; those after it take no more memory than without it. */
+  /** The version of the reader stays as it was; later versions take no more memory than without the reader. */
   def pinsNothing(directory: File): Unit = {
     val memory = new StoreMemory(1L << 20)
     val walk = new LongReader(directory, memory)
     (1 to 3).foreach(walk.batch)
     val long = walk.read()
     (4 to 11).foreach(walk.batch)
-    val short = walk.read() // of versions, some of which the store begins anew with, above a base
+    val short = walk.read() // reads of versions; above some of them the store restarts on a base
     (12 to 14).foreach(walk.batch)
     walk.check(short)
     short.transaction.abort()
@@ -46,7 +46,7 @@ private final class LongReader(directory: File, memory: StoreMemory) {
   private var given = 0
   private var offered = 0
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   private def rowsOf(transaction: Transaction, ordered: Boolean = true): Seq[(String, String)] = {
     val scan = transaction.scan(bytes("\u0000\u0000"), bytes("\u0000\u0001"), ordered)

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{OrderedScan, StateConf, StoreVersions, Transaction}
 
-/** What scans pass of keys that are removed: of timers that fired, each is passed once, not by every batch. */
+/** Cases that count the removed keys that scans pass: the keys of fired timers are passed once, not by every batch. */
 object RemovedKeys {
   val cases: Seq[(String, File => Unit)] = Seq(
     "fired timers" -> (firedTimersArePassedOnce(_, below = 0)),
@@ -23,7 +23,7 @@ object RemovedKeys {
   private val timers = 12000
   private val fired = 500
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   private def key(at: Long): Array[Byte] = ByteBuffer.allocate(10).putShort(1).putLong(at).array
   private def version(n: Int): VersionId = if (n == 0) VersionId.empty else VersionId(n.toLong, Some(s"id$n"))
@@ -43,10 +43,11 @@ object RemovedKeys {
   private def at(scan: OrderedScan): Long = ByteBuffer.wrap(scan.key).getLong(2)
 
   /**
-   * Each batch removes the first rows and adds others, some of them in front; a scan passes what the batch before removed,
-   * and not what all batches did.
+   * Each batch removes the first rows and adds others, some of them in front. A scan passes the keys that the batch
+   * before removed, and not those of all batches.
    *
-   * @param below after this many batches all is in a base, and what the last of them changed in deltas beside it
+   * @param below number of batches after which all rows are in a base, with the changes of the last batches in deltas
+   *   beside it
    */
   private def firedTimersArePassedOnce(directory: File, below: Int): Unit = {
     val random = new Random(3)
@@ -77,16 +78,16 @@ object RemovedKeys {
     state.close()
   }
 
-  /** The first delta is in the database, the others lie beside it. */
+  /** Makes a base whose database has the first delta; the other deltas lie beside it. */
   private def base(directory: File, deltas: Seq[File], at: Int): BaseDirectory = {
     val path = new File(directory, "base")
     TestBases.build(path, deltas.take(1), new Random(1), compressed = false)
-    val beside = deltas.zipWithIndex.tail.reverse.map { case (delta, i) => BesideDelta(delta.getPath, version(i + 1)) }
-    val is = if (beside.isEmpty) None else Some(Beside(version(1), timers.toLong, beside))
+    val others = deltas.zipWithIndex.tail.reverse.map { case (delta, i) => BesideDelta(delta.getPath, version(i + 1)) }
+    val is = if (others.isEmpty) None else Some(Beside(version(1), timers.toLong, others))
     BaseDirectory(path.getPath, version(at), -1, () => (), is)
   }
 
-  /** The first row is never removed: what is removed behind it is passed once too. */
+  /** The first row is never removed; the keys that are removed behind it are passed once, too. */
   private def aRowInFrontOfThemChangesNothing(directory: File): Unit = {
     val state = open(directory)
     for (batch <- 0 until 12) {
@@ -110,7 +111,7 @@ object RemovedKeys {
     state.close()
   }
 
-  /** A key's timer is moved again and again: its prefix has one row. */
+  /** The timer of a key moves again and again; the prefix of the key has one row. */
   private def removedRowsOfAPrefixAreNotPassed(directory: File): Unit = {
     val prefix = Array[Byte](0, 3, 2, 0, 0, 0, 7, 7)
     val until = prefix.init :+ 8.toByte

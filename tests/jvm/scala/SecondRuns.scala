@@ -8,20 +8,20 @@ import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirec
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StoreVersions, Transaction}
 
-/** Batches that run a second time on the same version, as `foreachBatch` with two actions makes them. */
+/** Cases of batches that run a second time on the same version, as `foreachBatch` with two actions makes them. */
 private[incremental] object SecondRuns extends StoreCases {
   val cases: Seq[(String, File => Unit)] = Seq(
     "second run" -> theVersionBeforeTheNewestIsInMemory,
     "second run while memory goes" -> evictedRowsAreInTheBase,
     "second run of no changes" -> aBatchWithoutChangesRunsAgain,
-    "second run after a scan" -> whatAScanHasMadeIsTakenBack)
+    "second run after a scan" -> theOrderThatAScanMadeIsTakenBack)
 
   private val until = bytes("\u0000\u0001")
   private def key(i: Int): Array[Byte] = bytes(f"\u0000\u0000\u0003\u0000\u0000\u0000$i%06d")
   private def version(n: Int, id: String): VersionId = if (n == 0) VersionId.empty else VersionId(n.toLong, Some(s"$id$n"))
 
-  /** Reads all rows in each of the ways there are. */
-  private def check(transaction: Transaction, rows: Map[Int, String], what: String): Unit = {
+  /** Reads all rows in each possible way. */
+  private def check(transaction: Transaction, rows: Map[Int, String], message: String): Unit = {
     def scanned(from: Array[Byte], ordered: Boolean): Map[Int, String] = {
       val scan = transaction.scan(from, until, ordered)
       val found = Iterator.continually(scan.advance()).takeWhile(identity)
@@ -31,20 +31,20 @@ private[incremental] object SecondRuns extends StoreCases {
     }
     for (ordered <- Seq(false, true)) {
       val found = scanned(bytes("\u0000\u0000"), ordered)
-      expect(found == rows, s"$what: ${found.size} rows where there are ${rows.size}, or other ones (ordered: $ordered)")
+      expect(found == rows, s"$message: ${found.size} rows where there are ${rows.size}, or other ones (ordered: $ordered)")
     }
-    rows.foreach { case (i, value) => expect(StateModel.text(transaction.get(key(i))) == value, s"$what: row $i") }
+    rows.foreach { case (i, value) => expect(StateModel.text(transaction.get(key(i))) == value, s"$message: row $i") }
     for (hundred <- 0 until 3) {
       val prefix = bytes(f"\u0000\u0000\u0003\u0000\u0000\u0000${hundred * 1000}%06d").dropRight(3)
       val scan = transaction.scan(prefix, prefix.init :+ (prefix.last + 1).toByte, ordered = true)
       val found = Iterator.continually(scan.advance()).takeWhile(identity).size
       scan.close()
-      expect(found == rows.count(_._1 / 1000 == hundred), s"$what: a prefix has $found rows")
+      expect(found == rows.count(_._1 / 1000 == hundred), s"$message: a prefix has $found rows")
     }
-    expect(transaction.keys == rows.size, s"$what: ${transaction.keys} keys")
+    expect(transaction.keys == rows.size, s"$message: ${transaction.keys} keys")
   }
 
-  /** Changes, removes and adds rows, others in each run. */
+  /** Changes, removes and adds rows, different ones in each run. */
   private def change(transaction: Transaction, rows: Map[Int, String], random: Random): Map[Int, String] =
     (0 until 300).foldLeft(rows) { (rows, _) =>
       val i = random.nextInt(3000)
@@ -110,7 +110,7 @@ private[incremental] object SecondRuns extends StoreCases {
           maker.close()
           val path = new File(directory, s"base-$budget-$built")
           TestBases.build(path, Seq(delta), new Random(built), compressed = false)
-          // The next batch begins on a newer version: as the agent does, nothing newer than what is certain is merged.
+          // The next batch begins on a newer version. Like the agent, the test merges no version that is not certain.
           offered = Some(BaseDirectory(path.getPath, at, rows.size, () => ()))
         } else if (number % 4 == 1) {
           offered.foreach(state.offerBase)
@@ -121,8 +121,8 @@ private[incremental] object SecondRuns extends StoreCases {
 
   private var offered: Option[BaseDirectory] = None
 
-  /** The first scan of all puts the newest rows in order, and the next run takes them back. */
-  private def whatAScanHasMadeIsTakenBack(directory: File): Unit = withState(directory, 8L << 20) { (state, _) =>
+  /** The first of all scans puts the newest rows in order, and the next run takes them back. */
+  private def theOrderThatAScanMadeIsTakenBack(directory: File): Unit = withState(directory, 8L << 20) { (state, _) =>
     Seq("first" -> Map(1 -> "a", 2 -> "b"), "second" -> Map(2 -> "c", 3 -> "d"), "third" -> Map(4 -> "e")).foreach {
       case (run, rows) =>
         val writer = begin(state, VersionId.empty)

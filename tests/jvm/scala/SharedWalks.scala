@@ -7,9 +7,9 @@ import java.util.concurrent.atomic.AtomicReference
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 
 /**
- * Several stores, a thread each, in one budget that none of them fits into: each takes back what the others have in
- * memory, while they read it. Another thread asks all the time what they use, as Spark does for its metrics.
- * Arguments: seed, stores, steps of each.
+ * Several stores, a thread each, in one budget that is too small for any of them: each frees memory of the others while
+ * they read it. Another thread asks for their memory use all the time, as Spark does for its metrics. Arguments: seed,
+ * number of stores, steps of each.
  */
 object SharedWalks {
   def main(arguments: Array[String]): Unit = {

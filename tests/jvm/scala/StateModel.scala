@@ -14,15 +14,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Memory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
- * A random walk over one store, beside a sorted map for every version: whatever the store answers has to be
- * what the map says. Bases are made by RocksDB from the deltas that the store wrote. Arguments: seed, steps,
- * [budget in bytes].
+ * A random walk over one store, beside a sorted map for every version: the store has to answer as the map does. RocksDB
+ * makes the bases from the deltas that the store wrote. Arguments: seed, steps, [budget in bytes].
  */
 object StateModel {
   type Rows = TreeMap[String, String]
   val noRows: Rows = TreeMap.empty
 
-  /** A version that was committed: its rows, its delta, and the one before. */
+  /** A committed version: its rows, its delta, and the version before. */
   final class Node(val at: VersionId, val rows: Rows, val delta: File, val parent: Node) {
     def path: List[Node] = if (parent == null) Nil else this :: parent.path
   }
@@ -43,8 +42,10 @@ object StateModel {
 }
 
 /**
- * @param fixedBudget the budget in bytes; 0: any, and others later
- * @param shared      memory that other stores have a part of; null: it has its own
+ * The walk of one seed.
+ *
+ * @param fixedBudget the budget in bytes; 0: any budget, and others later
+ * @param shared memory that other stores use, too; null: the store has its own
  */
 final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: StoreMemory = null) {
   import StateModel._
@@ -74,15 +75,15 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
   def summary: String =
     s"budget ${memory.budgetBytes} " + counts.toSeq.sorted.map { case (name, n) => s"$name=$n" }.mkString(" ")
 
-  /** Any thread, while it runs. */
+  /** Returns the memory use. For any thread, while the walk runs. */
   def memoryUse: MemoryUse = state.memoryUse
 
   private def pick[T](choices: T*): T = choices(random.nextInt(choices.length))
 
-  private def expect(condition: Boolean, what: => String): Unit =
-    if (!condition) throw new AssertionError(s"seed $seed, after ${counts.toSeq.sorted.mkString(" ")}: $what")
+  private def expect(condition: Boolean, message: => String): Unit =
+    if (!condition) throw new AssertionError(s"seed $seed, after ${counts.toSeq.sorted.mkString(" ")}: $message")
 
-  private def same[T](got: T, wanted: T, what: => String): Unit = expect(got == wanted, s"$what: got $got, wanted $wanted")
+  private def same[T](got: T, wanted: T, message: => String): Unit = expect(got == wanted, s"$message: got $got, wanted $wanted")
 
   def run(steps: Int): Unit = {
     var step = 0
@@ -104,7 +105,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
     readers.foreach { case (reader, node) => finish(reader, node) }
     state.close()
     state.close()
-    same(state.memoryUse, MemoryUse(0, 0, 0, 0, 0), "what a closed store uses")
+    same(state.memoryUse, MemoryUse(0, 0, 0, 0, 0), "the memory of a closed store")
     if (shared == null) same(memory.usedBytes, 0L, "bytes that are still taken after close")
     same(bases.open, 0, "bases that are still open after close")
   }
@@ -171,13 +172,13 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
       else rows.updated(key, rows.get(key).filter(_ => isAppended).map(_ + "," + value).getOrElse(value))
     }
     expect(rows == after, "the delta does not lead from one version to the next")
-    val told = changes.filter(_._3).map(_._1).toSet
-    val last = changes.takeRight((delta.puts + delta.removes).toInt - told.size).map(_._1)
+    val appended = changes.filter(_._3).map(_._1).toSet
+    val last = changes.takeRight((delta.puts + delta.removes).toInt - appended.size).map(_._1)
     expect(last == last.distinct.sorted, "the last changes of the delta are not in order")
-    expect(!last.exists(told), "the last change of a key that was appended to is told twice")
-    val puts = (told ++ last).count(after.contains).toLong
-    val removes = (told ++ last).size - puts
-    if (told.nonEmpty) count("delta with appended values")
+    expect(!last.exists(appended), "the last change of a key that was appended to is there twice")
+    val puts = (appended ++ last).count(after.contains).toLong
+    val removes = (appended ++ last).size - puts
+    if (appended.nonEmpty) count("delta with appended values")
     same((delta.puts, delta.removes), (puts, removes), "records of the delta")
     same((transaction.puts, transaction.removes), (puts, removes), "changes of the transaction")
     TestBases.verify(file, puts + removes + 1, meta)

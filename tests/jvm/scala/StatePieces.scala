@@ -18,8 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
- * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
- * empty rows. Arguments: the names of pieces; none: all but those with very large rows.
+ * Cases of single parts of the state, compared with RocksDB and with plain collections: filters, tables, sorting, very
+ * large and empty rows. Arguments: the names of pieces; none: all but those with very large rows.
  */
 object StatePieces {
   private val random = new Random(11)
@@ -35,7 +35,7 @@ object StatePieces {
     ("counts", countsWhatLookUpsRead),
     ("names", namesBlocksInAscii),
     ("buffers", givesBuffersBack))
-  private val byThemselves: Seq[(String, File => Unit)] = Seq(
+  private val alone: Seq[(String, File => Unit)] = Seq(
     ("64m", takesLargeAndEmptyRows(_, 64 << 20)),
     ("longest key", takesLargeAndEmptyRows(_, RowSizes.mostKeyBytes - 2)))
 
@@ -43,7 +43,7 @@ object StatePieces {
     val directory = Files.createTempDirectory("state-pieces").toFile
     try {
       RocksDB.loadLibrary()
-      val chosen = if (arguments.isEmpty) pieces else (pieces ++ byThemselves).filter(piece => arguments.contains(piece._1))
+      val chosen = if (arguments.isEmpty) pieces else (pieces ++ alone).filter(piece => arguments.contains(piece._1))
       chosen.foreach { case (name, agrees) =>
         val startNs = System.nanoTime
         agrees(directory)
@@ -53,9 +53,9 @@ object StatePieces {
     } finally TestFiles.delete(directory)
   }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
-  /** Keys of every length around those where the hash changes its method. */
+  /** Makes keys of every length around those at which the hash changes its method. */
   private def someKeys(): Seq[Array[Byte]] = {
     val lengths = (0 to 300) ++ Seq(1023, 1024, 1025, 2048, 5000)
     lengths.flatMap(length => Seq.fill(8)(Array.fill(length)(random.nextInt(3).toByte)))
@@ -117,8 +117,9 @@ object StatePieces {
       expect((finder.valueLength == Record.removed) == (i % 7 == 0), "removed or not is wrong")
       if (i % 7 != 0) expect(Arrays.equals(Bytes.array(finder.valueAddress, finder.valueLength), valueOf(key)), "wrong value")
     }
-    val there = keys.map(_.toSeq).toSet
-    Seq.fill(20000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte)).filterNot(key => there(key.toSeq)).foreach { key =>
+    val present = keys.map(_.toSeq).toSet
+    val wanted = Seq.fill(20000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte))
+    wanted.filterNot(key => present(key.toSeq)).foreach { key =>
       expect(!finder.find(table, key), s"${key.toSeq} is found")
     }
   }
@@ -186,7 +187,7 @@ object StatePieces {
       made
     }
     for (step <- 0 until 60000) {
-      // Sets grow in the first half, and in the second shrink to a few records, to one, and to none.
+      // Sets grow in the first half; in the second they shrink to a few records, to one, and to none.
       val row = (random.nextInt(step % 100 + 1), random.nextInt(60))
       val removing = random.nextInt(10) < (if (step < 30000) 2 else 8)
       if (removing) {
@@ -213,7 +214,7 @@ object StatePieces {
     expect(memory.usedBytes == 0, "the index of prefixes keeps memory")
   }
 
-  /** Of two files, one beside the other, each look-up asks the filters in turn and reads a block where one says so. */
+  /** Each look-up in two files, one beside the other, asks the filters in turn and reads a block if one has the key. */
   private def countsWhatLookUpsRead(directory: File): Unit = {
     val memory = new StoreMemory(4L << 20)
     def keys(first: Int) = Array.tabulate(100)(i => Array[Byte](7, first.toByte, i.toByte))
@@ -252,7 +253,7 @@ object StatePieces {
   private def counted(version: Int): VersionId =
     if (version == 0) VersionId.empty else VersionId(version.toLong, Some(s"counted$version"))
 
-  /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */
+  /** A state that fits in memory stays there, however often its keys change; the base is never asked. */
   private def keepsWhatFits(directory: File): Unit = {
     val memory = new StoreMemory(2L << 20)
     val state = new StoreVersions(memory, StateConf(new File(directory, "fits")))
@@ -284,7 +285,7 @@ object StatePieces {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
   }
 
-  /** What a delta is written through is free again with its commit, and not when the garbage collector comes by. */
+  /** The buffers of a delta are free again with its commit, not only after a garbage collection. */
   private def givesBuffersBack(directory: File): Unit = {
     val buffers = ManagementFactory.getPlatformMXBeans(classOf[BufferPoolMXBean]).asScala.find(_.getName == "direct").get
     val state = new StoreVersions(new StoreMemory(64L << 20), StateConf(new File(directory, "buffers")))
@@ -301,7 +302,10 @@ object StatePieces {
     state.close()
   }
 
-  /** What a batch changed twice is in a block whose number has the digits of docs/format.md, in any locale. */
+  /**
+   * The changes of keys that a batch changed twice lie in a block whose number has the digits of docs/format.md, in any
+   * locale.
+   */
   private def namesBlocksInAscii(directory: File): Unit = {
     val memory = new StoreMemory(4L << 20)
     val state = new StoreVersions(memory, StateConf(new File(directory, "names")))
@@ -332,7 +336,7 @@ object StatePieces {
     val delta = new File(directory, "large.sst")
     val at = VersionId(1, Some("a"))
     val written = first.writeDelta(delta, StateModel.bytes(TestBases.meta(at, rows.size)))
-    expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the large delta is not what was said")
+    expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the large delta has other bytes")
     first.committed(at)
     check(state.tryBegin(at, readOnly = true).get, rows)
     expect(memory.usedBytes <= memory.budgetBytes && state.memoryUse.spilledBytes > 0, "the budget is not kept")
@@ -343,13 +347,13 @@ object StatePieces {
     state.close()
   }
 
-  /** What is refused harms nothing: the transaction goes on. */
+  /** A refused row does no harm: the transaction continues. */
   private def refusesRowsThatCannotBeRead(directory: File): Unit = {
     val (key, all) = (RowSizes.mostKeyBytes.toLong, RowSizes.mostBytes.toLong)
     val readable = Seq(0L -> 0L, key -> 0L, key -> (all - key), 0L -> all)
     val not = Seq(key + 1 -> 0L, key -> (all - key + 1), 0L -> (all + 1), key -> Int.MaxValue.toLong, 1L -> Int.MaxValue.toLong)
-    for ((rows, can) <- Seq(readable -> true, not -> false); (keyBytes, valueBytes) <- rows) {
-      expect(RowSizes.canBeRead(keyBytes, valueBytes) == can, s"a key of $keyBytes bytes with a value of $valueBytes")
+    for ((rows, isReadable) <- Seq(readable -> true, not -> false); (keyBytes, valueBytes) <- rows) {
+      expect(RowSizes.canBeRead(keyBytes, valueBytes) == isReadable, s"a key of $keyBytes bytes with a value of $valueBytes")
     }
     for (bytes <- Seq(0, 1, 256, 1 << 29, 1 << 30, (1 << 30) + 1, Int.MaxValue - 8, Int.MaxValue)) {
       val room = RowSizes.doubled(bytes)

@@ -6,9 +6,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
-/** What cases with stores of their own share. */
+/** The parts that cases with stores of their own share. */
 private[incremental] trait StoreCases {
-  protected def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  protected def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   protected def bytes(text: String): Array[Byte] = StateModel.bytes(text)
 

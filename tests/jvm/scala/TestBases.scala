@@ -12,12 +12,15 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRan
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, ManifestOracle}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
-/** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not; others lie beside it. */
+/**
+ * A maker of bases like those of the control plane: RocksDB ingests deltas, and compacts them or not; other deltas lie
+ * beside it.
+ */
 final class TestBases(directory: File, random: Random) {
   private var count = 0
   private val opened = new AtomicInteger
 
-  /** Bases that were handed out and not given back. */
+  /** The number of bases that were handed out and not given back. */
   def open: Int = opened.get
 
   def make(node: StateModel.Node): BaseDirectory = {
@@ -33,8 +36,8 @@ final class TestBases(directory: File, random: Random) {
     val beside = Beside(
       database.fold(VersionId.empty)(_.at),
       database.fold(0L)(_.rows.size.toLong),
-      besideDeltas.map(one => BesideDelta(one.delta.getPath, one.at)))
-    val isFar = besideDeltas.nonEmpty && random.nextInt(3) == 0
+      besideDeltas.map(node => BesideDelta(node.delta.getPath, node.at)))
+    val isRemote = besideDeltas.nonEmpty && random.nextInt(3) == 0
     BaseDirectory(
       path.getPath,
       node.at,
@@ -44,34 +47,38 @@ final class TestBases(directory: File, random: Random) {
         TestFiles.delete(path)
         opened.decrementAndGet()
       },
-      beside = if (besideDeltas.isEmpty) None else if (isFar) Some(sparse(path, beside)) else Some(beside))
+      beside = if (besideDeltas.isEmpty) None else if (isRemote) Some(sparse(path, beside)) else Some(beside))
   }
 
-  /** The same, of whose files only the metadata is there. */
+  /** Makes the same base with files that have only their metadata. */
   private def sparse(path: File, beside: Beside): Beside = {
     val directory = Files.createDirectory(new File(path, "deltas").toPath)
-    val deltas = beside.deltas.map { one =>
-      val copy = directory.resolve(new File(one.path).getName)
-      one.copy(path = Files.copy(new File(one.path).toPath, copy).toString)
+    val deltas = beside.deltas.map { delta =>
+      val copy = directory.resolve(new File(delta.path).getName)
+      delta.copy(path = Files.copy(new File(delta.path).toPath, copy).toString)
     }
     val tables = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq
-    val far = new FarFiles(path, tables ++ deltas.map(one => new File(one.path)))
-    far.forget()
-    beside.copy(deltas = deltas, sparse = far.names, fetch = far.fetch)
+    val remote = new FarFiles(path, tables ++ deltas.map(delta => new File(delta.path)))
+    remote.forget()
+    beside.copy(deltas = deltas, sparse = remote.names, fetch = remote.fetch)
   }
 }
 
 object TestBases {
   RocksDB.loadLibrary()
 
-  /** Of the reserved record, what a base is asked for. */
+  /** Returns the fields of the reserved record that a base checks. */
   def meta(at: VersionId, keys: Long, format: Int = 1): String =
     new String(Json.bytes(Json.obj("format" -> format, "version" -> at.number, "id" -> at.id, "keys" -> keys)), "US-ASCII")
 
   def build(path: File, deltas: Seq[File], random: Random): Unit =
     build(path, deltas, random, compressed = random.nextInt(4) == 0)
 
-  /** @param rewritten whether RocksDB writes all anew, so that what is compressed is */
+  /**
+   * Builds a database of deltas.
+   *
+   * @param rewritten true if RocksDB rewrites all files, so that all are compressed as configured
+   */
   def build(path: File, deltas: Seq[File], random: Random, compressed: Boolean, rewritten: Boolean = false): Unit = {
     val filter = new BloomFilter(10, false)
     val table = new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c)
@@ -102,7 +109,7 @@ object TestBases {
     ManifestOracle.check(path)
   }
 
-  /** Reads an SST with RocksDB: checksums, number of entries, the reserved record. */
+  /** Reads an SST with RocksDB and checks checksums, number of entries and the reserved record. */
   def verify(file: File, entries: Long, meta: String): Unit = {
     val options = new Options
     val reader = new SstFileReader(options)

@@ -3,8 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import scala.util.Random
 
 /**
- * Random keys and values: few and many, short, empty and long, with long common beginnings; characters stand
- * for bytes.
+ * Random keys and values: few and many, short, empty and long, with long common beginnings. Characters stand for bytes.
  */
 final class TestKeys(random: Random) {
   private val families = Array("\u0000\u0000", "\u0000\u0001", "\u0001\u00ff")
@@ -26,7 +25,7 @@ final class TestKeys(random: Random) {
     }
   }
 
-  /** What keys of one group begin with, its length before it. */
+  /** Returns the common beginning of the keys of a group, with its length before it. */
   def prefix(): String = {
     val text = "p" * random.nextInt(3) + random.nextInt(spread / 5 + 1)
     text.length.toChar.toString + "\u0000\u0000\u0000" + text

@@ -7,7 +7,10 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryShortage, Record, SlotHash, StoreMemory}
 
-/** Memory runs out while room is made in it: what is there is still found, once, and all of it can go later. */
+/**
+ * Cases in which memory runs out while eviction makes room in it: the rows are still found, once, and all can be
+ * evicted later.
+ */
 private[incremental] object FailedEvictions {
   private val keys = 200
   private val prefix = Array[Byte](0, 0, 1, 0, 0, 0, 7)
@@ -20,7 +23,7 @@ private[incremental] object FailedEvictions {
       expect(!saving || uses > keys / 2, s"memory was used $uses times")
     }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   private def key(i: Int): Array[Byte] = prefix ++ Array[Byte]((i >> 8).toByte, i.toByte)
 
@@ -32,7 +35,7 @@ private[incremental] object FailedEvictions {
     new Generation(VersionId(number, Some(s"id$number")), keys, memtable)
   }
 
-  /** Whether memory ran out after it had been used that often. */
+  /** Returns true if memory ran out after this number of uses. */
   private def failed(directory: File, scanned: Boolean, saving: Boolean, uses: Int): Boolean = {
     val memory = new StoreMemory(1L << 20)
     val rows = new IndexedGenerations(memory, directory)
@@ -43,13 +46,13 @@ private[incremental] object FailedEvictions {
     val failed = MemoryShortage.after(uses)(while (rows.evictable) rows.evict(saving))
     check(rows)
     while (rows.evictable) rows.evict(saving)
-    expect(check(rows) == (0 until keys by 2).toSet, "what no base has is gone")
+    expect(check(rows) == (0 until keys by 2).toSet, "rows that no base has are gone")
     rows.release()
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken, for memory ran out after $uses uses")
     failed
   }
 
-  /** The keys that are there, in all ways of reading alike. */
+  /** Returns the keys that have rows, after comparing all ways of reading. */
   private def check(rows: IndexedGenerations): Set[Int] = {
     val found = (0 until keys).filter { i =>
       val record = rows.index.find(SlotHash.of(key(i)), key(i))

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Record, StoreMemory}
 
-/** Records that are saved from a place that goes have exactly the room that was reserved for them. */
+/** A case that saves records from evicted memory: they take exactly the room that was reserved for them. */
 object SavedRecords {
   def main(arguments: Array[String]): Unit = {
     val memory = new StoreMemory(1L << 20)

@@ -12,8 +12,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{SlotHa
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException}
 
 /**
- * What a store has in memory, or was given as its base, is not what it should be: that is an exception, and what is in
- * checkpoint storage is had again afterwards. Nothing in the state store does such things; the tests do.
+ * Cases in which the memory of a store, or its base, contradicts itself: the store throws, and reads the versions from
+ * checkpoint storage afterwards. Nothing in the state store causes such contradictions; the tests do.
  */
 object Contradictions {
   def main(arguments: Array[String]): Unit = {
@@ -28,7 +28,7 @@ object Contradictions {
     } finally TestFiles.delete(directory)
   }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   private def seen[E <: Throwable: scala.reflect.ClassTag](says: String)(use: => Any): Unit = Try(use) match {
     case Failure(e: E) => expect(e.getMessage.contains(says), s"${e.getMessage}, not $says")
@@ -46,7 +46,7 @@ object Contradictions {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
   }
 
-  /** Puts these keys on top of a version; with a delta, if a file is given. */
+  /** Puts keys on top of a version; with a delta, if a file is given. */
   private def batch(state: StoreVersions, at: Long, keys: Range, delta: File = null, meta: String = ""): Unit = {
     val transaction = state.tryBegin(version(at), readOnly = false).get
     keys.foreach(i => transaction.put(key(i), key(i)))
@@ -54,7 +54,10 @@ object Contradictions {
     transaction.committed(version(at + 1))
   }
 
-  /** A base of 10 keys whose record says that; opened as another it is refused, and what was there stays. */
+  /**
+   * Makes a base of 10 keys whose record has this number. A store refuses to open it with another number, and keeps its
+   * rows.
+   */
   private def base(directory: File, meta: String = TestBases.meta(version(1), 10)): File = {
     val path = Files.createTempDirectory(directory.toPath, "base").toFile
     withState(directory) { state =>
@@ -72,9 +75,9 @@ object Contradictions {
     def as(at: VersionId, keys: Long) = BaseDirectory(path.getPath, at, keys, () => given += 1)
     batch(state, 0, 0 until 3)
     val wrong = Seq(as(version(2), 10), as(VersionId(1, Some("other")), 10), as(version(1), 9), as(version(1), 11))
-    for (one <- wrong; use <- Seq[BaseDirectory => Unit](state.reset, state.offerBase(_))) {
+    for (directory <- wrong; use <- Seq[BaseDirectory => Unit](state.reset, state.offerBase(_))) {
       given = 0
-      seen[IOException](path.getPath)(use(one))
+      seen[IOException](path.getPath)(use(directory))
       expect(given == 1, s"the directory was given back $given times")
     }
     val silent = base(directory, """{"format":1}""")
@@ -82,26 +85,26 @@ object Contradictions {
     val still = state.tryBegin(version(1), readOnly = true).get
     expect(still.keys == 3, s"${still.keys} keys after bases that were refused")
     still.abort()
-    state.reset(as(VersionId(1, None), 10)) // without ids the version alone counts
+    state.reset(as(VersionId(1, None), 10)) // without ids only the version is compared
     state.reset(as(version(1), 10))
   }
 
   private def filesAreAsLongAsTheDatabaseSays(directory: File): Unit = withState(directory) { state =>
     val path = base(directory)
     val file = path.listFiles.find(_.getName.endsWith(".sst")).get
-    val whole = Files.readAllBytes(file.toPath)
-    // A file that is whole, of another length: that of another base.
+    val content = Files.readAllBytes(file.toPath)
+    // A complete file of another length: that of another base.
     val other = base(directory, TestBases.meta(version(1), 10) + " " * 1000)
     Files.copy(other.listFiles.find(_.getName.endsWith(".sst")).get.toPath, file.toPath,
       java.nio.file.StandardCopyOption.REPLACE_EXISTING)
     seen[IOException](file.getPath)(state.reset(BaseDirectory(path.getPath, version(1), 10, () => ())))
-    Files.write(file.toPath, whole)
+    Files.write(file.toPath, content)
     seen[IOException]("have 11 entries, and there should be 12 keys")(
       state.reset(BaseDirectory(path.getPath, version(1), 12, () => ())))
     state.reset(BaseDirectory(path.getPath, version(1), 10, () => ()))
   }
 
-  /** Commits changes as a generation with a number of keys that is wrong. */
+  /** Commits changes as a generation with a wrong number of keys. */
   private def commitWrongly(state: StoreVersions, at: Long, keys: Range, counted: Long): Unit = {
     val transaction = state.tryBegin(version(at), readOnly = false).get
     keys.foreach(i => transaction.put(key(i), key(i)))
@@ -117,7 +120,7 @@ object Contradictions {
       if (withBase) restore() else batch(state, 0, 0 until 5)
       commitWrongly(state, 1, (if (withBase) 100 until 113 else 0 until 10), counted)
       seen[InconsistentStateException](s"there are $counted")(state.tryBegin(version(2), readOnly = false))
-      expect(state.tryBegin(version(2), readOnly = false).isEmpty, "what contradicts itself is used")
+      expect(state.tryBegin(version(2), readOnly = false).isEmpty, "contradictory memory is used")
       restore()
       state.tryBegin(version(1), readOnly = false).get.abort()
     }
@@ -130,13 +133,13 @@ object Contradictions {
     state.append(transaction, generation, state.newEmptyRanges(generation.version))
     state.ended(transaction)
     seen[InconsistentStateException]("has 2 records in memory, and had 1")(state.indexCommitted())
-    expect(state.tryBegin(version(1), readOnly = false).isEmpty, "what contradicts itself is used")
+    expect(state.tryBegin(version(1), readOnly = false).isEmpty, "contradictory memory is used")
     state.tryBegin(VersionId.empty, readOnly = false).get.abort()
   }
 
   private def noFewerKeysThanWerePut(directory: File): Unit = withState(directory) { state =>
     batch(state, 0, 0 until 5)
-    val reader = state.tryBegin(version(1), readOnly = true).get // so that what follows stays out of the index
+    val reader = state.tryBegin(version(1), readOnly = true).get // so that later versions stay out of the index
     commitWrongly(state, 1, 5 until 10, counted = 1)
     val transaction = state.tryBegin(version(2), readOnly = false).get
     (0 until 3).foreach(i => transaction.put(key(i), key(i)))

@@ -14,8 +14,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{DiskFailure, MemoryShortage}
 
 /**
- * A call of a transaction that fails leaves no transaction that shows, or commits, a part of the rows: it can only be
- * aborted, all its memory comes back, and the version that it began on has all rows again.
+ * Cases in which a call of a transaction fails: the transaction neither shows nor commits a part of the rows, it can
+ * only be aborted, all its memory is freed, and the version that it began on has all rows again.
  */
 private[incremental] object FailedCalls extends StoreCases {
   private type Rows = TreeMap[String, String]
@@ -24,7 +24,7 @@ private[incremental] object FailedCalls extends StoreCases {
     "memory" -> eachUseOfMemoryMayFail,
     "disk" -> eachPlaceOnDiskMayBeRefused,
     "files" -> eachUseOfFilesMayFail,
-    "far" -> eachRequestMayFail,
+    "remote" -> eachRequestMayFail,
     "blind" -> keysThatWerePutBlindlyComeSeveralAtATime,
     "pins" -> aScanThatCannotBeginPinsNothing,
     "commit" -> noChangeIsMadeWhileTheChangesAreCommitted,
@@ -51,7 +51,7 @@ private[incremental] object FailedCalls extends StoreCases {
 
   private val family = "\u0000\u0000" -> "\u0000\u0001"
 
-  /** Steps of a batch: each takes the transaction and the rows that it has, checks, and gives the rows that it has then. */
+  /** The steps of a batch: each takes the transaction and its rows, checks them, and returns the rows after it. */
   private val steps: Seq[(Transaction, Rows) => Rows] = {
     def prefix(group: Int)(transaction: Transaction, rows: Rows): Rows = {
       val from = key(group, 0).dropRight(1)
@@ -64,7 +64,7 @@ private[incremental] object FailedCalls extends StoreCases {
       expect(found == rows.toList, s"a range has ${found.size} rows of ${rows.size}")
       rows
     }
-    def whole(transaction: Transaction, rows: Rows): Rows = {
+    def wholeScan(transaction: Transaction, rows: Rows): Rows = {
       val found = read(transaction, family._1, family._2, ordered = false)
       expect(found == rows.toList, s"a scan has ${found.size} rows of ${rows.size}")
       rows
@@ -96,8 +96,8 @@ private[incremental] object FailedCalls extends StoreCases {
       rows
     }
     Seq(prefix(3) _, put _, prefix(4) _, prefix(5) _, append _, range(ordered = true) _, range(ordered = true) _, get _,
-      range(ordered = false) _, whole _, range(ordered = true) _, put _, range(ordered = true) _, removeRange _, put _,
-      range(ordered = true) _, prefix(2) _, whole _, keys _)
+      range(ordered = false) _, wholeScan _, range(ordered = true) _, put _, range(ordered = true) _, removeRange _, put _,
+      range(ordered = true) _, prefix(2) _, wholeScan _, keys _)
   }
 
   private def committed(state: StoreVersions, directory: File): File = {
@@ -111,7 +111,7 @@ private[incremental] object FailedCalls extends StoreCases {
   }
 
   /**
-   * Runs the steps while a fault may happen at any place, which the caller catches. If a step fails, the others are tried
+   * Runs the steps while a fault may happen at any place, which the caller catches. If a step fails, runs the others
    * without faults: none of them may answer.
    */
   private def batch(
@@ -123,7 +123,7 @@ private[incremental] object FailedCalls extends StoreCases {
     val delta = new File(directory, "batch.sst")
     def write(transaction: Transaction, rows: Rows): Rows = {
       val written = transaction.writeDelta(delta, bytes(TestBases.meta(VersionId(2, Some("batch")), rows.size)))
-      expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the delta is another than it says")
+      expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the delta has other bytes than it says")
       rows
     }
     val all = steps :+ write _
@@ -175,7 +175,7 @@ private[incremental] object FailedCalls extends StoreCases {
     expect(uses > 500, s"memory is used $uses times")
   }
 
-  /** The budget has room for some pieces more, and there is no disk. */
+  /** The budget has room for some more pieces, and there is no disk. */
   private def eachPlaceOnDiskMayBeRefused(directory: File): Unit = {
     var room = 0L
     var more = true
@@ -185,7 +185,7 @@ private[incremental] object FailedCalls extends StoreCases {
         committed(state, place)
         val spill = new File(place, "spill")
         more = batch(state, directory, { action =>
-          Files.write(spill.toPath, Array[Byte](1)) // no directory: as a disk that is full
+          Files.write(spill.toPath, Array[Byte](1)) // no directory: like a full disk
           memory.setBudget(memory.usedBytes + room)
           try {
             action
@@ -203,13 +203,13 @@ private[incremental] object FailedCalls extends StoreCases {
   }
 
   /**
-   * Each time that a file is opened, read, written or mapped fails in turn: of a base that nobody has verified, of spilled
+   * Each opening, reading, writing or mapping of a file fails in turn: of a base that was never verified, of spilled
    * memory, and of the delta.
    */
   private def eachUseOfFilesMayFail(directory: File): Unit = {
-    val whole = new File(directory, "whole")
+    val original = new File(directory, "original")
     withState(directory, 8L << 20) { (state, _) =>
-      TestBases.build(whole, Seq(committed(state, directory)), new Random(1), compressed = false)
+      TestBases.build(original, Seq(committed(state, directory)), new Random(1), compressed = false)
     }
     var uses = 0
     var more = true
@@ -221,7 +221,7 @@ private[incremental] object FailedCalls extends StoreCases {
           copies += 1
           val base = new File(place, s"base-$copies")
           base.mkdir()
-          whole.listFiles.foreach(file => Files.copy(file.toPath, new File(base, file.getName).toPath))
+          original.listFiles.foreach(file => Files.copy(file.toPath, new File(base, file.getName).toPath))
           state.reset(BaseDirectory(base.getPath, at, first.size, () => ()))
         }
         restore()
@@ -234,32 +234,32 @@ private[incremental] object FailedCalls extends StoreCases {
     expect(uses > 20, s"files are used $uses times")
   }
 
-  /** The base is fetched as it is read, and the n-th request fails. */
+  /** The base is fetched while it is read, and the n-th request fails. */
   private def eachRequestMayFail(directory: File): Unit = {
     var requests = 0
     var more = true
     while (more) {
-      val place = Files.createTempDirectory(directory.toPath, "far").toFile
+      val place = Files.createTempDirectory(directory.toPath, "remote").toFile
       withState(place, 8L << 20) { (state, _) =>
         val path = Files.createDirectories(new File(place, "base/deltas").toPath).toFile.getParentFile
         val delta = new File(path, "deltas/first.sst")
         Files.move(committed(state, place).toPath, delta.toPath)
-        val far = new FarFiles(path, Seq(delta))
-        far.forget()
-        val left = new AtomicInteger(Int.MaxValue)
+        val remote = new FarFiles(path, Seq(delta))
+        remote.forget()
+        val remaining = new AtomicInteger(Int.MaxValue)
         def fetch(name: String, offset: Long, length: Long): Unit = {
-          if (left.getAndDecrement() == 0) throw new FarRowsException("a test has no storage", null)
-          far.fetch(name, offset, length)
+          if (remaining.getAndDecrement() == 0) throw new FarRowsException("a test has no storage", null)
+          remote.fetch(name, offset, length)
         }
         state.reset(BaseDirectory(path.getPath, at, -1, () => (),
-          beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), far.names, fetch))))
+          beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), remote.names, fetch))))
         more = batch(state, directory, { action =>
-          left.set(requests)
+          remaining.set(requests)
           try {
             action
             false
           } catch { case _: FarRowsException => true }
-          finally left.set(Int.MaxValue)
+          finally remaining.set(Int.MaxValue)
         })
       }
       requests += 1
@@ -267,7 +267,7 @@ private[incremental] object FailedCalls extends StoreCases {
     expect(requests > 3, s"$requests requests: nearly nothing is fetched")
   }
 
-  /** The commit has to know whether they were there. */
+  /** The commit has to know which of the keys were there. */
   private def keysThatWerePutBlindlyComeSeveralAtATime(directory: File): Unit =
     withState(directory, 64L << 20) { (state, _) =>
       val path = Files.createDirectories(new File(directory, "base/deltas").toPath).toFile.getParentFile
@@ -278,18 +278,18 @@ private[incremental] object FailedCalls extends StoreCases {
       for (i <- 0 until rows) all.put(row(i), new Array[Byte](600))
       all.writeDelta(delta, bytes(TestBases.meta(at, rows)))
       all.abort()
-      val far = new FarFiles(path, Seq(delta))
-      far.forget()
+      val remote = new FarFiles(path, Seq(delta))
+      remote.forget()
       val now, most = new AtomicInteger
       def fetch(name: String, offset: Long, length: Long): Unit = {
         most.accumulateAndGet(now.incrementAndGet(), math.max(_, _))
         try {
           Thread.sleep(30)
-          far.fetch(name, offset, length)
+          remote.fetch(name, offset, length)
         } finally now.decrementAndGet()
       }
       state.reset(BaseDirectory(path.getPath, at, -1, () => (),
-        beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), far.names, fetch))))
+        beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), remote.names, fetch))))
       val writer = begin(state, at)
       for (i <- 0 until rows by 100) writer.put(row(i), bytes("put"))
       for (i <- 0 until 10) writer.put(row(rows + i), bytes("new"))
@@ -316,7 +316,7 @@ private[incremental] object FailedCalls extends StoreCases {
       expect(uses > 1, "a scan takes no memory")
     }
 
-  /** Whoever puts a row learns that it is too late; it is not in memory and missing in the delta. */
+  /** A put during the commit throws; its row is not in memory while it is missing in the delta. */
   private def noChangeIsMadeWhileTheChangesAreCommitted(directory: File): Unit =
     withState(directory, 8L << 20) { (state, _) =>
       val transaction = begin(state, VersionId.empty)
@@ -339,7 +339,7 @@ private[incremental] object FailedCalls extends StoreCases {
       next.abort()
     }
 
-  /** To give a base back is a call to the agent, which may hang. */
+  /** Giving a base back is a call to the agent, which may hang. */
   private def nobodyWaitsForAnOwnerOfABase(directory: File): Unit =
     withState(directory, 8L << 20) { (state, _) =>
       val path = new File(directory, "base")
