@@ -30,8 +30,6 @@ UNFINISHED = (
     f"{ROOMS}/base/",
     f"{ROOMS}/delta/",
     f"{ROOMS}/memory/",
-    f"{ROOMS}/recent/IndexedGenerations.scala",
-    f"{ROOMS}/recent/OrderedIndex.scala",
     f"{ROOMS}/rows/",
     f"{ROOMS}/sst/",
     "tests/jvm/scala/base/",

@@ -9,21 +9,24 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Slots, StoreMemory}
 
 /**
- * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
- * one of every open transaction; the memory goes with the last. It changes only under the store's lock, and
- * only while no transaction but the one that asks reads it.
+ * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and one of
+ * every open transaction; the last release frees the memory. They change only under the store's lock, and only while no
+ * transaction but the calling one reads them.
  *
- * Memory comes back as in a log-structured file system: the oldest of what the base holds too is dropped
- * piece by piece, and those of its records that are still the newest of their keys move to a new piece, whose
- * turn comes again. So a state that fits stays in memory whole, however often its keys change.
+ * Memory is freed as in a log-structured file system: the oldest records that the base has, too, are dropped piece by
+ * piece, and those that are still the newest of their keys move to a new piece, which is dropped later. So a state that
+ * fits stays in memory, however often its keys change.
  */
 private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
 
-  /** Takes the values of [[RecentIndex.prefetch]], so that the compiler does not remove its reads. */
+  /** A sum of the values of [[RecentIndex.prefetch]], so that the compiler does not remove its reads. */
   private var prefetched = 0
 
-  /** Whether the marks of records say what this index says; else they are another's, which has them too. */
+  /**
+   * True if the marks of records are those of this index; false if another index, which has the records, too, has set
+   * them.
+   */
   @volatile private var marksHold = true
   val index = new RecentIndex(memory, spillDirectory)
 
@@ -34,12 +37,12 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private var lastSequence = 0L
 
   /**
-   * The records that the newest generation took the place of, in the order of its slots, 0 for none; null once that
-   * generation cannot be taken out any more. It keeps its table so long.
+   * The records that the newest generation replaced, in the order of its slots, 0 for none. Null once that generation
+   * cannot be taken out any more; until then it keeps its table.
    */
   private var replaced: Slots = _
 
-  /** How many of the oldest generations the base holds too. */
+  /** The number of the oldest generations that the base has, too. */
   var merged = 0
 
   def retain(): Unit = references.incrementAndGet()
@@ -55,16 +58,16 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     pieces.clear()
   }
 
-  /** Whether this many others than the store itself read it. */
+  /** The number of readers, without the store itself. */
   def readers: Int = references.get - 1
 
-  /** Bytes that the index and the list of replaced records take for that generation. */
+  /** Returns the bytes that the index and the list of replaced records take for a generation. */
   private[recent] def bytesFor(generation: Generation): Long =
     index.bytesFor(generation.records) + (generation.records << IndexedGenerations.replacedShift)
 
   /**
-   * Adds the next generation, whose reference becomes this one's. The one before cannot be taken out any more. If it
-   * throws because there is no memory, the index has not changed.
+   * Adds the next generation and takes over the caller's reference to it. The generation before cannot be taken out any
+   * more. If it throws because there is no memory, the index has not changed.
    */
   private[recent] def publish(generation: Generation): Unit = {
     keepNewest(isEvicting = false)
@@ -83,12 +86,12 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   /**
    * Makes the newest generation one that stays.
    *
-   * @param isEvicting whether no memory may be taken: the orders are made anew by the next scans then
+   * @param isEvicting true if this may take no memory: the next scans make the orders anew then
    */
   private def keepNewest(isEvicting: Boolean): Unit = {
     newestChanges.foreach { newest =>
       if (isEvicting) ordered.forgetOrders() else ordered.keepNewest(newest)
-      if (!newest.isShared) { // else a reader looks for its keys in its table, and goes through its order
+      if (!newest.isShared) { // else a reader finds keys in its table, and reads its order
         newest.forgetOrder()
         newest.memtable.freeTable()
       }
@@ -101,11 +104,11 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     replaced = null
   }
 
-  /** Whether [[takeOutNewest]] may be called: no base has the newest generation, and none came after it. */
+  /** Returns true if [[takeOutNewest]] may be called: no base has the newest generation, and none came after it. */
   private[recent] def canTakeOutNewest: Boolean = replaced != null && merged < generations.size
 
   /**
-   * Undoes [[publish]] of the newest generation; its reference is the caller's. Rows that it replaced and that were
+   * Undoes [[publish]] of the newest generation, and returns it with its reference. Rows that it replaced and that were
    * evicted since are in the base.
    */
   private[recent] def takeOutNewest(): Generation = {
@@ -122,7 +125,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     generations.removeLast()
   }
 
-  /** Forgets the replaced records of a place that goes. */
+  /** Forgets the replaced records in memory that is freed. */
   private def forgetReplacedIn(holds: Long => Boolean): Unit = if (replaced != null) {
     var i = 0L
     while (i < replaced.capacity) {
@@ -141,7 +144,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     lastSequence
   }
 
-  /** The newest record of each key, removed ones too. */
+  /** Calls a function with the newest record of each key, removed ones too. */
   private[recent] def foreachNewest(use: Long => Unit): Unit = {
     var slot = 0L
     while (slot < index.size) {
@@ -152,9 +155,11 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /**
-   * Throws when memory has more keys than there are at the newest version, or, where there is no base, fewer.
+   * Checks the number of keys in memory.
    *
-   * @param keys number of keys at that version
+   * @param keys number of keys at the newest version
+   * @param hasBase true if there is a base, so that memory may have fewer keys
+   * @throws InconsistentStateException if memory has more keys than the newest version, or, without a base, fewer
    */
   def check(keys: Long, hasBase: Boolean): Unit = {
     val present = index.present
@@ -165,37 +170,44 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
   }
 
-  /** Bytes of the index and of the order. */
+  /** The bytes of the index and of the order. */
   def indexBytes: Long = index.bytes + ordered.bytes + Option(replaced).fold(0L)(_.bytes)
 
-  /** How many records its generations have, overwritten ones not counted. */
+  /** The number of records, without overwritten ones. */
   def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
 
-  /** Where its records are, overwritten ones too. */
+  /** Returns walks over all records, overwritten ones too. */
   def arenas: Iterator[ArenaWalk] =
     pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.memtable.arena))
 
-  /** Puts all records of a generation, which must not be more than it counts, into the index. Returns how many it has. */
+  /**
+   * Puts all records of a generation, of which there must be no more than it counts, into the index; returns their
+   * number.
+   */
   private def putAll(generation: Generation): Long = {
-    val some = new Array[Long](RecentIndex.prefetchedAtOnce)
+    val records = new Array[Long](RecentIndex.prefetchedAtOnce)
     var n = 0
     var all = 0L
     generation.memtable.foreachRecord { record =>
       if (all < generation.records) {
-        some(n) = record
+        records(n) = record
         n += 1
-        if (n == some.length) {
-          putAll(some, n, all + 1 - n)
+        if (n == records.length) {
+          putAll(records, n, all + 1 - n)
           n = 0
         }
       }
       all += 1
     }
-    putAll(some, n, math.min(all, generation.records) - n)
+    putAll(records, n, math.min(all, generation.records) - n)
     all
   }
 
-  /** @param first the place of the first of the records among those of its generation */
+  /**
+   * Puts the first n records into the index.
+   *
+   * @param first the position of the first of them among those of its generation
+   */
   private def putAll(records: Array[Long], n: Int, first: Long): Unit = {
     var i = 0
     while (i < n) {
@@ -212,8 +224,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /**
-   * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
-   * go with them. Their records are found by walking the arenas.
+   * Makes other generations of the n oldest of these, and walks the arenas to index their records. This object does not
+   * change any more, and its marks become those of the other.
    */
   private[recent] def cut(n: Int): IndexedGenerations = {
     val other = new IndexedGenerations(memory, spillDirectory)
@@ -243,14 +255,14 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     append(generation)
   }
 
-  /** Whether a record is the newest of its key. */
+  /** Returns true if a record is the newest of its key. */
   private[recent] def isNewest(record: Long): Boolean = {
     val marked = Record.isMarked(record)
     VarHandle.acquireFence()
     if (marksHold) marked else index.isNewest(record)
   }
 
-  /** Copies those of the first n records that are the newest of their keys; how many. */
+  /** Copies those of the first n records that are the newest of their keys; returns their number. */
   def newest(records: Array[Long], n: Int, to: Array[Long]): Int = {
     val marked = select(records, n, to)(Record.isMarked)
     VarHandle.acquireFence()
@@ -270,15 +282,15 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     found
   }
 
-  /** Whether there is anything that [[evict]] could drop. */
+  /** Returns true if [[evict]] can drop records. */
   def evictable: Boolean = merged > 0 || pieces.nonEmpty
 
   /**
-   * Drops the oldest of what the base holds too: a piece, or a generation that cannot be divided; the bytes
-   * that this frees. When it throws, for there is no memory, nothing is lost: what has moved has moved, and the rest
-   * is where it was.
+   * Drops the oldest records that the base has, too: a piece, or a generation that cannot be divided. If it throws
+   * because there is no memory, nothing is lost: the moved records have moved, and the others are where they were.
    *
-   * @param saving whether its newest records may move, where they are few enough and the budget has room
+   * @param saving true if the newest records of their keys may move, if they are few enough and the budget has room
+   * @return the freed bytes
    */
   def evict(saving: Boolean): Long = {
     if (merged == generations.size) keepNewest(isEvicting = true)
@@ -293,7 +305,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
 
-  /** Divides the oldest generation into pieces, which are the oldest then; false where it is to stay whole. */
+  /** Divides the oldest generation into pieces, which become the oldest; returns false if it is not to be divided. */
   private def splitIntoSegments(): Boolean = {
     val oldest = generations.head
     val arena = oldest.memtable.arena
@@ -320,7 +332,9 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     bytes - saved
   }
 
-  /** Takes the records of a place out of the index, or saves them; the bytes of those that were saved. */
+  /**
+   * Takes the records of a piece or a generation out of the index, or saves them; returns the bytes of the saved ones.
+   */
   private def relocateNewest(walk: () => ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
     var newestBytes = 0L
     foreachNewestOf(walk())(record => if (!Record.isRemoved(record)) newestBytes += Record.size(record))
@@ -329,7 +343,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     try foreachNewestOf(walk())(relocate(_, saved))
     catch {
       case e: Throwable =>
-        forgetMarks() // of what has moved
+        forgetMarks() // those of the moved records
         ordered.forget()
         throw e
     }
@@ -338,7 +352,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     saved.fold(0L)(_.bytes)
   }
 
-  /** A new piece, the last to go. */
+  /** Reserves a new piece, the last to be dropped. */
   private def reserve(bytes: Long): Option[EvictableSegment] = {
     val saved = EvictableSegment.reserve(bytes, nextSequence(), memory)
     try saved.foreach(pieces.append)
@@ -360,7 +374,10 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       ordered.moved(record, copy)
     }
 
-  /** The records of a place that are the newest of their keys, each before the next is looked for. */
+  /**
+   * Calls a function with the records of a walk that are the newest of their keys, with each before it looks for the
+   * next.
+   */
   private def foreachNewestOf(walk: ArenaWalk)(use: Long => Unit): Unit = {
     var record = walk.next()
     while (record != 0) {
@@ -369,7 +386,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
   }
 
-  /** Where a record is now, 0 when it was not saved. */
+  /** Returns the copy of a record; 0 if it was not saved. */
   private def movedTo(record: Long, saved: EvictableSegment): Long = {
     val found = index.find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
     if (saved.holds(found)) found else 0
@@ -394,7 +411,10 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
 private[incremental] object IndexedGenerations {
 
-  /** The share of a piece that may be saved: beyond it, too many records move for each one that goes. */
+  /**
+   * The largest share of a piece that is saved: if more was saved, too many records would move for each that is
+   * dropped.
+   */
   private val maxSaved = 0.75
 
   private val replacedShift = 3

@@ -5,31 +5,33 @@ import java.io.{File, IOException}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory}
 
 /**
- * The newest records of generations for scans in key order and by prefix: made by the first scan that asks, and kept up
- * from then on. It only makes scans quick: where there is no memory to extend it, it goes as a whole, and the next scan
- * makes it anew. Many may read it at a time while nobody changes it.
+ * An index of the newest records of generations for scans in key order and by prefix: the first such scan makes it, and
+ * later changes keep it up to date. It only makes scans quick: if there is no memory to extend it, it is dropped, and
+ * the next scan makes it anew. Many threads may read it at a time while none changes it.
  */
 private[incremental] final class OrderedIndex private[recent] (
     rows: IndexedGenerations,
     memory: StoreMemory,
     spillDirectory: File) {
 
-  /** The records in key order, where somebody asked for order. */
+  /** The records in key order, for the column families that were scanned in order. */
   private val orders = new FamilyOrders(memory, spillDirectory)
 
-  /** The rows by prefix, removed ones left out; null until somebody scanned a prefix. */
+  /** The rows by prefix, without removed ones; null before the first scan of a prefix. */
   private var prefixes: PrefixIndex = _
   private var prefixesFit = true
 
   def bytes: Long = orders.bytes + (if (prefixes == null) 0 else prefixes.bytes)
   def spilledBytes: Long = orders.spilledBytes + (if (prefixes == null) 0 else prefixes.spilledBytes)
 
-  /** Whether any column family has been read in order. */
+  /** Returns true if a column family was scanned in order. */
   private[recent] def hasOrders: Boolean = !orders.isEmpty
 
   /**
-   * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
+   * Returns the newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
    * call for a column family sorts it.
+   *
+   * @param wanted returns true for the records that the sources give
    */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     synchronized {
@@ -41,10 +43,11 @@ private[incremental] final class OrderedIndex private[recent] (
     }
 
   /**
-   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], in no order. Removed ones are left
-   * out, but not where a prefix has more records than fit into one piece of memory: then the order of keys serves.
+   * Calls a function with the newest records whose keys begin with a prefix that [[PrefixIndex.serves]], in no order.
+   * Removed ones are left out, unless a prefix has more records than one piece of memory takes: then the order of keys
+   * serves.
    *
-   * @param until the first key after those
+   * @param until the first key after the prefix
    */
   def foreachWith(prefix: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
     byPrefix() match {
@@ -70,13 +73,15 @@ private[incremental] final class OrderedIndex private[recent] (
     Option(prefixes)
   }
 
-  /** The newest generation of the index stays in it. */
+  /** Adds the newest generation to the orders, because it stays in the index. */
   private[recent] def keepNewest(generation: Generation): Unit = forgetOnFailure(orders.add(generation.sorted, rows.isNewest))
 
-  /** The newest generation is taken out of the index; [[takenBack]] was called for each of its records. */
+  /**
+   * Drops the orders of the newest generation, which is taken out; [[takenBack]] was called for each of its records.
+   */
   private[recent] def takeOutNewest(): Unit = orders.forgetThoseWithNewest()
 
-  /** A record came into the index in place of an older one of its key, 0 when there was none. */
+  /** Adds a record that came into the index in place of an older one of its key; 0 if there was none. */
   private[recent] def put(record: Long, old: Long): Unit = if (prefixes != null) forgetOnFailure(show(record, old))
 
   private def show(record: Long, old: Long): Unit = {
@@ -86,7 +91,7 @@ private[incremental] final class OrderedIndex private[recent] (
     else prefixes.add(record)
   }
 
-  /** A record left the index, and an older one of its key took its place, 0: none. */
+  /** Removes a record that left the index, and adds the older one of its key that took its place; 0: none. */
   private[recent] def takenBack(record: Long, old: Long): Unit = if (prefixes != null) forgetOnFailure {
     val isShown = old != 0 && !Record.isRemoved(old)
     if (Record.isRemoved(record)) { if (isShown) prefixes.add(old) }
@@ -94,14 +99,17 @@ private[incremental] final class OrderedIndex private[recent] (
     else prefixes.remove(record)
   }
 
-  /** A record left the index. */
+  /** Removes a record that left the index. */
   private[recent] def removed(record: Long): Unit = if (prefixes != null) forgetOnFailure(prefixes.remove(record))
 
-  /** A record has another place now. */
+  /** Replaces a record by its copy. */
   private[recent] def moved(record: Long, copy: Long): Unit =
     if (prefixes != null) forgetOnFailure(prefixes.replace(record, copy))
 
-  /** A place goes whose records all were told to [[removed]] or [[moved]]: as [[FamilyOrders.drop]]. */
+  /**
+   * Drops the records of memory that is freed, after [[removed]] or [[moved]] was called for each, like
+   * [[FamilyOrders.drop]].
+   */
   private[recent] def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.drop(holds, movedTo)
 
   private def forgetOnFailure(action: => Unit): Unit =
@@ -110,13 +118,13 @@ private[incremental] final class OrderedIndex private[recent] (
       case _: IOException | _: IllegalStateException | _: OutOfMemoryError => forget()
     }
 
-  /** Until the next scan makes it anew. */
+  /** Drops the orders and prefixes until the next scan makes them anew. */
   private[recent] def forget(): Unit = {
     free()
     prefixes = null
   }
 
-  /** Forgets the order of keys until the next scan makes it anew. */
+  /** Drops the order of keys until the next scan makes it anew. */
   private[recent] def forgetOrders(): Unit = orders.free()
 
   private[recent] def free(): Unit = {
