@@ -20,8 +20,8 @@ UPLOADED = (
     "tests/bridge/test_stores.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
 THREADS = ("tests/jvm/test_state_model.py::test_threads_outlive_all_errors",)
-SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
-CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
+SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_remote_files",)
+CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_contradictory_memory_is_not_used",)
 TABLES = ("tests/jvm/test_state_model.py::test_tables_are_read_as_rocksdb_reads_them_or_refused[1-15-200]",)
 MANIFESTS = (
     "tests/jvm/test_state_model.py::test_manifests_are_read_as_rocksdb_reads_them_or_refused[1-1-150]",
