@@ -90,8 +90,9 @@ def configure(
 
     It sets what `spark_conf()` sets. The jar, the extension and the listener are added to those that the
     configuration has. If a later call replaces `spark.sql.extensions`, as a builder's `config` does, Spark
-    still finds the extension, because the jar is on the class path when the session starts. If the
-    configuration has a manager of checkpoint files, that stays. A second call of `configure` changes nothing.
+    still finds the extension, because the jar is on the class path when the session starts. A
+    manager of checkpoint files and a checkpoint format that the configuration has stay. A second call of
+    `configure` changes nothing.
 
     Args:
         target: a `SparkSession.builder`, a `SparkConf`, or a dictionary of Spark's configuration.
@@ -111,7 +112,7 @@ def configure(
         if key in (LISTENERS_KEY, EXTENSIONS_KEY, "spark.jars"):
             known = [part.strip() for part in (get(key) or "").split(",") if part.strip()]
             put(key, ",".join(known if value in known else [*known, value]))
-        elif key != FILE_MANAGER_KEY or not get(key):
+        elif key not in (FILE_MANAGER_KEY, FORMAT_KEY) or not get(key):
             put(key, value)
     return target
 

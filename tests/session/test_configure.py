@@ -14,6 +14,7 @@ from state_store.core.settings.session import (
     EXTENSION_CLASS,
     FILE_MANAGER_CLASS,
     FILE_MANAGER_KEY,
+    FORMAT_KEY,
     LISTENER_CLASS,
     PROVIDER_CLASS,
 )
@@ -61,6 +62,11 @@ def test_a_second_call_changes_nothing() -> None:
 def test_a_manager_of_checkpoint_files_stays() -> None:
     assert configured({})[FILE_MANAGER_KEY] == FILE_MANAGER_CLASS
     assert configured({FILE_MANAGER_KEY: "org.Manager"})[FILE_MANAGER_KEY] == "org.Manager"
+
+
+def test_a_checkpoint_format_stays() -> None:
+    assert configured({})[FORMAT_KEY] == "2"
+    assert configured({FORMAT_KEY: "1"})[FORMAT_KEY] == "1"
 
 
 def test_a_spark_conf_and_a_builder_are_configured_alike(jar: str) -> None:
