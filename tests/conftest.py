@@ -53,10 +53,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _tier_of(item: pytest.Item, spark: str) -> str | None:
     """Return the tier of a test on a release of Spark; None if the test is not for that release.
 
-    On the newest release it is the rarest tier that a marker `tier` names. On an older one, a marker
-    `older` must name the release, and its tier counts unless the test's own is rarer.
+    A test with a marker `release` is for the releases that it names alone. On the newest release the tier is
+    the rarest that a marker `tier` names. On an older one, a marker `older` must name the release, and its
+    tier counts unless the test's own is rarer.
     """
     own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
+    only = [minor for marker in item.iter_markers("release") for minor in marker.args]
+    if only:
+        return TIERS[own] if spark in only else None
     if spark == NEWEST_SPARK:
         return TIERS[own]
     named = [

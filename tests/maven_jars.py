@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from scala_jars import CACHE, SPARK_JARS
 AWS_SDK = "2.35.4"
 """The version with which `hadoop-aws` 3.5.0 is built."""
 
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _UNREACHABLE = (
     "Could not transfer",
     "Unknown host",
@@ -67,8 +67,8 @@ def minicluster_class_path() -> list[Path]:
     Its web pages come first, as files: from the jar, each daemon would unpack all of it to find them.
     """
     name, version = "hadoop-client-minicluster", hadoop_version()
-    command = [f"{_PLUGIN}:copy", f"-Dartifact=org.apache.hadoop:{name}:{version}"]
-    (jar,) = _fetched(f"{name}-{version}", command)
+    command = [f"{PLUGIN}:copy", f"-Dartifact=org.apache.hadoop:{name}:{version}"]
+    (jar,) = fetched(f"{name}-{version}", command)
     if not (jar.parent / "pages").is_dir():
         with tempfile.TemporaryDirectory(dir=jar.parent) as room, zipfile.ZipFile(jar) as archive:
             pages = [page for page in archive.namelist() if page.startswith("webapps/")]
@@ -85,13 +85,21 @@ def s3a_jars() -> list[Path]:
     )
     parts = "".join(dependency.format(part) for part in _S3A_PARTS)
     pom = _S3A_POM.format(sdk=AWS_SDK, hadoop=hadoop_version(), parts=parts)
-    command = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
-    jars = _fetched(f"s3a-{hadoop_version()}-{AWS_SDK}", command, pom)
+    command = [f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
+    jars = fetched(f"s3a-{hadoop_version()}-{AWS_SDK}", command, pom)
     return [jar for jar in jars if not jar.name.startswith(_SPARK_BRINGS) or jar.name.startswith("netty-nio")]
 
 
-def _fetched(name: str, command: Sequence[str], pom: str | None = None) -> list[Path]:
-    """Return the jars of the cache's directory `name`, which Maven fills if it is missing."""
+def fetched(
+    name: str,
+    command: Sequence[str],
+    pom: str | None = None,
+    check: Callable[[Path], None] = lambda directory: None,
+) -> list[Path]:
+    """Return the jars of the cache's directory `name`, which Maven fills if it is missing.
+
+    `check` gets the directory before it is in the cache, and raises if its files are not right.
+    """
     directory = CACHE / name
     if not directory.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -101,6 +109,7 @@ def _fetched(name: str, command: Sequence[str], pom: str | None = None) -> list[
             if pom is not None:
                 (Path(room) / "pom.xml").write_text(pom, encoding="utf-8")
             _run(name, ["mvn", "-B", "-q", *command, *where], Path(room))
+            check(fresh)
             if not directory.is_dir():
                 fresh.replace(directory)
     return sorted(directory.glob("*.jar"))
