@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from state_store.core.engine.rows import rows
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.changes import Changes
 from state_store.data.dataset.expiry import Expiry
 from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import KeyVersion, Lookups
 from state_store.data.dataset.html import table
-from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.layout.columns import Columns
 from state_store.data.dataset.layout.keys import Key, key_columns, key_filter
 from state_store.data.dataset.layout.views import View, users_first, views
 from state_store.data.dataset.moments import Moment
-from state_store.data.dataset.reading.partitions import READING, Partitions
+from state_store.data.dataset.reading import decoding
+from state_store.data.dataset.reading.partitions import Partitions
 from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.sql.conditions import STATE, Condition
 from state_store.data.dataset.sql.connection import MEMORY, quoted
@@ -34,7 +34,7 @@ from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistic
 from state_store.data.query import Progress, ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location, check_flag, check_number, check_text
 from state_store.data.query.arguments import shown as as_text
-from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
+from state_store.errors import MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
     import pandas
@@ -185,7 +185,7 @@ class State:
             filter = of_key if filter is None else filter & of_key
         needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
         return pyarrow.RecordBatchReader.from_batches(
-            shown.schema, self._filtered(needed, names, filter, batch_rows)
+            shown.schema, decoding.filtered(self._partitions, needed, names, filter, batch_rows)
         )
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
@@ -278,7 +278,7 @@ class State:
     def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition in batches."""
         with self._partitions.read(partition):
-            yield from self._decoded(self.columns, partition, BATCH_ROWS)
+            yield from decoding.decoded(self._partitions, self.columns, partition, BATCH_ROWS)
 
     def export(self, target: Location, *, progress: ProgressOption = None) -> int:
         """Write a Parquet file for each partition into a new directory; return the number of rows.
@@ -452,7 +452,9 @@ class State:
         if self._is_one_key(condition.pushed):
             batches = self.matching(names, condition.pushed)
         else:
-            batches = self._filtered(Columns(self.view, names), names, None, batch_rows, partitions)
+            batches = decoding.filtered(
+                self._partitions, Columns(self.view, names), names, None, batch_rows, partitions
+            )
         with condition.filtering() as kept:
             for batch in batches:
                 found = kept(batch if of_key is None else batch.filter(of_key))
@@ -478,49 +480,7 @@ class State:
             return since
         return version_number(self._query, at=since)
 
-    def _filtered(
-        self,
-        needed: Columns,
-        names: Sequence[str],
-        filter: pyarrow.compute.Expression | None,
-        batch_rows: int,
-        partitions: Sequence[int] | None = None,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        for partition in self.partitions if partitions is None else partitions:
-            with self._partitions.read(partition):
-                for batch in self._decoded(needed, partition, batch_rows):
-                    kept = batch if filter is None else _that_match(batch, filter)
-                    if kept.num_rows:
-                        yield kept.select(names) if names != needed.schema.names else kept
-
-    def _decoded(self, needed: Columns, partition: int, batch_rows: int) -> Iterator[pyarrow.RecordBatch]:
-        family = self._partitions.family(partition) if self._partitions.is_readable(partition) else None
-        if family is None:
-            return
-        start, end = (number.to_bytes(FAMILY_BYTES, "big") for number in (family.id, family.id + 1))
-        count = 0
-        for page in rows(self._partitions.base(partition).directory, READING, start, end):
-            count += len(page)
-            batch = needed.decode(tuple(page.keys), tuple(page.values), partition)
-            for first in range(0, batch.num_rows, batch_rows):
-                yield batch.slice(first, batch_rows)
-        if count != family.keys:
-            raise DamagedError(
-                f"store {self._partitions.key(partition)} has {count} rows of column family "
-                f"'{self.view.schema.family}' in version {self.version}, and says that it has {family.keys}"
-            )
-
     def _needed(self, names: Sequence[str], filter: pyarrow.compute.Expression) -> list[str]:
         """Return the shown columns and those that the filter may name: its text contains their names."""
         text = str(filter)
         return [name for name in self.schema.names if name in names or name in text]
-
-
-def _that_match(batch: pyarrow.RecordBatch, filter: pyarrow.compute.Expression) -> pyarrow.RecordBatch:
-    """Return the rows for which an expression is true. Raise OptionError if it does not fit the columns."""
-    import pyarrow
-
-    try:
-        return batch.filter(filter)
-    except pyarrow.ArrowException as error:
-        raise OptionError(f"the filter does not fit the columns: {error}", option="filter") from error

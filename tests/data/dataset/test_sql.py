@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected
+from state_store.data.dataset.reading import decoding
 from state_store.data.dataset.sql.connection import Connection, memory_bytes
 from state_store.data.dataset.sql.tables import key_of, pruned
 from state_store.errors import DamagedError, MissingError, OptionError
@@ -132,7 +133,7 @@ def test_nulls_are_as_in_sql(number, sign, negated):
 
 def test_a_key_is_looked_up_and_not_scanned(directory, monkeypatch):
     with state_store.open(directory) as state:
-        monkeypatch.setattr(type(state), "_decoded", lambda *_: pytest.fail("all rows were read"))
+        monkeypatch.setattr(decoding, "decoded", lambda *_: pytest.fail("all rows were read"))
         assert carriers(state, "carrier = 'C1'") == ["C1"]
         assert state.sql("select flights from state where carrier = 'C1'").read_all().num_rows == 1
 
@@ -140,13 +141,13 @@ def test_a_key_is_looked_up_and_not_scanned(directory, monkeypatch):
 def test_a_partition_is_read_and_not_all(directory, monkeypatch):
     read = []
     with state_store.open(directory) as state:
-        decoded = type(state)._decoded
+        decoded = decoding.decoded
 
-        def noted(self, needed, number, rows):
+        def noted(partitions, needed, number, rows):
             read.append(number)
-            return decoded(self, needed, number, rows)
+            return decoded(partitions, needed, number, rows)
 
-        monkeypatch.setattr(type(state), "_decoded", noted)
+        monkeypatch.setattr(decoding, "decoded", noted)
         list(state.scan(filter="partition_id = 1"))
         list(state.sql("from state where partition_id in (1, 7)"))
     assert read == [1, 1]
