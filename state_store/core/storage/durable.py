@@ -68,8 +68,11 @@ def place_durable(source: StrPath, path: StrPath, *, overwrite: bool) -> None:
 
 
 def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> None:
-    """Make `target`, which must not exist, a hard link to `source`, or a copy (synced if `sync` is set)."""
-    if _link(source, target):
+    """Make `target`, which must not exist, a hard link to `source`, or a copy (synced if `sync` is set).
+
+    A file that this user may only read is copied: RocksDB opens the files that it takes over for writing.
+    """
+    if os.access(source, os.W_OK) and _link(source, target):
         return
     try:
         with open(source, "rb") as reader, open(target, "xb") as writer:

@@ -207,6 +207,9 @@ def new_checkpoint(operation: str, source: str | None, target: Location) -> Iter
 def _after_failure(storage: Storage, location: str, operation: str, *, is_new: bool) -> str | None:
     """Remove what was written, unless it is a copy; return a sentence on what is left, None if nothing is."""
     if operation == COPY:
+        with suppress(StateStoreError, OSError):
+            if _marker(storage) is None:
+                return None  # it has written nothing, or everything
         return f"'{location}' has a part of the copy: the same command goes on with it"
     try:
         for name in storage.directories():
