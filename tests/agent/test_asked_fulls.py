@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import MissingError
 
 
@@ -67,3 +69,30 @@ def test_it_waits_for_the_pause_between_merges(tmp_path: Path) -> None:
     job.commit(rows(10))
     assert job.call("full", version=2, reason="second")["state"] == "queued"
     assert len(job.events(count=2, wait_s=0.5)) == 1
+
+
+def test_a_chain_that_another_process_cut_stays_cut(job: Job, tmp_path: Path) -> None:
+    """`state-store full` cuts it at a version before the base of this agent, which has files of before."""
+    for _ in range(3):
+        job.commit(rows(10))
+    job.merge("incremental")
+    before = files_of(job)[-1]
+    for _ in range(2):
+        job.commit(rows(10))
+    job.restore(5)
+    other = Job(InProcess(tmp_path / "other"), job.location)
+    other.versions = dict(job.versions)
+    other.restore(4)
+    other.merge("full")
+    job.commit(rows(10))
+    job.merge("incremental")
+    *_, full, newest = files_of(job)
+    assert full <= newest
+    assert not before & newest
+
+
+def files_of(job: Job) -> list[set[str]]:
+    """Return the files of each snapshot, oldest first."""
+    found = StoreContents.read(LocalStorage(job.location)).manifests.values()
+    ordered = sorted(found, key=lambda manifest: manifest.version)
+    return [{file.path for file in manifest.files} for manifest in ordered]
