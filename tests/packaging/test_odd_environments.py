@@ -37,6 +37,7 @@ class Environment:
     variables: dict[str, str] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
     umask: int = 0o022
+    java: list[str] = field(default_factory=list)
 
     @classmethod
     def usual(cls, root: Path) -> Environment:
@@ -58,6 +59,7 @@ class Environment:
             for path in (self.root, *self.root.rglob("*")):
                 os.chown(path, ORDINARY, ORDINARY)
         java = f"{quick_java.QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir='{self.temporary}'"
+        java = " ".join([java, *self.java])
         words = [f"--conf '{key}={value}'" for key, value in self.conf.items()]
         submit = " ".join([*words, f'--driver-java-options "{java}"', "pyspark-shell"])
         return subprocess.run(
@@ -114,6 +116,23 @@ def a_missing_disk(environment: Environment) -> None:
     environment.conf["spark.local.dir"] = f"/nowhere/disk,{environment.root / 'disk'}"
 
 
+def german(environment: Environment) -> None:
+    """Numbers have a comma and points."""
+    environment.java += ["-Duser.language=de", "-Duser.country=DE"]
+    environment.variables["LANG"] = environment.variables["LC_ALL"] = "de_DE.UTF-8"
+
+
+def turkish(environment: Environment) -> None:
+    """The upper case of i is not I."""
+    environment.java += ["-Duser.language=tr", "-Duser.country=TR"]
+    environment.variables["LANG"] = environment.variables["LC_ALL"] = "tr_TR.UTF-8"
+
+
+def arabic(environment: Environment) -> None:
+    """Numbers have other digits."""
+    environment.java += ["-Duser.language=ar", "-Duser.country=EG", "-Duser.extensions=u-nu-arab"]
+
+
 ODD: tuple[Callable[[Environment], None], ...] = (
     blanks,
     private_files,
@@ -122,6 +141,9 @@ ODD: tuple[Callable[[Environment], None], ...] = (
     long_paths,
     modules_of_the_same_name,
     a_missing_disk,
+    german,
+    turkish,
+    arabic,
 )
 
 
