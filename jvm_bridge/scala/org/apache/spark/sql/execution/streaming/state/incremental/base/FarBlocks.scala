@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.channels.ClosedByInterruptException
-import java.util.concurrent.{CountDownLatch, ThreadPoolExecutor}
+import java.util.concurrent.{CountDownLatch, Executor, ThreadPoolExecutor}
 import java.util.concurrent.atomic.AtomicReference
 
 import scala.collection.mutable
@@ -44,22 +44,26 @@ private[base] final class FarBlocks {
   }
 }
 
-private object FarBlocks {
+private[base] object FarBlocks {
   private val mostAtOnce = 16
 
   /** Of all stores of the executor. */
   private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks", mostAtOnce)
 
-  /** Does all; after the first failure, no more is begun. On return none is under way: tables may be closed then. */
-  private def atOnce(work: Seq[() => Unit]): Unit = {
+  /**
+   * Does all parts of some work; after the first failure, no more are begun. On return none is under way, so that tables
+   * may be closed. The caller does a part for which no thread can be started.
+   */
+  private[base] def atOnce(work: Seq[() => Unit], executor: Executor = threads): Unit = {
     val failure = new AtomicReference[Throwable]
     val left = new CountDownLatch(work.size)
-    work.foreach { one =>
-      threads.execute { () =>
-        try if (failure.get == null) one()
+    work.foreach { part =>
+      val task: Runnable = () =>
+        try if (failure.get == null) part()
         catch { case e: Throwable => failure.compareAndSet(null, e) }
         finally left.countDown()
-      }
+      try executor.execute(task)
+      catch { case _: OutOfMemoryError => task.run() } // "unable to create native thread"
     }
     var interrupted = false
     while (left.getCount > 0) {

@@ -125,7 +125,7 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
   override def failed(version: VersionId): Unit = {
     synchronized { if (taken.get(version.number).contains(version)) taken -= version.number }
     // Spark may have interrupted the thread of the task, which then cannot call the agent.
-    LocalStore.threads.execute(() => agent.refuse(version))
+    LocalStore.later(() => agent.refuse(version))
   }
 
   override def uncertain(version: VersionId): Unit =

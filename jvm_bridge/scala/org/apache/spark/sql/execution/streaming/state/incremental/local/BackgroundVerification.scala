@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.io.IOException
-import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.{Executor, ThreadPoolExecutor, TimeUnit}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.base.VerifiedStretch
@@ -23,8 +23,14 @@ final case class VerificationCounters(bytes: Long = 0, leftBytes: Long = 0, dama
  * with the same files, the verification goes on with it. Safe for any thread.
  *
  * @param bytesPerS evaluated after the first restore; 0 verifies nothing
+ * @param executor  has one thread
  */
-final class BackgroundVerification(name: String, state: => StoreVersions, bytesPerS: => Long) extends Logging {
+final class BackgroundVerification(
+    name: String,
+    state: => StoreVersions,
+    bytesPerS: => Long,
+    executor: => Executor = BackgroundVerification.thread)
+    extends Logging {
   private var left = List.empty[(String, Long)]
 
   /** The position in the first of these files: a block, and how many bytes of the file are verified. */
@@ -52,7 +58,12 @@ final class BackgroundVerification(name: String, state: => StoreVersions, bytesP
   def goOn(): Unit = synchronized {
     if (left.nonEmpty && !isRunning) {
       isRunning = true
-      BackgroundVerification.thread.execute(() => run())
+      try executor.execute(() => run())
+      catch {
+        case e: OutOfMemoryError => // "unable to create native thread": the next batch tries again
+          isRunning = false
+          logWarning(s"The thread that verifies what was restored of $name cannot be started", e)
+      }
     }
   }
 

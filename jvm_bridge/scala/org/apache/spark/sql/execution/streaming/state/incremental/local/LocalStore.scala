@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
-import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.{Executor, RejectedExecutionException, ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.ReentrantLock
 
@@ -175,7 +175,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def failed(version: VersionId): Unit = attempts.failed(version)
 
   /** Starts, while Spark is between two batches, the work for which the next batch would wait. Never throws. */
-  def settle(): Unit = LocalStore.threads.execute(() => settleNow())
+  def settle(): Unit = LocalStore.later(() => settleNow())
 
   private def settleNow(): Unit =
     try {
@@ -322,8 +322,15 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 }
 
 private object LocalStore {
-  // For the work between two batches.
-  lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
+
+  /**
+   * Does something in another thread; if none can be started, the caller does it. An OutOfMemoryError, which is what a
+   * machine without threads throws, would end the executor.
+   */
+  def later(work: Runnable, executor: => Executor = threads): Unit =
+    try executor.execute(work)
+    catch { case _: RejectedExecutionException | _: OutOfMemoryError => work.run() }
 
   def isConflict(e: Throwable): Boolean = e match {
     case refused: AgentException => refused.kind == "conflict"

@@ -3,7 +3,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.AtomicLong
-import java.util.concurrent.RejectedExecutionException
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore, MergedStore, RestoreAnswer}
@@ -85,8 +84,7 @@ private[local] final class StoreBases(
 
   /** Releases a directory in another thread: the caller may hold a lock, and the agent may hang. */
   private def release(directory: String): Unit =
-    try LocalStore.threads.execute(() => agent.release(directory))
-    catch { case _: RejectedExecutionException | _: OutOfMemoryError => agent.release(directory) }
+    LocalStore.later(() => agent.release(directory))
 
   /** Returns the number of bases in which a batch or the background verification found a damaged block. */
   def damaged: Long = damages.get
@@ -94,6 +92,6 @@ private[local] final class StoreBases(
   /** Reports damage in another thread: the thread that found it may be interrupted at any time. */
   private def reportDamage(directory: String): Unit = {
     damages.incrementAndGet()
-    LocalStore.threads.execute(() => agent.foundDamage(directory))
+    LocalStore.later(() => agent.foundDamage(directory))
   }
 }
