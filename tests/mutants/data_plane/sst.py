@@ -18,8 +18,8 @@ MUTANTS = [
     Mutant(
         "the checksum of a delta misses what was flushed",
         f"{ROOT}/sst/SstBlockWriter.scala",
-        "    whole.update(buffer)\n",
-        "    if (written > 0) whole.update(buffer)\n",
+        "    fileCrc.update(buffer)\n",
+        "    if (written > 0) fileCrc.update(buffer)\n",
         EITHER,
     ),
     Mutant(
@@ -60,15 +60,15 @@ MUTANTS = [
     Mutant(
         "blocks count as verified unread",
         f"{ROOT}/sst/SstTable.scala",
-        "      metadata.blocks.verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "      metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)\n",
         "",
         DAMAGE,
     ),
     Mutant(
         "blocks that are read ahead count as verified unread",
         f"{ROOT}/sst/SstTable.scala",
-        "      metadata.blocks.verify(content, (one.offset - handle.offset).toInt, one)\n",
-        "      if (i == first) metadata.blocks.verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "      metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)\n",
+        "      if (i == first) metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)\n",
         DAMAGE,
     ),
     Mutant(

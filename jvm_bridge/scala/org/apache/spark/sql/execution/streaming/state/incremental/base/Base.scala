@@ -12,14 +12,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHas
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
 
 /**
- * A local RocksDB directory that holds all of a store's rows at a version; nobody writes to it any more.
+ * A local RocksDB directory that holds all rows of a store at a version. Nobody writes to it any more.
  *
- * @param path     the directory
- * @param version  the version that it holds
- * @param keys     number of keys at that version, the reserved record not counted; -1: as that record says
- * @param onClose  called once, when the data plane has closed it (or never opened it): it may be deleted
- * @param beside   what it is made of, where nobody has opened the database yet
- * @param onDamage called once, when reading it has failed; it must not take long
+ * @param path the directory
+ * @param version the version that it holds
+ * @param keys number of keys at that version without the reserved record; -1: the number that the record has
+ * @param onClose called once, when the data plane has closed the directory or has not opened it: it may be deleted
+ * @param beside the files of a restored directory whose database nobody has opened yet
+ * @param onDamage called once, when a read of the directory has failed; it must not take long
  */
 final case class BaseDirectory(
     path: String,
@@ -30,16 +30,16 @@ final case class BaseDirectory(
     onDamage: () => Unit = () => ())
 
 /**
- * A database at an older version, which may be none, and the deltas after it.
+ * A database at an older version, or none, and the deltas after it.
  *
  * @param database the version of the database; version 0: there is none
- * @param keys     number of keys at that version
- * @param deltas   the newest first
- * @param sparse   files that are not there as a whole, as paths below the directory
- * @param fetch    brings bytes of such a file to their place: its path, offset and length. Any thread; throws an
- *                 IOException
- * @param needsRocksDb whether some table of the database can be read by RocksDB alone. Its files are not opened before
- *                 they are read, so it has to be known from elsewhere
+ * @param keys number of keys at that version
+ * @param deltas the newest first
+ * @param sparse files of which parts are missing, as paths below the directory
+ * @param fetch fetches bytes of such a file to their place: its path, offset and length. Any thread; throws an
+ *     IOException
+ * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
+ *     files are not opened before they are read
  */
 final case class Beside(
     database: VersionId,
@@ -52,19 +52,24 @@ final case class Beside(
 /** A delta, as a file of its own. */
 final case class BesideDelta(path: String, version: VersionId)
 
-/** That rows cannot be had just now, though nothing is wrong with what is there of the base. */
+/** Rows cannot be fetched just now. The local files are not damaged. */
 final class FarRowsException(message: String, cause: Throwable) extends IOException(message, cause)
 
-/** That a base with deltas beside its database cannot be read: RocksDB would have to, and only reads databases. */
+/** A base with deltas beside its database has to be read by RocksDB, which reads only databases. */
 final class NeedsDatabaseException(cause: IOException) extends IOException(cause.getMessage, cause)
 
-/** What was verified of a file in one read: the block to go on with, and how many bytes. */
+/**
+ * The result of a read that verified a stretch of a file.
+ *
+ * @param next the block to go on with
+ * @param bytes number of bytes that were read
+ */
 final case class VerifiedStretch(next: Int, bytes: Long)
 
 /**
- * A version of the store in a local RocksDB directory, read only. Shared by counted references: the store's
- * own and one of every open transaction; it is closed, and its directory given back, with the last. Readers
- * are cheap and used by one thread at a time.
+ * A version of the store in a local RocksDB directory, read only. References are counted: the store holds one, and so
+ * does each open transaction. The last release closes the base and gives its directory back. Readers are cheap; each is
+ * used by one thread at a time.
  */
 private[incremental] abstract class Base(directory: BaseDirectory) {
   private val references = new AtomicInteger(1)
@@ -76,45 +81,62 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 
   /** The column families of that version. */
   final def families: ColumnFamilies = metadata.families
+
+  /** Adds a reference. */
   final def retain(): Unit = references.incrementAndGet()
 
+  /** Drops a reference; the last one closes the base. */
   final def release(): Unit = if (references.decrementAndGet() == 0) {
     try close()
     finally directory.onClose()
   }
 
-  /** Memory that it holds, taken from the budget. */
+  /** Bytes of memory that the base takes from the budget. */
   def bytes: Long
 
+  /**
+   * Returns a reader, which the caller closes.
+   *
+   * @throws IllegalStateException if the base is closed
+   */
   def reader(): BaseReader
 
-  /** Whether files of it may not be there as a whole. */
+  /** Returns true if parts of its files may be missing. */
   final def isSparse: Boolean = directory.beside.exists(_.sparse.nonEmpty)
 
   /**
-   * Files that are there as a whole, of which each block is verified when it is first read, and their bytes; none where
+   * The complete files, each with its length in bytes, whose blocks are verified when they are first read; none if
    * RocksDB reads them.
    */
   def unreadFiles: Map[String, Long] = Map.empty
 
   /**
-   * Verifies blocks of such a file that nobody has read, from that one on. None: there are no more, or no such file.
+   * Verifies unread blocks of a file of [[unreadFiles]], from a block on.
    *
+   * @return None if all blocks are verified or there is no such file
    * @throws IOException as a reader does
    */
   def verifyUnread(file: String, from: Int): Option[VerifiedStretch] = None
 
-  /** Throws unless the directory itself says that it is that version with this many keys. */
+  /**
+   * Checks that the directory's own record has that version and this number of keys.
+   *
+   * @throws IOException if it does not
+   */
   private def verify(): Unit = {
     metadata = Base.checkRecord(reader(), directory.path, version, directory.keys)
   }
 
-  /** Whether reading it failed: its rows have to be had from elsewhere. Any thread. */
+  /** Returns true if a read of it failed: its rows have to come from elsewhere. Any thread. */
   final def damaged: Boolean = failed.get
 
   private def markDamaged(): Unit = if (failed.compareAndSet(false, true)) directory.onDamage()
 
-  /** Notes what reading it ended with. Returns what to throw instead. */
+  /**
+   * Notes the error with which a read ended.
+   *
+   * @return the exception to throw instead
+   */
   final def noteFailure(error: Throwable): Throwable = error match {
     case e: InternalError =>
       markDamaged()
@@ -123,15 +145,18 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
       markDamaged()
       new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
     case e @ (_: FarRowsException | _: UnsupportedSstException) => e
-    case e: IOException if TableCache.isOutOfMappings(e) => e // nothing is wrong with the files
-    case e: ClosedByInterruptException => e // the task was killed; nothing is wrong with the files
+    case e: IOException if TableCache.isOutOfMappings(e) => e // the files are not damaged
+    case e: ClosedByInterruptException => e // the task was killed; the files are not damaged
     case e: IOException =>
       markDamaged()
       e
     case e => e
   }
 
-  /** What the JVM throws when a page of a mapped file cannot be had, as an exception of the one task that read it. */
+  /**
+   * Returns the JVM's error for a page of a mapped file that cannot be read as an exception of the one task that read
+   * it.
+   */
   protected def explained(error: InternalError): Throwable =
     new IOException(s"The local copy of the state in ${directory.path} cannot be read: a mapped file failed", error)
 
@@ -141,10 +166,10 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 private[incremental] object Base extends Logging {
 
   /**
-   * Opens a directory: memory-mapped where its files and the operating system allow that, else through RocksDB.
+   * Opens a directory: memory-mapped if its files and the operating system allow that, else through RocksDB.
    *
-   * @throws IOException when it cannot be read, or does not say itself that it holds that version;
-   *     [[NeedsDatabaseException]] when it could be, without deltas beside it
+   * @throws IOException if it cannot be read, or does not say itself that it holds that version;
+   *     [[NeedsDatabaseException]] if only the deltas beside the database prevent that RocksDB reads it
    */
   def open(directory: BaseDirectory, memory: StoreMemory, tables: TableCache = TableCache.shared): Base =
     try openAsItCan(directory, memory, tables)
@@ -163,7 +188,7 @@ private[incremental] object Base extends Logging {
         throw e
     }
 
-  /** A table may be mapped only when the reserved record is read. */
+  /** Opens the base and reads the reserved record, which may be what maps the first table. */
   private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
     try {
       if (directory.beside.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
@@ -176,14 +201,15 @@ private[incremental] object Base extends Logging {
     }
 
   private def byRocks(directory: BaseDirectory, memory: StoreMemory, why: IOException): Base =
-    if (directory.beside.exists(one => one.deltas.nonEmpty || one.sparse.nonEmpty)) throw new NeedsDatabaseException(why)
+    if (directory.beside.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty)) throw new NeedsDatabaseException(why)
     else verified(new RocksBase(directory, memory))
 
   /**
-   * The reserved record that a reader finds, which is closed.
+   * Returns the reserved record, read by a reader that is closed afterwards.
    *
-   * @throws IOException unless it says that it is that version, of this many keys (-1: any number);
-   *     an UnknownFormatException when its format is not known
+   * @param keys number of keys that the record must have; -1: any number
+   * @throws IOException if the record is missing or has another version or number of keys; an UnknownFormatException if
+   *     its format is not known
    */
   private[base] def checkRecord(reader: BaseReader, path: String, version: VersionId, keys: Long): DeltaMetadata = {
     val record =
@@ -193,33 +219,42 @@ private[incremental] object Base extends Logging {
     val found = DeltaMetadata.parse(record, path)
     val foundVersion = if (version.id.isEmpty) found.version.copy(id = None) else found.version
     if (foundVersion != version || found.keys < 0 || keys >= 0 && found.keys != keys) {
-      throw new IOException(s"The local copy of the state in $path should be $version with $keys keys, and says that " +
-        s"it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
+      throw new IOException(s"The local copy of the state in $path should be $version with $keys keys, and its record says " +
+        s"that it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
     }
     found
   }
 }
 
-/** Looks into a base, for one transaction. */
+/**
+ * Reads a base for one transaction. One thread at a time. Methods throw an IOException if the files cannot be read, and
+ * IllegalStateException after [[close]].
+ */
 private[incremental] abstract class BaseReader {
 
-  /** How many filters of files single keys were looked for in so far, and how many blocks; 0 where RocksDB does it. */
+  /** Numbers of filters and of blocks that look-ups of single keys have read so far; 0 if RocksDB reads. */
   def filters: Long = 0
   def blocks: Long = 0
 
-  /** The value of a key whose hash is given, null when absent. */
+  /**
+   * Returns the value of a key, or null if it is absent.
+   *
+   * @param hash the key's [[KeyHash]]
+   */
   def get(hash: Long, key: Array[Byte]): Array[Byte]
 
+  /** Returns true if the key is there. */
   def contains(hash: Long, key: Array[Byte]): Boolean
 
-  /** Keys that are going to be asked for: where files are not there as a whole, what they need of them is brought. */
+  /** Announces keys that will be looked up, so that the missing blocks that they need are fetched together. */
   def expect(keys: Iterable[Array[Byte]]): Unit = ()
 
   /**
-   * The rows from a key on, in key order; it may end at until, if that is not null. The reserved record is
-   * left out.
+   * Returns the rows from a key on, in key order, without the reserved record. The cursor may end at `until` if that is
+   * not null.
    */
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor
 
+  /** Closes the reader and its cursors. */
   def close(): Unit
 }

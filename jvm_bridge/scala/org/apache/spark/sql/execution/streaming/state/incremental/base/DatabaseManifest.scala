@@ -12,34 +12,35 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.UnsupportedSstException
 
 /**
- * A file of a RocksDB database, as its MANIFEST has it.
+ * A file of a RocksDB database, as its MANIFEST lists it.
  *
- * @param smallest the first key in it, as users know it
- * @param newest   largest sequence number in it
+ * @param smallest the first user key in the file
+ * @param largest the last user key in the file
+ * @param newest the largest sequence number in the file
  */
 private[base] final case class ManifestFile(
     name: String, bytes: Long, level: Int, smallest: Array[Byte], largest: Array[Byte], newest: Long)
 
 /**
- * Which files a closed RocksDB database has, from its CURRENT and its MANIFEST: a log of edits, each in records that
- * have a checksum. RocksDB itself opens tables, threads and a log file to tell the same.
+ * Lists the files of a closed RocksDB database from its CURRENT and its MANIFEST, a log of edits in records with
+ * checksums. RocksDB itself opens tables, threads and a log file to answer that.
  */
 private[base] object DatabaseManifest {
   private val blockBytes = 32 << 10
   private val headerBytes = 7
   private val comparator = "leveldb.BytewiseComparator"
 
-  /** Tags of edits with one number, and with one text, of which nothing follows for the files of a closed database. */
+  /** Tags of edits with one number that do not change the files of a closed database. */
   private val numbers = Set(2, 3, 4, 9, 10, 203, 300)
   private val mayBeSkipped = 1 << 13
   private val customMustBeKnown = 1 << 6
   private val pathId = 65
 
   /**
-   * The live files, in the order in which they came.
+   * Returns the live files in the order in which they were added.
    *
-   * @throws UnsupportedSstException when an edit is of a kind that is not known here: RocksDB can tell
-   * @throws IOException when it cannot be read or is damaged
+   * @throws UnsupportedSstException if the log has an edit of an unknown kind, which RocksDB may know
+   * @throws IOException if the log cannot be read or is damaged
    */
   def files(directory: File): Seq[ManifestFile] = {
     val current = new String(Files.readAllBytes(new File(directory, "CURRENT").toPath), US_ASCII).trim
@@ -60,7 +61,7 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
     live.values.toSeq
   }
 
-  /** Look-ups choose one file of a level by its keys. */
+  /** Checks that the files of a level do not overlap: a look-up chooses one file of a level by its keys. */
   private def checkOrder(level: Int, files: Seq[ManifestFile]): Unit = {
     val sorted = files.sortWith((a, b) => Arrays.compareUnsigned(a.smallest, b.smallest) < 0)
     sorted.zip(sorted.drop(1)).foreach { case (a, b) =>
@@ -68,9 +69,9 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
     }
   }
 
-  private def damaged(what: String): Nothing = throw new IOException(s"$file is damaged: $what")
+  private def damaged(reason: String): Nothing = throw new IOException(s"$file is damaged: $reason")
 
-  /** The whole edits, put together from records. */
+  /** Returns the edits, joined from records. */
   private def edits(): Iterator[Array[Byte]] = new Iterator[Array[Byte]] {
     private var at = 0
 
@@ -142,13 +143,13 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
     live(level -> number) = ManifestFile("%06d.sst".formatLocal(Locale.ROOT, number), bytes, level, smallest, largest, newest)
   }
 
-  /** Without sequence number and kind. */
+  /** Returns a key without sequence number and kind. */
   private def userKey(key: Array[Byte]): Array[Byte] = {
     if (key.length < 8) damaged("a key has no footer")
     key.dropRight(8)
   }
 
-  /** Reads numbers and texts of an edit. */
+  /** A reader of the numbers and texts of an edit. */
   private final class Edit(data: Array[Byte]) {
     private var at = 0
 

@@ -10,25 +10,29 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Data blocks of sparse tables that look-ups are about to read: brought several at a time, where the look-ups would wait
- * for one after the other. One thread.
+ * Data blocks of sparse tables that look-ups will read. They are fetched several at a time, where the look-ups would
+ * fetch one after the other. One thread.
  */
 private[base] final class FarBlocks {
   private val wanted = mutable.LinkedHashMap.empty[SstTable, mutable.TreeSet[Int]]
 
-  /** A block that is going to be read, if it has not been. */
+  /** Adds a block that will be read, unless it is verified. */
   def add(table: SstTable, block: Int): Unit =
     if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table, mutable.TreeSet.empty[Int]) += block
 
-  /** Brings them, and verifies them. Throws what reading one ended with; when the thread is interrupted, too. */
-  def bring(): Unit = {
+  /**
+   * Fetches and verifies the blocks.
+   *
+   * @throws java.io.IOException as the read of a block does; ClosedByInterruptException if the thread is interrupted
+   */
+  def fetch(): Unit = {
     val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
     if (requests.size > 1) FarBlocks.atOnce(requests.map { case (table, blocks) =>
       () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
     })
   }
 
-  /** Blocks that one request brings, which is made for the first of them. */
+  /** Groups blocks by requests: a request for the first block of a group brings the others. */
   private def together(table: SstTable, blocks: Iterable[Int]): Seq[Seq[Int]] = {
     val groups = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
     var end = -1L
@@ -45,14 +49,14 @@ private[base] final class FarBlocks {
 }
 
 private[base] object FarBlocks {
-  private val mostAtOnce = 16
+  private val maxRequests = 16
 
-  /** Of all stores of the executor. */
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks", mostAtOnce)
+  /** The threads of all stores of the executor. */
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks", maxRequests)
 
   /**
-   * Does all parts of some work; after the first failure, no more are begun. On return none is under way, so that tables
-   * may be closed. The caller does a part for which no thread can be started.
+   * Runs all parts of some work; after the first failure no further part begins. When this returns no part runs, so that
+   * the caller may close tables. The caller's thread runs a part for which no thread can be started.
    */
   private[base] def atOnce(work: Seq[() => Unit], executor: Executor = threads): Unit = {
     val failure = new AtomicReference[Throwable]

@@ -5,9 +5,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, SstCursor}
 
 /**
- * The rows of several runs as one, in key order: of entries with the same key the newest counts, and removed
- * ones are left out. The runs are in a heap, so that one which is much larger than the others costs two
- * comparisons a row.
+ * The rows of several runs as one, in key order: of entries with the same key the newest counts, and removed keys are
+ * left out. The runs are in a heap, so that a run which is much larger than the others costs two comparisons a row. One
+ * thread.
+ *
+ * @param openCursors the cursors of the reader; a closed cursor leaves the list
+ * @param failed turns the error of a read into the exception to throw
  */
 private[base] final class MergingCursor(
     files: Array[Array[LevelFile]],
@@ -26,7 +29,10 @@ private[base] final class MergingCursor(
   try begin()
   catch { case e: Throwable => fail(e) }
 
-  /** After a failure there is no next row, and no end either: whoever asks again gets the same exception. */
+  /**
+   * Ends the cursor with an error. Each later use throws the same exception: after a failure there is neither a next
+   * row nor an end.
+   */
   private def fail(error: Throwable): Nothing = {
     failure = failed(error)
     close()
@@ -77,7 +83,7 @@ private[base] final class MergingCursor(
     } catch { case e: Throwable => fail(e) }
   }
 
-  /** Moves over removed keys, and stops before the reserved ones, or at a removed one behind the end. */
+  /** Skips removed keys. Stops before the reserved keys, or at a removed key after the end of the range. */
   private def settle(): Unit = {
     while (size > 0 && heap(0).cursor.valueLength == Record.removed && heap(0).cursor.isBefore(until)) {
       removed += 1
@@ -87,7 +93,7 @@ private[base] final class MergingCursor(
     top = if (shows) heap(0).cursor else null
   }
 
-  /** Moves all runs over the key on top. */
+  /** Moves all runs past the key on top. */
   private def skipKey(): Unit = {
     while (size > 1 && sameKey(1) || size > 2 && sameKey(2)) {
       val older = if (sameKey(1)) 1 else 2
@@ -144,8 +150,8 @@ private[base] final class MergingCursor(
 }
 
 /**
- * Goes through the entries of files that follow each other in key order, removals too, from a key on. It holds one file
- * at a time.
+ * A cursor over the entries of files that follow each other in key order, removals included, from a key on. It holds
+ * one file at a time.
  *
  * @param age 0 for the newest of several runs
  */
@@ -186,7 +192,7 @@ private[base] final class RunCursor(files: Array[LevelFile], val age: Int) {
     if (!current.valid) skip()
   }
 
-  /** Any number of times. */
+  /** Closes the cursor and releases its file. May be called repeatedly. */
   def close(): Unit = if (current != null) {
     current.close()
     current = null

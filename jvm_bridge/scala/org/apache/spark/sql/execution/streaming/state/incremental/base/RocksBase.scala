@@ -1,16 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.ByteBuffer
+import java.util.IdentityHashMap
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, Options, ReadOptions, RocksDB}
-import org.rocksdb.{RocksDBException, RocksIterator}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB, RocksDBException, RocksIterator}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, RowSizes, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
- * A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of
- * index.
+ * A base that RocksDB itself reads, since it can read all that it has written: compressed blocks, any kind of index.
  */
 private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemory) extends Base(directory) {
   RocksDB.loadLibrary()
@@ -33,7 +32,7 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
 
   @volatile private var open = true
 
-  /** With its share of the cache, which all such bases have together. */
+  /** Bytes of the tables and of this base's share of the block cache, which all such bases have in common. */
   def bytes: Long = tableBytes + blocks.shareBytes
 
   def reader(): BaseReader = {
@@ -56,7 +55,7 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
   }
 }
 
-/** Reads a RocksDB through direct buffers; it must be closed before the database is. */
+/** A reader of a RocksDB database through direct buffers. It must be closed before the database is. */
 private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, failed: Throwable => Throwable)
     extends BaseReader {
   import RocksBaseReader.room
@@ -82,7 +81,7 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
 
   def contains(hash: Long, key: Array[Byte]): Boolean = find(key) >= 0
 
-  /** The length of a value, of which so much is in the buffer as fits; negative when there is none. */
+  /** Reads as much of a value as the buffer has room for. Returns the value's length, negative if there is none. */
   private def find(key: Array[Byte]): Int = {
     check()
     keys = room(keys, key.length)
@@ -100,7 +99,7 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
     cursor
   }
 
-  /** Closes its cursors too: none may outlive the database. */
+  /** Closes the reader and its cursors: no cursor may outlive the database. */
   def close(): Unit = {
     open = false
     new java.util.ArrayList(cursors).forEach(_.close())
@@ -128,7 +127,10 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
     def keyAddress: Long = OffHeap.addressOf(key)
     def valueAddress: Long = OffHeap.addressOf(value)
 
-    /** After a failure there is no next row, and no end either: whoever asks again gets the same exception. */
+    /**
+     * Loads the row at the iterator. After a failure each use throws the same exception: there is neither a next row
+     * nor an end.
+     */
     private def load(): Unit = {
       atRow = iterator.isValid
       if (!atRow) {
@@ -172,9 +174,47 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
 
 private object RocksBaseReader {
 
-  /** A cleared buffer with room for this many bytes. */
+  /** Returns a cleared buffer with room for this many bytes. */
   private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer = {
     if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, RowSizes.doubled(buffer.capacity)))
     else buffer.clear()
+  }
+}
+
+/**
+ * The block cache of all bases in one memory budget that RocksDB itself reads: an eighth of the budget, at most 64 MiB,
+ * taken while there are such bases, however many. Any number of threads.
+ */
+private[base] final class BlockCache private (memory: StoreMemory) {
+  private var users = 0
+  private val bytes = math.max(1L << 20, math.min(memory.budgetBytes / 8, 64L << 20))
+  val cache = new LRUCache(bytes)
+  memory.take(bytes)
+
+  /** Bytes of the cache, divided by its users. */
+  def shareBytes: Long = BlockCache.all.synchronized(bytes / math.max(1, users))
+
+  /** Gives the cache up. The user has closed all that uses it. */
+  def release(): Unit = BlockCache.all.synchronized {
+    users -= 1
+    if (users == 0) {
+      BlockCache.all.remove(memory)
+      cache.close()
+      memory.release(bytes)
+    }
+  }
+}
+
+private[base] object BlockCache {
+  private val all = new IdentityHashMap[StoreMemory, BlockCache]
+
+  /**
+   * Returns the cache of a budget, for one more user; it lives until each user has released it. RocksDB's library is
+   * loaded.
+   */
+  def hold(memory: StoreMemory): BlockCache = all.synchronized {
+    val cache = all.computeIfAbsent(memory, new BlockCache(_))
+    cache.users += 1
+    cache
   }
 }

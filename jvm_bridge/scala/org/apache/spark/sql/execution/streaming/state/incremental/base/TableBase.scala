@@ -7,11 +7,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable}
 
 /**
- * A base whose SSTs are memory-mapped and read here, without native calls. Their pages are the operating system's
- * to keep or drop: it takes nothing from the budget.
+ * A base whose SSTs are memory-mapped and read here, without native calls. The operating system keeps or drops their
+ * pages: the base takes nothing from the budget.
  *
- * @param runs files in which a key may be, newest first: each file of level 0 by itself, then each level, its
- *     files in key order
+ * @param runs files that may have a key, newest first: each file of level 0 by itself, then each level with its files
+ *     in key order
  */
 private[base] final class TableBase private (directory: BaseDirectory, runs: Array[Array[LevelFile]])
     extends Base(directory) {
@@ -19,21 +19,25 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
 
   def reader(): BaseReader = new TableBaseReader(runs, noteFailure)
 
-  /** By name. A sparse file is verified by whoever fetches the last of it. */
-  private lazy val whole: Map[String, LevelFile] =
+  /** The complete files by name. A sparse file is verified by whoever fetches the last of it. */
+  private lazy val completeFiles: Map[String, LevelFile] =
     runs.iterator.flatten.filterNot(_.table.isSparse).map(file => file.table.file.getName -> file).toMap
 
-  override def unreadFiles: Map[String, Long] = whole.map { case (name, file) => name -> file.bytes }
+  override def unreadFiles: Map[String, Long] = completeFiles.map { case (name, file) => name -> file.bytes }
 
-  override def verifyUnread(file: String, from: Int): Option[VerifiedStretch] = whole.get(file).flatMap { one =>
-    try {
-      val held = one.table.hold()
-      try held.verifyUnread(from).map { case (next, bytes) => VerifiedStretch(next, bytes) }
-      finally one.table.release()
-    } catch { case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e) }
-  }
+  override def verifyUnread(file: String, from: Int): Option[VerifiedStretch] =
+    completeFiles.get(file).flatMap { levelFile =>
+      try {
+        val held = levelFile.table.hold()
+        try held.verifyUnread(from).map { case (next, bytes) => VerifiedStretch(next, bytes) }
+        finally levelFile.table.release()
+      } catch { case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e) }
+    }
 
-  /** The operating system says so little of what is wrong with a mapped page that it is looked for here. */
+  /**
+   * Explains the error of a mapped page: the operating system does not say which file failed, so the files' lengths are
+   * compared.
+   */
   override protected def explained(error: InternalError): Throwable =
     runs.iterator.flatten.find(_.isCutOff).map(_.cutOff(error)).getOrElse(super.explained(error))
 
@@ -43,15 +47,17 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
 private[base] object TableBase {
 
   /**
-   * @throws UnsupportedSstException when some file is not uncompressed, or of a kind that [[SstTable]] does
-   * not know
+   * Opens the files of a directory.
+   *
+   * @throws UnsupportedSstException if some file is compressed, or of a kind that [[SstTable]] does not know
+   * @throws IOException if some file is damaged or cannot be read
    */
   def open(directory: BaseDirectory, cache: TableCache): TableBase = new TableBaseOpening(directory, cache).open()
 
   private[base] def of(directory: BaseDirectory, runs: Seq[Array[LevelFile]]): TableBase = new TableBase(directory, runs.toArray)
 }
 
-/** Opens the files of a [[TableBase]]; none is left open when that fails. */
+/** Opens the files of a [[TableBase]]. If that fails no file stays open. */
 private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache) {
   private var opened = List.empty[CachedTable]
 
@@ -68,7 +74,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
         throw e
     }
 
-  /** Of a database that nobody has opened yet: it is asked whether it is what it should be. */
+  /** Returns the runs of a database that nobody has opened yet, after a check that it is the expected one. */
   private def runsBeside(beside: Beside): Seq[Array[LevelFile]] =
     if (beside.database.number == 0) Nil
     else {
@@ -88,13 +94,13 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     run
   }
 
-  /** A MANIFEST that has lost its end lists fewer files than there are. */
+  /** Checks that the database lists the files that are in the directory: a MANIFEST without its end lists fewer. */
   private def checkNames(runs: Seq[Array[LevelFile]]): Unit = {
     val listed = runs.flatten.map(_.table.file.getName).toSet
-    val there = new File(directory.path).list().filter(_.endsWith(".sst")).toSet
-    if (listed != there) {
+    val present = new File(directory.path).list().filter(_.endsWith(".sst")).toSet
+    if (listed != present) {
       throw new IOException(s"The database in ${directory.path} lists other files than it was made of: " +
-        ((listed | there) &~ (listed & there)).toSeq.sorted.mkString(", "))
+        ((listed | present) &~ (listed & present)).toSeq.sorted.mkString(", "))
     }
   }
 
@@ -123,7 +129,10 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     files
   }
 
-  /** Opens all. After a restore, which has compared each with what it should be, they are opened when they are read. */
+  /**
+   * Checks that the files have enough entries, which opens each of them. Restored files are opened when they are read,
+   * since the restore has compared each with its length and checksum.
+   */
   private def checkEntries(files: Seq[LevelFile], keys: Long): Unit = {
     val entries = files.iterator.map(_.entries).sum
     if (entries < keys) {
@@ -136,13 +145,12 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     opened ::= table
     table
   }
-
 }
 
 /**
  * A table of a RocksDB directory and the range of its keys, both ends included.
  *
- * @param bytes  length of its file
+ * @param bytes length of its file
  * @param newest largest sequence number in it
  */
 private[base] final case class LevelFile(
@@ -153,17 +161,18 @@ private[base] final case class LevelFile(
     largest: Array[Byte],
     newest: Long) {
 
-  /** Number of entries; asked once when it is opened, so that one that cannot be read, or only by RocksDB, is known. */
+  /** Number of entries. This opens the file: a file that cannot be read, or only by RocksDB, is known then. */
   def entries: Long = {
     val held = table.hold()
     try held.entries
     finally table.release()
   }
 
+  /** Returns true if a key is in the range of the file. */
   def mayHold(key: Array[Byte]): Boolean =
     java.util.Arrays.compareUnsigned(key, smallest) >= 0 && java.util.Arrays.compareUnsigned(key, largest) <= 0
 
-  /** Whether it may hold a key with from <= key < until (null: no end). */
+  /** Returns true if the file may have a key with from <= key < until (null: no end). */
   def overlaps(from: Array[Byte], until: Array[Byte]): Boolean =
     java.util.Arrays.compareUnsigned(from, largest) <= 0 &&
       (until == null || java.util.Arrays.compareUnsigned(until, smallest) > 0)
@@ -171,20 +180,20 @@ private[base] final case class LevelFile(
   def isOtherLength: Boolean = table.file.length != bytes
 
   def otherLength: DamagedSstException =
-    new DamagedSstException(table.file, table.file.length, s"it ends there, and the database has it with $bytes bytes")
+    new DamagedSstException(table.file, table.file.length, s"the file ends there, and the database lists it with $bytes bytes")
 
   def isCutOff: Boolean = table.file.length < bytes
 
   def cutOff(cause: Throwable): DamagedSstException =
-    new DamagedSstException(table.file, table.file.length, s"it ends there, and had $bytes bytes", cause)
+    new DamagedSstException(table.file, table.file.length, s"the file ends there, and had $bytes bytes", cause)
 }
 
-/** Reads the files of a [[TableBase]], for one transaction. It holds each file that it looked into. */
+/** A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into. */
 private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed: Throwable => Throwable) extends BaseReader {
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
-  /** The tables that are held, where they are in the runs. */
+  /** The tables that are held, by run and file. */
   private val held = new Array[Array[SstTable]](runs.length)
   private var open = true
   private var filterCount = 0L
@@ -207,10 +216,10 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
     try {
       val blocks = new FarBlocks
       keys.foreach(key => addBlocksOf(key, blocks))
-      blocks.bring()
+      blocks.fetch()
     } catch { case e: Throwable => throw failed(e) }
 
-  /** The blocks of sparse files that may have the key. */
+  /** Adds the blocks of sparse files that may have a key. */
   private def addBlocksOf(key: Array[Byte], blocks: FarBlocks): Unit = {
     val hash = KeyHash.of(key)
     for (i <- runs.indices) {
@@ -222,7 +231,7 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
     }
   }
 
-  /** Whether a file has an entry of the key; the newest is in the finder then. */
+  /** Looks for the newest entry of a key. Returns true if there is one, which the finder shows then. */
   private def find(hash: Long, key: Array[Byte]): Boolean = {
     var i = 0
     while (i < runs.length) {
@@ -241,7 +250,7 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
     false
   }
 
-  /** The first file whose largest key is not less; the last when there is none. */
+  /** Returns the first file whose largest key is not less than the key, or the last file. */
   private def fileOf(run: Array[LevelFile], key: Array[Byte]): Int = {
     var low = 0
     var high = run.length - 1
@@ -274,7 +283,7 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
     cursor
   }
 
-  /** Closes its cursors too. Any number of times. */
+  /** Closes the reader and its cursors. May be called repeatedly. */
   def close(): Unit = {
     open = false
     new java.util.ArrayList(cursors).forEach(_.close())

@@ -10,25 +10,25 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable, Verified}
 
 /**
- * Bounds how many SSTs are mapped at a time, over all stores of an executor: the operating system has a limit
- * (`vm.max_map_count`) beyond which nothing in the process gets memory any more, neither a thread nor the C heap.
- * Tables that nobody reads stay open, up to the bound; then those that were not used for the longest time are closed,
- * and opened again when somebody wants them. Any number of threads.
+ * Bounds the number of mapped SSTs over all stores of an executor: beyond a limit of the operating system
+ * (`vm.max_map_count`) nothing in the process gets memory any more, neither a thread nor the C heap. Tables without
+ * readers stay open up to the bound; above it the tables that were not used for the longest time are closed, and opened
+ * again on demand. Any number of threads.
  *
- * @param maxOpen tables open at a time; more only where this many are being read at once
- * @param map     opens the table in a file, as [[SstTable.map]] does
+ * @param maxOpen tables open at a time; there are more only while more are being read
+ * @param map opens the table in a file, as [[SstTable.map]] does
  */
 private[base] final class TableCache(
     maxOpen: Int,
     private[base] val map: (File, MissingBytes) => SstTable = SstTable.map(_, _))
     extends Logging {
 
-  /** Open tables that nobody reads, the one that rests longest first. */
+  /** Open tables without readers, the longest unused first. */
   private val resting = new java.util.LinkedHashSet[CachedTable]
   private var open = 0
-  private var told = false
+  private var warned = false
 
-  /** Number of tables that are open. */
+  /** Number of open tables. */
   def openTables: Int = synchronized(open)
 
   private[base] def opened(): Unit = synchronized(open += 1)
@@ -36,27 +36,27 @@ private[base] final class TableCache(
   private[base] def rests(table: CachedTable): Unit = synchronized(resting.add(table))
   private[base] def wakes(table: CachedTable): Unit = synchronized(resting.remove(table))
 
-  /** Closes resting tables until there are no more than the bound. The caller holds no table's lock. */
+  /** Closes unused tables down to the bound. The caller holds no table's lock. */
   private[base] def trim(): Unit = closeDownTo(maxOpen)
 
-  /** Closes all resting tables. The caller holds no table's lock. */
+  /** Closes all unused tables. The caller holds no table's lock. */
   private[base] def closeResting(): Unit = closeDownTo(0)
 
-  private def closeDownTo(most: Int): Unit = {
-    var table = oldestAbove(most)
+  private def closeDownTo(bound: Int): Unit = {
+    var table = oldestAbove(bound)
     while (table != null) {
       table.closeIfResting()
-      table = oldestAbove(most)
+      table = oldestAbove(bound)
     }
   }
 
-  private def oldestAbove(most: Int): CachedTable = synchronized {
-    if (open <= most || resting.isEmpty) null
+  private def oldestAbove(bound: Int): CachedTable = synchronized {
+    if (open <= bound || resting.isEmpty) null
     else {
-      if (!told) {
-        told = true
-        logWarning(s"$open files of the state are mapped at a time, the most for this process: files are now closed and opened " +
-          "again as they are needed. More frequent merges, fewer partitions or a larger vm.max_map_count help")
+      if (!warned) {
+        warned = true
+        logWarning(s"$open files of the state are mapped, as many as this process maps at a time: files are now closed " +
+          "and opened again on demand. Merge more often, use fewer partitions or raise vm.max_map_count")
       }
       val oldest = resting.iterator.next()
       resting.remove(oldest)
@@ -68,10 +68,10 @@ private[base] final class TableCache(
 private[base] object TableCache {
   private val assumedLimit = 65530L
 
-  /** The one of this executor. */
+  /** The cache of this executor. */
   lazy val shared: TableCache = new TableCache(defaultMaxOpen)
 
-  /** Whether that is what mapping a file ends with when the process has as many mappings as it may have. */
+  /** Returns true if a mapping failed because the process has as many mappings as it may have. */
   def isOutOfMappings(error: IOException): Boolean = error.getCause.isInstanceOf[OutOfMemoryError]
 
   /** Half of the mappings that the operating system allows a process; the rest is for threads, heaps and libraries. */
@@ -82,25 +82,28 @@ private[base] object TableCache {
 }
 
 /**
- * An SST of a base that is opened when it is needed and closed when it has long not been. Who reads it holds it
- * meanwhile. Any number of threads.
+ * An SST of a base that is opened on demand, and closed when it has been unused for long. A reader holds it meanwhile.
+ * Any number of threads.
  */
 private[base] final class CachedTable(val file: File, cache: TableCache, missing: MissingBytes = null) {
   private val lock = new ReentrantLock
 
-  /** Keeps it while the table is not open: before it is read for the first time, and when it was closed for others. */
+  /**
+   * Keeps the verified parts while the table is not open: before the first read, and after it was closed for others.
+   */
   private val verified = if (missing == null) Verified.of(file) else null
   private var table: SstTable = _
   private var holders = 0
   private var dropped = false
 
-  /** Whether the file may not be there as a whole. */
+  /** Returns true if parts of the file may be missing. */
   def isSparse: Boolean = missing != null
 
   /**
-   * The table, open until a [[release]] for each hold.
+   * Opens the table if necessary. It stays open until there was a [[release]] for each hold.
    *
    * @throws IllegalStateException after [[drop]]
+   * @throws IOException as [[SstTable.map]] does
    */
   def hold(): SstTable = {
     val held =
@@ -139,7 +142,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
     cache.trim()
   }
 
-  /** Closes it for good, when its last holder has released it. */
+  /** Closes the table for good, when its last holder has released it. */
   def drop(): Unit = {
     lock.lock()
     try {

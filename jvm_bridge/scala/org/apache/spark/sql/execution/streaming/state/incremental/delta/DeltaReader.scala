@@ -9,21 +9,19 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstRoom, SstTable}
 
 /**
- * Reads a delta SST for the change feed: first the changes that the last change of a key does not show, in order of
- * time, then the last change of each key, in key order. The value is null where a key was removed; the reserved
- * record is left out, and so is the last change of a key that was appended to, which the first ones have told in full.
- * One thread. Takes heap for the keys that were appended to.
+ * A reader of a delta SST for the change feed. It shows first the changes that the last change of a key hides, in order
+ * of time, and then the last change of each key, in key order. The value is null for a removed key. The reserved record
+ * is left out, and so is the last change of a key with appended values, whose changes were all shown before. The file
+ * may have any length; a block is verified when it is read. One thread. Takes heap for the keys with appended values.
  *
- * Of any length; a block's checksum is verified when the block is read.
- *
- * @throws java.io.IOException when the file cannot be read, is damaged, or is no SST; of [[advance]], too;
- *     an UnknownFormatException when its format is not known
+ * @throws java.io.IOException if the file cannot be read, is damaged, or is no SST, also from [[advance]]; an
+ *     UnknownFormatException if its format is not known
  */
 final class DeltaReader(file: File) extends AutoCloseable {
   private val table = SstTable.read(file)
   private val cursor = new SstCursor(table)
   private val room = new SstRoom
-  private val told = new java.util.HashSet[ByteBuffer]
+  private val shown = new java.util.HashSet[ByteBuffer]
   private var begun = false
   private var read = 0L
   private var open = true
@@ -38,24 +36,24 @@ final class DeltaReader(file: File) extends AutoCloseable {
         throw e
     }
 
-  /** Of the change that the last [[advance]] moved to; arrays that the caller may keep. */
+  /** Key and value of the change that the last [[advance]] moved to; arrays that the caller may keep. */
   def key: Array[Byte] = current.key
   def value: Array[Byte] = current.value
 
-  /** Whether the value was appended to those of the key. */
+  /** True if the value was appended to those of the key. */
   def isAppended: Boolean = current.isAppended
 
-  /** Moves to the next change; false when there is none, again and again. */
+  /** Moves to the next change. Returns false if there is none, and on each later call. */
   def advance(): Boolean = {
     if (!open) false
     else if (earlier.hasNext) {
       current = earlier.next()
-      if (current.isAppended) told.add(ByteBuffer.wrap(current.key))
+      if (current.isAppended) shown.add(ByteBuffer.wrap(current.key))
       true
     } else {
       while (advanceCursor()) {
         val key = Bytes.array(cursor.keyAddress, cursor.keyLength)
-        if (told.isEmpty || !told.contains(ByteBuffer.wrap(key))) {
+        if (shown.isEmpty || !shown.contains(ByteBuffer.wrap(key))) {
           val value =
             if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
           current = Change(key, value, isAppended = false)
@@ -71,7 +69,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
   private def checkFormat(): Unit = {
     cursor.seek(Reserved.metaKey)
     if (!cursor.valid || !Arrays.equals(Reserved.metaKey, cursor.key) || cursor.valueLength == Record.removed) {
-      throw new IOException(s"$file is no whole delta: it lacks the reserved record")
+      throw new IOException(s"$file is an incomplete delta: it lacks the reserved record")
     }
     DeltaMetadata.parse(Bytes.array(cursor.valueAddress, cursor.valueLength), file.getPath)
   }
@@ -84,19 +82,27 @@ final class DeltaReader(file: File) extends AutoCloseable {
     found
   }
 
-  /** The reserved record, and it alone, follows the changes. */
+  /** Checks that the reserved record, and nothing else, follows the changes. */
   private def checkEnd(): Unit =
     if (!cursor.valid || !Arrays.equals(Reserved.metaKey, cursor.key) || read + 1 != table.entries) {
-      throw new IOException(s"$file is no whole delta: it ends after $read of ${table.entries} records")
+      throw new IOException(s"$file is an incomplete delta: it ends after $read of ${table.entries} records")
     }
 
-  /** Any number of times; a reader that reached its end is closed. */
+  /** Closes the reader, which also closes itself at its end. May be called repeatedly. */
   def close(): Unit = if (open) {
     open = false
     current = null
-    told.clear()
+    shown.clear()
     cursor.close()
     room.free()
     table.close()
   }
 }
+
+/**
+ * One change of a key, as a delta keeps it.
+ *
+ * @param value null: the key was removed
+ * @param isAppended true if the value was appended to those that the key had
+ */
+final case class Change(key: Array[Byte], value: Array[Byte], isAppended: Boolean)

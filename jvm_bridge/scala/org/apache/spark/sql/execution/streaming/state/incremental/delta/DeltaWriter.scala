@@ -10,13 +10,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable, SstWriter}
 
 /**
- * Writes changed records as a delta SST, in key order, and after them the reserved record; and opens the file once, as
- * a reader does. An exception leaves no file.
+ * Writes changed records as a delta SST, in key order, then the reserved record, and opens the file once as a reader
+ * does. If that fails no file is left. One thread.
  *
- * @param records     the records; given back with [[free]]
- * @param count       how many they are
- * @param overwritten changes that they replaced
- * @param memory      has what is needed meanwhile, or files of the directory have
+ * @param records the records; [[free]] frees them
+ * @param count number of records
+ * @param overwritten changes that the records replaced
+ * @param memory memory for the writer, before files of `spillDirectory`
  */
 private[incremental] final class DeltaWriter(
     records: SortedRuns,
@@ -24,7 +24,17 @@ private[incremental] final class DeltaWriter(
     overwritten: OverwrittenChanges,
     memory: StoreMemory,
     spillDirectory: File) {
-  /** Throws when there are not as many records, or not as many that remove, as the caller has counted. */
+  /**
+   * Writes the file.
+   *
+   * @param file path of the new file
+   * @param meta the reserved record
+   * @param puts number of records with a value
+   * @param removes number of records that remove a key
+   * @return length and CRC-32 of the file
+   * @throws IllegalStateException if there are more or fewer records of a kind
+   * @throws IOException if the file cannot be written or does not read back
+   */
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
     OffHeap.fileUse()
     val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
@@ -49,7 +59,7 @@ private[incremental] final class DeltaWriter(
     }
   }
 
-  /** Opens what was written as its readers will: a delta that cannot be read must not become a commit. */
+  /** Opens the written file as its readers will: an unreadable delta must not become a commit. */
   private def readBack(file: File): Unit = {
     val table = SstTable.read(file)
     try {
@@ -57,7 +67,7 @@ private[incremental] final class DeltaWriter(
       try {
         last.seek(Reserved.metaKey)
         if (table.entries != count + 1L || !last.valid || !Arrays.equals(Reserved.metaKey, last.key)) {
-          throw new IOException(s"$file was written, but reads as something else")
+          throw new IOException(s"$file was written, but does not read back as it was written")
         }
       } finally last.close()
     } finally table.close()
@@ -73,13 +83,14 @@ private[incremental] final class DeltaWriter(
     }
   }
 
-  /** The records with from <= key < until that remove nothing, in key order. */
+  /** Returns the records with from <= key < until that remove nothing, in key order. */
   def putsIn(from: Array[Byte], until: Array[Byte]): OrderedRecords =
     new MergedRecords(records.sourcesIn(from, until, !Record.isRemoved(_)))
 
-  /** The records in key order, for the caller to free; this one is not used any more. */
+  /** Returns the records in key order. The caller frees them and does not use this writer any more. */
   def giveRecords(): SortedRuns = records
 
+  /** Frees the records. */
   def free(): Unit = records.free()
 
   private def addMeta(sst: SstWriter, meta: Array[Byte]): Unit = {

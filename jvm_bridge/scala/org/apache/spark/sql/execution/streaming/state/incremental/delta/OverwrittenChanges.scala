@@ -7,9 +7,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstRoom, SstTable}
 
 /**
- * Changes of a transaction that the last change of a key does not show, in order of time: those that later ones of
- * the same transaction replaced, and all from the first value on that was appended. The change feed shows them; no
- * version needs them. Takes memory with the first of them. One thread at a time.
+ * Changes of a transaction that the last change of a key hides, in order of time: those that later changes of the
+ * transaction replaced, and all from the first appended value on. The change feed shows them; no version needs them.
+ * The first change takes memory. One thread at a time.
  */
 private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDirectory: File) {
   private val arena = new Arena(memory, spillDirectory)
@@ -18,7 +18,7 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
   def bytes: Long = arena.bytes
   def spilledBytes: Long = arena.spilledBytes
 
-  /** Keeps a copy of a record: of one that is about to be replaced, or of a change of a key that was appended to. */
+  /** Keeps a copy of a record that will be replaced, or of a change of a key with appended values. */
   def add(record: Long): Unit = {
     val valueLength = Record.valueLength(record)
     val keyLength = Record.keyLength(record)
@@ -39,8 +39,9 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
   }
 
   /**
-   * Writes them as blocks of their own, as docs/format.md describes. Returns the names and handles of these,
-   * none where there is no change.
+   * Writes the changes as blocks of their own, as docs/format.md describes.
+   *
+   * @return names and handles of the blocks; none if there is no change
    */
   def write(out: SstBlockWriter): Seq[(String, SstHandle)] = {
     val blocks = Seq.newBuilder[SstHandle]
@@ -65,20 +66,27 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
 private[incremental] object OverwrittenChanges {
   private val blockBytes = 256 << 10
 
-  /** What the blocks are named, by whether they have appended values, which the first release cannot read. */
+  /** Prefixes of the blocks' names, without and with appended values. The first release cannot read appended values. */
   private val withoutAppended = "incremental.superseded."
   private val withAppended = "incremental.appended."
 
-  /** The n-th block; RocksDB does not know the name and leaves the block alone. */
+  /** Returns the name of the n-th block; RocksDB does not know the name and ignores the block. */
   private def blockName(prefix: String, n: Int): String = prefix + "%06d".formatLocal(Locale.ROOT, n)
 
-  /** In place of the length of a value, for one that is appended: its own inverse, below [[Record.removed]]. */
+  /**
+   * Returns the number that stands for the length of an appended value. The function is its own inverse, and its
+   * results are below [[Record.removed]].
+   */
   private def appended(length: Int): Int = -2 - length
 
   private def bytesOf(valueLength: Int): Int =
     if (valueLength < Record.removed) appended(valueLength) else math.max(valueLength, 0)
 
-  /** The changes that the last change of a key does not show, in order of time. */
+  /**
+   * Returns the changes that the last change of a key hides, in order of time.
+   *
+   * @param room memory for a block of the table
+   */
   def in(table: SstTable, room: SstRoom): Iterator[Change] =
     (table.blocksNamed(withoutAppended) ++ table.blocksNamed(withAppended)).iterator
       .flatMap(block => changes(table, table.content(block, room), block.bytes))

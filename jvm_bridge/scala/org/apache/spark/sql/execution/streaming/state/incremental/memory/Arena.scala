@@ -3,8 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Room for records, handed out one after the other, given back all at once. Segments grow with the arena, so
- * that small batches take little; a record that is larger than a segment gets its own. One thread at a time.
+ * Memory for records, given out one after the other and freed all at once. Segments grow with the arena, so that small
+ * batches take little; a record larger than a segment gets its own. One thread at a time.
+ *
+ * @param memory the budget
+ * @param spillDirectory directory of files for segments that the budget has no room for
  */
 private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File) {
   private var segments = new Array[Segment](4)
@@ -13,10 +16,16 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
   private var next = 0L
   private var end = 0L
 
-  /** Bytes of all its segments, and of those that lie in files. */
+  /** Bytes of all segments, and of those that lie in files. */
   var bytes = 0L
   var spilledBytes = 0L
 
+  /**
+   * Returns the address of this many bytes, with any content.
+   *
+   * @param size bytes, a multiple of 8
+   * @throws LocalDiskException if the budget is full and the disk, too
+   */
   def allocate(size: Long): Long = {
     if (end - next < size) grow(size)
     val at = next
@@ -26,8 +35,8 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 
   private def grow(size: Long): Unit = {
     val growing = if (bytes < Arena.mediumSegment) bytes else math.max(Arena.mediumSegment, bytes / 4)
-    val most = math.min(Arena.largestSegment, memory.largestPieceBytes)
-    val standard = math.min(most, math.max(Arena.smallestSegment, growing)) & ~7L
+    val largest = math.min(Arena.largestSegment, memory.largestPieceBytes)
+    val standard = math.min(largest, math.max(Arena.smallestSegment, growing)) & ~7L
     val own = size > standard
     val segment = memory.allocate(if (own) size else standard, spillDirectory)
     if (count == segments.length) {
@@ -43,7 +52,7 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
     end = segment.address + segment.bytes
   }
 
-  /** Every record that was allocated, overwritten ones too, in order. */
+  /** Passes each record that was allocated to a function, overwritten ones included, in order. */
   def foreach(use: Long => Unit): Unit = {
     val walk = new ArenaWalk(this)
     var record = walk.next()
@@ -57,7 +66,7 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
   def segmentStart(i: Int): Long = segments(i).address
   def segmentEnd(i: Int): Long = if (i == count - 1) next else ends(i)
 
-  /** Whether an address lies in it. */
+  /** Returns true if an address lies in the arena. */
   def holds(address: Long): Boolean = {
     var i = 0
     while (i < count) {
@@ -67,10 +76,10 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
     false
   }
 
-  /** Its segments, each with the end of its records. */
+  /** Returns the segments, each with the end of its records. */
   def parts: Seq[(Segment, Long)] = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
 
-  /** Its segments are somebody else's from now on; it is empty then. */
+  /** Gives the segments to the caller of [[parts]]; the arena is empty afterwards. */
   def giveAway(): Unit = forget()
 
   def free(): Unit = {
@@ -94,16 +103,16 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 private[incremental] object Arena {
   val smallestSegment: Long = 4L << 10
 
-  /** Up to here an arena doubles, so that a few records take little; then it grows by a quarter. */
+  /** Up to this size an arena doubles, so that a few records take little; then it grows by a quarter. */
   private val mediumSegment: Long = 64L << 10
   val largestSegment: Long = 4L << 20
 }
 
 /**
- * Goes through the records of places that no longer grow, overwritten ones too, in order.
+ * A walk over the records of places that no longer grow, overwritten ones included, in order. One thread.
  *
- * @param starts where each place begins
- * @param ends   where the last record of each ends
+ * @param starts address at which each place begins
+ * @param ends address at which the last record of each place ends
  */
 private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long]) {
   def this(arena: Arena) =
@@ -113,7 +122,7 @@ private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long
   private var at = 0L
   private var end = 0L
 
-  /** The next records, as many as there is room for and are left; how many. */
+  /** Fills an array with the next records. Returns their number, less than the array's length at the end. */
   def next(records: Array[Long]): Int = {
     var n = 0
     while (n < records.length && {
@@ -123,7 +132,7 @@ private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long
     n
   }
 
-  /** The next record, 0 when there is none. */
+  /** Returns the next record, or 0 at the end. */
   def next(): Long = {
     while (at == end && segment + 1 < starts.length) {
       segment += 1

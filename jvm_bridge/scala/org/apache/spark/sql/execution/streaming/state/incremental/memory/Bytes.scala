@@ -3,17 +3,19 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.lang.Long.{compareUnsigned, reverseBytes}
 
 /**
- * Byte strings in arrays and off-heap, 8 bytes at a time. A place is an object and an offset as of Unsafe: a
- * byte array and an offset from its base, or null and an address. Little-endian machines only, as everything
- * that Spark's UnsafeRow is.
+ * Byte strings in arrays and outside the heap, compared 8 bytes at a time. A place is an object and an offset as Unsafe
+ * takes them: a byte array and an offset from its base, or null and an address. Little-endian machines only, as all of
+ * Spark's UnsafeRow.
  */
 private[incremental] object Bytes {
+  /** Returns a copy of bytes outside the heap. */
   def array(address: Long, length: Int): Array[Byte] = {
     val copy = new Array[Byte](length)
     OffHeap.copyMemory(null, address, copy, OffHeap.arrayBase, length)
     copy
   }
 
+  /** Copies an array to an address. */
   def put(from: Array[Byte], address: Long): Unit = OffHeap.copyMemory(from, OffHeap.arrayBase, null, address, from.length)
 
   def equal(a: AnyRef, aAt: Long, b: AnyRef, bAt: Long, length: Int): Boolean = {
@@ -29,7 +31,7 @@ private[incremental] object Bytes {
     true
   }
 
-  /** Order of RocksDB's bytewise comparator: unsigned bytes, a prefix before what it is a prefix of. */
+  /** Compares in the order of RocksDB's bytewise comparator: unsigned bytes, a prefix before its extensions. */
   def compare(a: AnyRef, aAt: Long, aLength: Int, b: AnyRef, bAt: Long, bLength: Int): Int = {
     val common = math.min(aLength, bLength)
     var i = 0
@@ -49,7 +51,7 @@ private[incremental] object Bytes {
 
   def compare(a: Array[Byte], bAt: Long, bLength: Int): Int = compare(a, OffHeap.arrayBase, a.length, null, bAt, bLength)
 
-  /** Length of the common prefix. */
+  /** Returns the length of the common prefix. */
   def common(a: Long, aLength: Int, b: Long, bLength: Int): Int = {
     val limit = math.min(aLength, bLength)
     var i = 0
@@ -62,7 +64,7 @@ private[incremental] object Bytes {
     i
   }
 
-  /** How many bytes from an index of a key on are those at an address. */
+  /** Returns the number of bytes that a key, from an index on, has in common with those at an address. */
   def common(key: Array[Byte], from: Int, b: Long, bLength: Int): Int = {
     val limit = math.min(key.length - from, bLength)
     val a = OffHeap.arrayBase.toLong + from
@@ -76,10 +78,10 @@ private[incremental] object Bytes {
     i
   }
 
-  /** The 8 bytes at a depth of a byte string as a big-endian word, zeros past its end. */
+  /** Returns the 8 bytes at a depth of a byte string as a big-endian word, with zeros past its end. */
   def word(address: Long, length: Int, depth: Int): Long = word(null, address, length, depth)
 
-  /** The same of a byte string in an array or off-heap. */
+  /** Returns the same word of a byte string at any place. */
   def word(of: AnyRef, at: Long, length: Int, depth: Int): Long = {
     val left = length - depth
     if (left >= 8) reverseBytes(OffHeap.getLong(of, at + depth))

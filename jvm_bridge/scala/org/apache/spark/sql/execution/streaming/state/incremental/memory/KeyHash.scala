@@ -3,14 +3,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.security.SecureRandom
 
 /**
- * The 64-bit hash of keys that RocksDB's bloom filters of format_version 5 use: the XXH3 of xxHash 0.7.2, seed
- * 0. Whoever chooses keys can make as many with one hash as they like, so no table goes by it.
+ * The 64-bit hash of keys that RocksDB's bloom filters of format_version 5 use: the XXH3 of xxHash 0.7.2, seed 0.
+ * Whoever chooses keys can make any number of them with one hash, so no table uses it.
  */
 private[incremental] object KeyHash extends Xxh3(Xxh3.published)
 
 /**
- * The 64-bit hash of keys for tables in memory: it mixes in a secret of this JVM, so that nobody can choose
- * keys that fall on one place. Nothing that is stored holds it.
+ * The 64-bit hash of keys for tables in memory. It mixes in a secret of this JVM, so that nobody can choose keys that
+ * fall into one slot. No stored data contains it.
  */
 private[incremental] object SlotHash extends Xxh3({
   val secret = new Array[Byte](Xxh3.published.length)
@@ -18,7 +18,7 @@ private[incremental] object SlotHash extends Xxh3({
   secret
 })
 
-/** XXH3 over a secret of 192 bytes. Safe for any thread. */
+/** XXH3 over a secret of 192 bytes. Any number of threads. */
 private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   import Xxh3._
 
@@ -33,8 +33,10 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   private val k48 = key(48)
   private val k56 = key(56)
 
+  /** Returns the hash of an array. */
   def of(bytes: Array[Byte]): Long = of(bytes, OffHeap.arrayBase, bytes.length)
 
+  /** Returns the hash of bytes at a place, as [[Bytes]] has places. */
   def of(o: AnyRef, at: Long, length: Int): Long =
     if (length > 16) {
       if (length <= 64) upTo64(o, at, length)

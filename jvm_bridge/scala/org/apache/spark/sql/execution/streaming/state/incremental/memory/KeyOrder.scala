@@ -5,22 +5,22 @@ import org.apache.spark.unsafe.memory.MemoryBlock
 import org.apache.spark.util.collection.unsafe.sort.RadixSort
 
 /**
- * Sorts records by key. Keys are compared 8 bytes at a time, at the depth where they begin to differ: what
- * encoders put in front of every key costs nothing. Takes 32 bytes of heap a record while it sorts.
+ * Sorts records by key. Keys are compared 8 bytes at a time, from the depth at which they begin to differ: a common
+ * prefix, as encoders write it, costs nothing. Takes 32 bytes of heap a record while it sorts.
  */
 private[incremental] object KeyOrder {
   private val smallGroup = 24
 
-  /** Sorts the first this many. */
+  /** Sorts the first `count` records of an array in place. */
   def sort(records: Array[Long], count: Int): Unit =
     if (count > 1) new KeyOrder(records, count).sort()
 }
 
 private[incremental] final class KeyOrder private (records: Array[Long], count: Int) {
-  /** Pairs of a record and 8 bytes of its key, and the room that RadixSort needs behind them. */
+  /** Pairs of a record and 8 bytes of its key, with the room behind them that RadixSort needs. */
   private lazy val pairs = new LongArray(MemoryBlock.fromLongArray(new Array[Long](4 * count)))
 
-  /** Groups that are still to be sorted, three numbers each: first, end, how many bytes they share at least. */
+  /** Groups that are still to be sorted, three numbers each: begin, end, and a lower bound of the bytes they share. */
   private var groups = new Array[Int](3 * 16)
   private var groupCount = 0
 
@@ -56,7 +56,7 @@ private[incremental] final class KeyOrder private (records: Array[Long], count: 
     }
   }
 
-  /** Sorts the pairs of a group by the 8 bytes at `depth`, unsigned; where in `pairs` they are then. */
+  /** Sorts the pairs of a group by the 8 bytes at `depth`, unsigned. Returns their index in `pairs` afterwards. */
   private def sortByWord(from: Int, to: Int, depth: Int): Int = {
     var i = from
     while (i < to) {
@@ -69,7 +69,7 @@ private[incremental] final class KeyOrder private (records: Array[Long], count: 
     RadixSort.sortKeyPrefixArray(pairs, 0, to - from, 0, 7, false, false)
   }
 
-  /** Adds what is equal in its word as groups; the words of the group's pairs begin at `sorted`. */
+  /** Adds runs of equal words as groups. The words of the group's pairs begin at `sorted`. */
   private def addTies(from: Int, to: Int, sorted: Int, depth: Int): Unit = {
     def word(i: Int) = pairs.get(sorted + 2 * (i - from) + 1)
     var start = from
@@ -81,7 +81,7 @@ private[incremental] final class KeyOrder private (records: Array[Long], count: 
     }
   }
 
-  /** How many first bytes all have in common; MaxValue when they differ in nothing but zeros at the end. */
+  /** Returns the length of the common prefix, or MaxValue if the keys differ only in zeros at the end. */
   private def commonPrefix(from: Int, to: Int, known: Int): Int = {
     val first = records(from)
     val address = Record.keyAddress(first)

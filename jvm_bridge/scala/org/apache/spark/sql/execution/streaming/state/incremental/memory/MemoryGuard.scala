@@ -9,22 +9,22 @@ import scala.collection.mutable
 import org.apache.spark.unsafe.Platform
 
 /**
- * Memory outside the heap was used that nobody had, or was given back twice. The cause, if it is known, is where it was
- * freed, and the cause of that where it was allocated.
+ * Memory outside the heap was used without being allocated, or was freed twice. The cause, if known, is the place that
+ * freed the memory, and its cause the place that allocated it.
  */
 private[memory] final class MemoryFault(message: String, cause: Throwable) extends Error(message, cause)
 
 /**
- * Knows each piece of memory outside the heap, for tests ([[OffHeap]]): who may read and write where. What is new is
- * filled with one pattern and what was freed with another; what was freed is kept back for a while, so that nobody else
- * has it, and must hold its pattern still when it goes. Any number of threads.
+ * A register of all pieces of memory outside the heap, for tests ([[OffHeap]]): it knows who may read and write where.
+ * New memory is filled with one pattern and freed memory with another. Freed memory is kept for a while, so that nobody
+ * else gets it, and must still hold its pattern when it is given back. Any number of threads.
  */
 private[memory] object MemoryGuard {
   private val freshByte: Byte = 0x5a
   private val freedByte: Byte = -0x23
   private val freedWord: Long = (freedByte & 0xffL) * 0x0101010101010101L
-  private val mostKeptBytes = 16L << 20
-  private val mostKept = 1 << 11
+  private val maxKeptBytes = 16L << 20
+  private val maxKept = 1 << 11
   private val cleaner = Cleaner.create()
   private val collectedAway = new Throwable("freed by the garbage collector")
 
@@ -36,16 +36,16 @@ private[memory] object MemoryGuard {
     def touches(at: Long): Boolean = at >= start && at < end
   }
 
-  /** Pieces that do not overlap, in the order of their addresses. Immutable, so that a look needs no lock. */
+  /** Pieces that do not overlap, ordered by address. Immutable, so that a look needs no lock. */
   private final class Pieces(val sorted: Array[Piece], starts: Array[Long]) {
 
-    /** The place of the last piece that begins at or before an address; -1 when there is none. */
+    /** Returns the index of the last piece that begins at or before an address, or -1. */
     def before(at: Long): Int = {
       val found = Arrays.binarySearch(starts, at)
       if (found >= 0) found else -found - 2
     }
 
-    /** The places of those that overlap with a piece; where there are none, that of the piece itself. */
+    /** Returns the indices of the pieces that overlap with a piece, or an empty range at the index where it belongs. */
     def overlapping(piece: Piece): Range = {
       val last = before(piece.start)
       val from = if (last >= 0 && sorted(last).end > piece.start) last else last + 1
@@ -54,7 +54,7 @@ private[memory] object MemoryGuard {
       from until until
     }
 
-    /** These with others in place of some. */
+    /** Returns the pieces with others in place of some. */
     def patched(places: Range, others: Array[Piece]): Pieces = {
       val made = new Array[Piece](sorted.length - places.length + others.length)
       val madeStarts = new Array[Long](made.length)
@@ -69,23 +69,23 @@ private[memory] object MemoryGuard {
     }
   }
 
-  /** Asked before memory is allocated, and before any is copied. Tests let it throw. */
+  /** Called before memory is allocated or copied. Tests let it throw. */
   @volatile var beforeUse: () => Unit = () => ()
 
-  /** Asked before a local file is opened, read, written or mapped. Tests let it throw. */
+  /** Called before a local file is opened, read, written or mapped. Tests let it throw. */
   @volatile var beforeFileUse: () => Unit = () => ()
 
   @volatile private var live = new Pieces(Array.empty, Array.empty)
   private val freed = mutable.ArrayDeque.empty[Piece]
   private var keptBytes = 0L
 
-  /** Pieces in which somebody looked lately, by address. */
+  /** The pieces of recent accesses, by address. */
   private val hints = new Array[Piece](1 << 10)
 
-  /** Pieces whose memory the process has no more, or somebody else has: where they were freed. */
+  /** Pieces whose memory the process has given back or somebody else has, with the place that freed them. */
   private val gone = mutable.ArrayDeque.empty[Piece]
 
-  /** Throws when not all of these bytes may be used. */
+  /** Throws a [[MemoryFault]] unless all of these bytes may be used. */
   def access(o: AnyRef, at: Long, bytes: Long): Unit = o match {
     case null => if (bytes != 0) accessOffHeap(at, bytes)
     case array: Array[Byte] => accessArray(at - Platform.BYTE_ARRAY_OFFSET, bytes, array.length.toLong)
@@ -122,14 +122,16 @@ private[memory] object MemoryGuard {
     }
   }
 
+  /** Registers new memory and fills it. */
   def allocated(address: Long, bytes: Long): Unit = {
     Platform.setMemory(address, freshByte, bytes)
     add(new Piece(address, bytes, isCollected = false))
   }
 
+  /** Registers a mapping. */
   def mapped(address: Long, bytes: Long): Unit = add(new Piece(address, bytes, isCollected = false))
 
-  /** Notes a buffer, until some time after nobody has it any more. */
+  /** Registers a buffer. The garbage collector removes it some time after its last use. */
   def collected(buffer: ByteBuffer): Unit = {
     val piece = new Piece(OffHeap.addressOf(buffer), buffer.capacity, isCollected = true)
     add(piece)
@@ -146,7 +148,7 @@ private[memory] object MemoryGuard {
   private def remove(place: Int): Unit = live = live.patched(place until place + 1, Array.empty)
 
   private def add(piece: Piece): Unit = synchronized {
-    // The memory of a buffer that was collected may be somebody else's before the collector has told of it.
+    // The memory of a collected buffer may be allocated again before the collector reports the buffer.
     val places = live.overlapping(piece)
     val others = places.map(live.sorted(_))
     if (others.exists(!_.isCollected)) {
@@ -156,7 +158,7 @@ private[memory] object MemoryGuard {
     live = live.patched(places, Array(piece))
   }
 
-  /** Takes a piece out; throws when no piece that is there begins at that address. */
+  /** Removes the live piece that begins at an address, or throws. */
   private def take(address: Long): Piece = {
     val i = live.before(address)
     if (i < 0 || live.sorted(i).start != address) freedAgain(address)
@@ -166,19 +168,20 @@ private[memory] object MemoryGuard {
     piece
   }
 
-  /** Throws; says where the memory there was given back before, if that is known. */
+  /** Throws a [[MemoryFault]] that names the place which freed the memory before, if that is known. */
   def freedAgain(address: Long): Nothing = synchronized {
     val before = (freed.reverseIterator ++ gone.reverseIterator).find(_.start == address)
     val state = before.fold("it is nobody's")(_ => "it was before")
     throw new MemoryFault(s"The memory at $address is given back, but $state", before.map(_.freed).orNull)
   }
 
+  /** Frees memory: it is filled, kept for a while, and then given back. */
   def free(address: Long): Unit = synchronized {
     val piece = take(address)
     Platform.setMemory(address, freedByte, piece.bytes)
     freed.append(piece)
     keptBytes += piece.bytes
-    while (keptBytes > mostKeptBytes || freed.length > mostKept) release()
+    while (keptBytes > maxKeptBytes || freed.length > maxKept) release()
   }
 
   private def release(): Unit = {
@@ -196,10 +199,11 @@ private[memory] object MemoryGuard {
     Platform.freeMemory(oldest.start)
   }
 
+  /** Removes a mapping. */
   def unmapped(address: Long): Unit = synchronized(remember(take(address)))
 
   private def remember(piece: Piece): Unit = {
     gone.append(piece)
-    if (gone.length > mostKept) gone.removeHead()
+    if (gone.length > maxKept) gone.removeHead()
   }
 }

@@ -1,31 +1,37 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
+import java.lang.management.ManagementFactory
 import java.nio.{Buffer, ByteBuffer}
+import java.util.concurrent.atomic.AtomicLong
+import javax.management.ObjectName
+
+import scala.util.Try
 
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
 import sun.misc.Unsafe
 
 /**
- * Memory outside the heap, and arrays, by place: an object and an offset as of Unsafe, an array and an offset from its
- * beginning, or null and an address. All that the data plane reads and writes there goes through here.
+ * Access to memory outside the heap and to arrays by place: an object and an offset as Unsafe takes them, an array and
+ * an offset from its beginning, or null and an address. All reads and writes of the data plane go through here.
  *
  * With `-DincrementalStateStore.checkMemory=true` each access must lie within an array or within one piece of memory
- * that was allocated and not yet freed, else it is a [[MemoryFault]]; see [[MemoryGuard]]. Without it nothing is checked
- * and the checks are not compiled into the machine's code.
+ * that was allocated and not yet freed, else it throws a [[MemoryFault]]; see [[MemoryGuard]]. Without the property
+ * nothing is checked, and the JIT compiles no check.
  */
 private[incremental] object OffHeap {
 
   /** The system property that switches the checks on. */
   val property = "incrementalStateStore.checkMemory"
 
+  /** True if the checks are on. */
   val checked: Boolean = java.lang.Boolean.getBoolean(property)
 
   /** The offset of the first element of an array. */
   val arrayBase: Int = Platform.BYTE_ARRAY_OFFSET
   val longArrayBase: Int = Platform.LONG_ARRAY_OFFSET
 
-  /** The offset of a direct buffer's address; `Platform.getDirectBufferAddress` came with Spark 4.2. */
+  /** The offset of a direct buffer's address. (`Platform.getDirectBufferAddress` exists since Spark 4.2.) */
   private val bufferAddress: Long = {
     val unsafe = classOf[Unsafe].getDeclaredField("theUnsafe")
     unsafe.setAccessible(true)
@@ -76,7 +82,11 @@ private[incremental] object OffHeap {
     Platform.setMemory(at, value, bytes)
   }
 
-  /** This many bytes, with anything in them; until [[free]]. */
+  /**
+   * Allocates bytes, with any content.
+   *
+   * @return their address, valid until [[free]]
+   */
   def allocate(bytes: Long): Long = {
     if (checked) MemoryGuard.beforeUse()
     val address = Platform.allocateMemory(bytes)
@@ -84,33 +94,58 @@ private[incremental] object OffHeap {
     address
   }
 
+  /** Frees memory of [[allocate]]. */
   def free(address: Long): Unit = if (checked) MemoryGuard.free(address) else Platform.freeMemory(address)
 
-  /** Notes that a local file is about to be opened, read, written or mapped: a test lets that fail. */
+  /** Announces that a local file will be opened, read, written or mapped: a test lets that fail. */
   def fileUse(): Unit = if (checked) MemoryGuard.beforeFileUse()
 
-  /** A buffer outside the heap, which the garbage collector frees, or [[dispose]]. */
+  /** Returns a buffer outside the heap, which the garbage collector or [[dispose]] frees. */
   def buffer(bytes: Int): ByteBuffer = {
     val made = ByteBuffer.allocateDirect(bytes)
     if (checked) MemoryGuard.collected(made)
     made
   }
 
-  /** Frees a buffer at once; nobody has it any more. */
+  /** Frees a buffer at once. Nobody may use it any more. */
   def dispose(buffer: ByteBuffer): Unit = {
     if (checked) MemoryGuard.unmapped(addressOf(buffer))
     StorageUtils.dispose(buffer)
   }
 
-  /** Where a buffer of [[buffer]], or a mapping of [[mapped]], begins. */
+  /** Returns the address of a buffer of [[buffer]] or of a mapping of [[mapped]]. */
   def addressOf(buffer: ByteBuffer): Long = Platform.getLong(buffer, bufferAddress)
 
-  /** Notes that a file is mapped: its address. Until [[unmapped]], which comes before the mapping goes. */
+  /**
+   * Registers the mapping of a file until [[unmapped]].
+   *
+   * @return its address
+   */
   def mapped(mapping: ByteBuffer): Long = {
     val address = addressOf(mapping)
     if (checked && mapping.capacity > 0) MemoryGuard.mapped(address, mapping.capacity)
     address
   }
 
+  /** Unregisters a mapping, before it is removed. */
   def unmapped(address: Long): Unit = if (checked && address != 0) MemoryGuard.unmapped(address)
+}
+
+/**
+ * The C heap of this JVM. glibc keeps freed memory and gives it back on request (malloc_trim), through the JVM's
+ * diagnostic command `System.trim_native_heap` if it has that (17.0.9 and newer, Linux). Any number of threads.
+ */
+private[incremental] object NativeHeap {
+  private val command = new ObjectName("com.sun.management:type=DiagnosticCommand")
+  private val worth = 8L << 20
+  private val sinceTrim = new AtomicLong
+
+  /** Counts bytes that were freed. */
+  def freed(bytes: Long): Unit = sinceTrim.addAndGet(bytes)
+
+  /** Gives freed memory back to the operating system if enough was freed. */
+  def trim(): Unit = if (sinceTrim.get >= worth) {
+    sinceTrim.set(0)
+    Try(ManagementFactory.getPlatformMBeanServer.invoke(command, "systemTrimNativeHeap", null, null))
+  }
 }

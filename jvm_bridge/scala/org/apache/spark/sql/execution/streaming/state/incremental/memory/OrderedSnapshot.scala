@@ -3,30 +3,30 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Collects records, to be read in key order. The heap holds a bounded number of them; if there are more, all are sorted
+ * A collection of records that is read in key order. The heap holds a bounded number of them; above it all are sorted
  * into the memory of the store. One thread.
  */
 private[incremental] final class OrderedSnapshot private (memory: StoreMemory, spillDirectory: File) {
-  private val some = new RecordList
+  private val pending = new RecordList
   private var runs: SortedRuns = _
 
   def add(record: Long): Unit = {
-    some.add(record)
-    if (some.size == SortedRuns.sortedAtOnce) moveOut()
+    pending.add(record)
+    if (pending.size == SortedRuns.sortedAtOnce) moveOut()
   }
 
   private def moveOut(): Unit = {
     if (runs == null) runs = new SortedRuns(memory, spillDirectory)
-    runs.add(some.sorted(), _ => true)
-    some.clear()
+    runs.add(pending.sorted(), _ => true)
+    pending.clear()
   }
 
   private def inOrder(isSorted: Boolean): OrderedRecords =
     if (runs != null) {
       moveOut()
       new OrderedRuns(runs)
-    } else if (isSorted) some.asTheyAre
-    else some.inOrder()
+    } else if (isSorted) pending.asTheyAre
+    else pending.inOrder()
 
   private def free(): Unit = if (runs != null) runs.free()
 }
@@ -34,10 +34,11 @@ private[incremental] final class OrderedSnapshot private (memory: StoreMemory, s
 private[incremental] object OrderedSnapshot {
 
   /**
-   * The records that a function gives, in key order; the caller frees them. If it throws, no memory stays taken.
+   * Returns the records that a function gives, in key order. The caller frees them. If this throws no memory stays
+   * taken.
    *
-   * @param isSorted whether they are given in key order
-   * @param foreach  gives each record to a function
+   * @param isSorted true if they are given in key order
+   * @param foreach gives each record to a function
    */
   def of(memory: StoreMemory, spillDirectory: File, isSorted: Boolean)(foreach: (Long => Unit) => Unit): OrderedRecords = {
     val snapshot = new OrderedSnapshot(memory, spillDirectory)
@@ -52,7 +53,7 @@ private[incremental] object OrderedSnapshot {
   }
 }
 
-/** Sorted runs as one, which are freed with it. */
+/** Several sorted runs as one; [[free]] frees them. */
 private[memory] final class OrderedRuns(runs: SortedRuns) extends OrderedRecords {
   private val merged = new MergedRecords(runs.sourcesIn(Array.emptyByteArray, null, _ => true))
 

@@ -3,19 +3,19 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.util.SplittableRandom
 
 /**
- * Records in key order, of which a piece is sorted when it is asked for: who takes the first few of many does not pay
- * for the order of the others. Takes 16 bytes of heap a record. One thread.
+ * Records in key order, sorted piece by piece on demand: a reader of the first few of many records does not pay for the
+ * order of the others. Takes 16 bytes of heap a record. One thread.
  *
- * @param records is changed
+ * @param records sorted in place; the caller does not use the array any more
  */
 private[memory] final class PartlySorted(records: Array[Long]) extends OrderedRecords {
   import PartlySorted._
 
-  /** 8 bytes of each key, from where the keys begin to differ, as numbers in the order of these bytes. */
+  /** 8 bytes of each key, from the depth at which keys differ, as signed numbers in the order of these bytes. */
   private val words = wordsOf(records)
   private val random = new SplittableRandom(records.length)
 
-  /** The ends of pieces of which each has lesser keys than those behind it, the nearest end last. */
+  /** The ends of pieces, the nearest last; a piece has lesser keys than the pieces after it. */
   private var ends = Array.fill(32)(records.length)
   private var endCount = 1
   private var i = 0
@@ -40,7 +40,9 @@ private[memory] final class PartlySorted(records: Array[Long]) extends OrderedRe
     sorted = end
   }
 
-  /** Divides a piece into lesser words than one of it, the same, and greater ones; false when all are the same. */
+  /**
+   * Divides a piece into words less than one of its words, equal to it, and greater. Returns false if all are equal.
+   */
   private def divide(from: Int, until: Int): Boolean = {
     val pivot = words(from + random.nextInt(until - from))
     var less = from
@@ -80,7 +82,7 @@ private[memory] final class PartlySorted(records: Array[Long]) extends OrderedRe
 
 private[memory] object PartlySorted {
 
-  /** How many records are worth no division. */
+  /** The number of records up to which a piece is not divided. */
   val mostAtOnce = 1024
 
   private def wordsOf(records: Array[Long]): Array[Long] = {
@@ -94,7 +96,7 @@ private[memory] object PartlySorted {
     words
   }
 
-  /** How many first bytes all keys have in common. */
+  /** Returns the length of the prefix that all keys have in common. */
   private def commonPrefix(records: Array[Long]): Int = {
     val first = Record.keyAddress(records(0))
     var common = Record.keyLength(records(0))

@@ -3,15 +3,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Finds records by the first part of their keys, for prefix scans. Keys tell themselves how long that part is,
- * as Spark's encoder for prefix scans writes them: after the 2-byte column family 4 bytes, little-endian, with
- * the length of what follows. A key that tells nothing possible is not in it, nor is one that tells zero:
- * no prefix is empty, but keys of other encoders may begin with zeros. Many may read it at a time while nobody
- * changes it.
+ * An index of records by the first part of their keys, for prefix scans. Keys state the length of that part, as Spark's
+ * encoder for prefix scans writes them: after the 2-byte column family 4 bytes, little-endian, with the length. A key
+ * with an impossible length is not in the index, nor is one with length zero: no prefix is empty, but keys of other
+ * encoders may begin with zeros. Any number of threads may read it while no thread changes it.
  *
- * Open addressing, 8 bytes a slot: 16 bits of the prefix's hash and the address of a record, so that a prefix of a
- * few records takes a slot for each of them, next to each other. Those of a prefix of more records are in a set, with
- * one slot, which has the lowest bit set: how long a record is looked for does not depend on how many there are.
+ * Open addressing, 8 bytes a slot: 16 bits of the prefix's hash and the address of a record, so that each of the few
+ * records of a prefix takes a slot, next to the others. A prefix of more records has a set and one slot, whose lowest
+ * bit is set: the time to find a record does not depend on the number of records.
  */
 private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory: File) {
   import PrefixIndex._
@@ -20,15 +19,18 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   private var table: Slots = _
   private var mask = 0L
 
-  /** Slots that are not free, and those of them that have something. */
+  /** Number of slots that are not free, and of those that hold a record or a set. */
   private var taken = 0L
   private var live = 0L
 
-  /** Any thread, as [[spilledBytes]]; about right while another thread changes it. */
+  /**
+   * Bytes of the index. This and [[spilledBytes]] may be read by any thread; they are approximate while another thread
+   * changes the index.
+   */
   def bytes: Long = sets.bytes + Option(table).fold(0L)(_.bytes)
   def spilledBytes: Long = sets.spilledBytes + Option(table).fold(0L)(_.spilledBytes)
 
-  /** Adds a record that is not in it. When it throws, for there is no memory, nothing has changed. */
+  /** Adds a record that is not in the index. If it throws, for lack of memory, nothing has changed. */
   def add(record: Long): Unit = {
     val length = prefixLength(record)
     if (length >= 0) {
@@ -47,7 +49,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
         head = headAt(i)
       }
       if (head != 0) OffHeap.putLong(null, table.address(i), sets.add(setAt(head), record) | setBit | tag)
-      else if (alike < mostSingle || !gather(hash, record, length)) {
+      else if (alike < maxSingle || !gather(hash, record, length)) {
         OffHeap.putLong(null, table.address(if (free < 0) i else free), record | tag)
         live += 1
         if (free < 0) taken += 1
@@ -55,13 +57,13 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** Puts a record and those of its prefix, if these are many, into a set instead of their slots; whether it did. */
+  /** Moves a record and those of its prefix from slots into a set if they are many. Returns true if it did. */
   private def gather(hash: Long, record: Long, length: Int): Boolean = {
     val at = Record.keyAddress(record)
     val records = new RecordList
     records.add(record)
     foreachSlot(hash, null, at, length)(slot => records.add(OffHeap.getLong(null, slot) & addressMask))
-    val many = records.size > mostSingle
+    val many = records.size > maxSingle
     if (many) {
       val set = sets.of(records) | setBit | tagOf(hash)
       var kept = false
@@ -74,7 +76,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     many
   }
 
-  /** Puts a record in the place of another of the same key; adds it when that is not there. */
+  /** Replaces a record by another of the same key, or adds it if the old one is not in the index. */
   def replace(old: Long, record: Long): Unit = {
     val slot = slotOf(old)
     if (slot == 0) add(record)
@@ -85,6 +87,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     }
   }
 
+  /** Removes a record, if it is in the index. */
   def remove(record: Long): Unit = {
     val slot = slotOf(record)
     val head = if (slot == 0) 0 else OffHeap.getLong(null, slot)
@@ -99,7 +102,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** The slot of a record, or of the set of its prefix; 0 when there is neither. */
+  /** Returns the slot of a record, or of the set of its prefix; 0 if there is neither. */
   private def slotOf(record: Long): Long = {
     val length = if (table == null) -1 else prefixLength(record)
     if (length < 0) 0
@@ -117,7 +120,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** The slots of a prefix: those of its records, or that of its set. */
+  /** Passes the slots of a prefix, those of its records or that of its set, to a function. */
   @inline private def foreachSlot(hash: Long, prefix: AnyRef, prefixAt: Long, length: Int)(use: Long => Unit): Unit = {
     val tag = tagOf(hash)
     var i = hash & mask
@@ -164,7 +167,11 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     OffHeap.putLong(null, table.address(i), head)
   }
 
-  /** Every record whose key begins with that prefix, which [[PrefixIndex.serves]], in no order. */
+  /**
+   * Passes each record whose key begins with a prefix to a function, in no order.
+   *
+   * @param prefix the `from` of a range that [[PrefixIndex.serves]]
+   */
   def foreach(prefix: Array[Byte])(use: Long => Unit): Unit = if (table != null) {
     foreachSlot(SlotHash.of(prefix), prefix, OffHeap.arrayBase, prefix.length) { slot =>
       val head = OffHeap.getLong(null, slot)
@@ -187,11 +194,11 @@ private[incremental] object PrefixIndex {
   private val tagMask = ~addressMask
   private val setBit = 1L
 
-  /** The bit of a set without a set. */
+  /** The head of a deleted slot: the bit of a set without an address. */
   private val deleted = 1L
 
-  /** Records of a prefix that may have a slot each. */
-  private val mostSingle = 8
+  /** Number of records of a prefix that may have a slot each. */
+  private val maxSingle = 8
   private val smallest = 64L
   private val slotShift = 3
   private val headerBytes = 6
@@ -204,17 +211,20 @@ private[incremental] object PrefixIndex {
     val length = Record.keyLength(record)
     if (length < headerBytes) -1
     else {
-      val told = OffHeap.getInt(null, Record.keyAddress(record) + 2)
-      if (told <= 0 || told > length - headerBytes) -1 else told + headerBytes
+      val stated = OffHeap.getInt(null, Record.keyAddress(record) + 2)
+      if (stated <= 0 || stated > length - headerBytes) -1 else stated + headerBytes
     }
   }
 
-  /** Whether from <= key < until is all that begins with a prefix that tells its own length. */
+  /**
+   * Returns true if the range from <= key < until has exactly the keys that begin with a prefix which states its own
+   * length.
+   */
   def serves(from: Array[Byte], until: Array[Byte]): Boolean =
     from.length > headerBytes && until != null &&
       OffHeap.getInt(from, OffHeap.arrayBase + 2) == from.length - headerBytes && isAfter(from, until)
 
-  /** Whether until is the first key after all that begin with the prefix. */
+  /** Returns true if `until` is the first key after all keys with the prefix. */
   private def isAfter(prefix: Array[Byte], until: Array[Byte]): Boolean = {
     var last = prefix.length - 1
     while (last >= 0 && prefix(last) == -1) last -= 1

@@ -1,18 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 /**
- * A row in memory: at an address that is a multiple of 8, in native byte order
- *
- *  - 4 bytes low half of the key's hash
- *  - 4 bytes length of the key
- *  - 4 bytes length of the value, or [[removed]]
- *  - 4 bytes room that there is for the value, and in the highest bit whether the index finds the record
- *  - the key, the value
+ * The layout of a row in memory, at an address that is a multiple of 8, in native byte order:
+ * - 4 bytes low half of the key's hash
+ * - 4 bytes length of the key
+ * - 4 bytes length of the value, or [[removed]]
+ * - 4 bytes room for the value, and in the highest bit the mark of the newest record of its key
+ * - the key, the value
  */
 private[incremental] object Record {
   val headerBytes = 16
 
-  /** In place of a value's length: the key is known to be absent. */
+  /** The value's length of a removed key. */
   val removed: Int = -1
   private val marked = 1 << 31
 
@@ -40,7 +39,7 @@ private[incremental] object Record {
 
   def setValueLength(record: Long, length: Int): Unit = OffHeap.putInt(null, record + 8, length)
 
-  /** Whether it is marked as the newest record of its key; a new one is not. */
+  /** Returns true if the record is marked as the newest of its key; a new record is not. */
   def isMarked(record: Long): Boolean = OffHeap.getInt(null, record + 12) < 0
 
   def mark(record: Long): Unit = OffHeap.putInt(null, record + 12, OffHeap.getInt(null, record + 12) | marked)
@@ -55,7 +54,7 @@ private[incremental] object Record {
     OffHeap.getInt(null, record) == hash && keyLength(record) == length &&
       Bytes.equal(null, keyAt, null, keyAddress(record), length)
 
-  /** Whether from <= key < until (null: no end). */
+  /** Returns true if from <= key < until (null: no end). */
   def within(record: Long, from: Array[Byte], until: Array[Byte]): Boolean =
     Bytes.compare(from, keyAddress(record), keyLength(record)) <= 0 &&
       (until == null || Bytes.compare(until, keyAddress(record), keyLength(record)) > 0)

@@ -3,26 +3,26 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Sets of records by their addresses, in memory of one arena; what a set leaves when it grows or ends serves
- * others of its size. A set is known by its address, which changes when it grows. Many may read at a time
- * while nobody changes any.
+ * Sets of records by their addresses, in one arena. The memory of a set that grew or ended serves others of its size. A
+ * set is known by its address, which changes when the set grows. Any number of threads may read while no thread changes
+ * a set.
  *
- * A set is 4 bytes number of slots (a power of two), 4 bytes number of slots that are not free, 4 bytes number
- * of records, 4 bytes number of the slot of one of them, then 8 bytes a slot: a record, 0 (free), or 1 (a record was there).
- * In a small set records stand one after the other; in a larger one their addresses tell where.
+ * A set is 4 bytes number of slots (a power of two), 4 bytes number of slots that are not free, 4 bytes number of
+ * records, 4 bytes index of the slot of one of them, then 8 bytes a slot: a record, 0 (free), or 1 (a record was
+ * removed). A small set has its records one after the other; a larger one finds them by their addresses.
  */
 private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File) {
   import RecordSets._
 
   private val arena = new Arena(memory, spillDirectory)
 
-  /** For each size, as the power of two that it is, a set that is no longer used; each leads to the next. */
+  /** For each binary logarithm of a size an unused set; each leads to the next. */
   private val unused = new Array[Long](31)
 
   def bytes: Long = arena.bytes
   def spilledBytes: Long = arena.spilledBytes
 
-  /** A new set with these records; when it throws, nothing has changed. */
+  /** Makes a set of records. If it throws nothing has changed. */
   def of(records: RecordList): Long = {
     val set = allocate(slotsFor(records.size))
     records.foreach(insert(set, _))
@@ -31,7 +31,11 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
 
   def size(set: Long): Int = OffHeap.getInt(null, set + 8)
 
-  /** Adds a record that is not in it. Returns where the set is now; when it throws, nothing has changed. */
+  /**
+   * Adds a record that is not in the set. If it throws nothing has changed.
+   *
+   * @return the set's address afterwards
+   */
   def add(set: Long, record: Long): Long = {
     val full = (taken(set) + 1L) * 4 > slots(set) * 3L
     val sparse = slots(set) > smallestSlots && (size(set) + 1L) * 8 < slots(set)
@@ -40,7 +44,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     roomy
   }
 
-  /** Removes a record, if it is in it; whether it was. */
+  /** Removes a record. Returns true if it was in the set. */
   def remove(set: Long, record: Long): Boolean = {
     val slot = slotOf(set, record)
     if (slot != 0) {
@@ -51,7 +55,11 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     slot != 0
   }
 
-  /** Adds a record that is not in it and removes another, if that is. As [[add]] otherwise. */
+  /**
+   * Adds a record that is not in the set, and removes another if it is.
+   *
+   * @return the set's address afterwards
+   */
   def replace(set: Long, old: Long, record: Long): Long = {
     val slot = if (slots(set) <= smallSlots) slotOf(set, old) else 0
     if (slot != 0) {
@@ -74,7 +82,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     }
   }
 
-  /** Some record of a set that has one. */
+  /** Returns some record of a set that is not empty. */
   def any(set: Long): Long = OffHeap.getLong(null, shown(set))
 
   private def shown(set: Long): Long = set + headerBytes + 8L * OffHeap.getInt(null, set + 12)
@@ -86,7 +94,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     OffHeap.putInt(null, set + 12, i)
   }
 
-  /** Ends a set. */
+  /** Ends a set: its memory serves others. */
   def discard(set: Long): Unit = {
     val size = sizeClass(slots(set))
     OffHeap.putLong(null, set, unused(size))
@@ -153,6 +161,9 @@ private object RecordSets {
 
   private def firstSlot(mask: Int, record: Long): Int = if (mask < smallSlots) 0 else place(record) & mask
 
-  /** Addresses are multiples of 8 that follow each other: spread by their upper product bits. */
+  /**
+   * Returns a hash of an address. Addresses are multiples of 8 that follow each other: the upper bits of a product
+   * spread them.
+   */
   private def place(record: Long): Int = ((record >>> 3) * 0x9E3779B97F4A7C15L >>> 33).toInt
 }

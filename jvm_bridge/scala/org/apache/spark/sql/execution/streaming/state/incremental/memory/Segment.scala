@@ -3,17 +3,17 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
 
-/** Something needs more memory in one piece than there can be. */
+/** The state needs more memory in one piece than there can be. */
 private[incremental] final class PieceTooLargeException(message: String) extends IllegalStateException(message)
 
 /**
- * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a piece of a memory-mapped
+ * A piece of memory outside the heap: taken from the budget, or, if the budget has no room, a piece of a memory-mapped
  * file without a name, whose pages the operating system may write out.
  *
- * @param address where it begins
- * @param bytes   its length
- * @param file    of which it is a piece, null when it is from the budget
- * @param freed   whether it was given back
+ * @param address first byte
+ * @param bytes length
+ * @param file the file of which it is a piece, null if it is from the budget
+ * @param freed true after it was given back
  */
 private[incremental] final class Segment private (
     val address: Long,
@@ -23,7 +23,7 @@ private[incremental] final class Segment private (
     freed: AtomicBoolean) {
   def spilled: Boolean = file != null
 
-  /** Gives the memory back, once; the caller knows that nobody reads it any more. */
+  /** Gives the memory back, once. Nobody may read it any more. */
   def free(): Unit =
     if (!freed.compareAndSet(false, true)) { if (OffHeap.checked) MemoryGuard.freedAgain(address) }
     else if (spilled) {
@@ -37,7 +37,7 @@ private[incremental] final class Segment private (
 }
 
 private[incremental] object Segment {
-  /** A segment whose bytes were reserved in the budget before. Nothing is allocated on the heap after it. */
+  /** Allocates a segment whose bytes were reserved in the budget before. Nothing is allocated on the heap after it. */
   def reserved(bytes: Long, memory: StoreMemory): Segment =
     try {
       val freed = new AtomicBoolean
@@ -49,9 +49,10 @@ private[incremental] object Segment {
     }
 
   /**
-   * A segment in a file of that directory. Its blocks are written at once, so that a full disk is an error here.
+   * Allocates a segment in a file of a directory. Its blocks are written at once, so that a full disk fails here.
    *
    * @throws LocalDiskException if the disk is full or fails
+   * @throws PieceTooLargeException if no file can be as long
    */
   def spill(bytes: Long, directory: File, memory: StoreMemory): Segment = {
     if (bytes > memory.largestFileBytes) {

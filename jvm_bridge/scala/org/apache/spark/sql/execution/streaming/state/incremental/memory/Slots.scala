@@ -4,11 +4,11 @@ import java.io.File
 
 /**
  * A table of slots of equal size outside the heap, found by number. It lies in pieces of at most
- * [[StoreMemory.largestPieceBytes]] each, of which some may be in the budget and others in files: so it may be larger
- * than any of them can be. Many may read it at a time.
+ * [[StoreMemory.largestPieceBytes]] each, some in the budget and others in files: so it may be larger than a piece can
+ * be. Any number of threads may read it.
  *
- * @param capacity  number of slots
- * @param slotShift the binary logarithm of the bytes of a slot
+ * @param capacity number of slots
+ * @param slotShift binary logarithm of the bytes of a slot
  */
 private[incremental] final class Slots private (pieces: Array[Segment], val capacity: Long, slotShift: Int, pieceShift: Int) {
   private val starts = pieces.map(_.address)
@@ -17,15 +17,15 @@ private[incremental] final class Slots private (pieces: Array[Segment], val capa
   def bytes: Long = capacity << slotShift
   def spilledBytes: Long = pieces.iterator.filter(_.spilled).map(_.bytes).sum
 
-  /** Where a slot is. */
+  /** Returns the address of a slot. */
   def address(i: Long): Long = starts((i >>> pieceShift).toInt) + ((i & pieceMask) << slotShift)
 
-  /** Number of pieces, and where each begins and ends: whole slots. */
+  /** Number of pieces, and the addresses at which each begins and ends: whole slots. */
   def pieceCount: Int = pieces.length
   def pieceStart(i: Int): Long = pieces(i).address
   def pieceEnd(i: Int): Long = pieces(i).address + pieces(i).bytes
 
-  /** Makes all bytes 0. */
+  /** Sets all bytes to 0. */
   def clear(): Unit = pieces.foreach(piece => OffHeap.setMemory(piece.address, 0.toByte, piece.bytes))
 
   def free(): Unit = pieces.foreach(_.free())
@@ -33,7 +33,7 @@ private[incremental] final class Slots private (pieces: Array[Segment], val capa
 
 private[incremental] object Slots {
 
-  /** Slots with anything in them. When it throws, for there is no memory, nothing is taken. */
+  /** Allocates slots with any content. If it throws, for lack of memory, nothing is taken. */
   def allocate(capacity: Long, slotShift: Int, memory: StoreMemory, spillDirectory: File): Slots = {
     val pieceShift = java.lang.Long.numberOfTrailingZeros(java.lang.Long.highestOneBit(memory.largestPieceBytes)) - slotShift
     val pieceSlots = 1L << pieceShift
@@ -50,7 +50,7 @@ private[incremental] object Slots {
     }
   }
 
-  /** Slots full of zeros. */
+  /** Allocates slots full of zeros. */
   def zeros(capacity: Long, slotShift: Int, memory: StoreMemory, spillDirectory: File): Slots = {
     val slots = allocate(capacity, slotShift, memory, spillDirectory)
     slots.clear()

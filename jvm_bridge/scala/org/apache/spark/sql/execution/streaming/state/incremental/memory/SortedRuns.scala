@@ -3,25 +3,32 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Addresses of records in key order: a few sorted runs, of which two are merged when they are about as long,
- * so that there are no more than a logarithm of them. A record that is no longer wanted stays until a merge
- * meets it, so users ask for each. Many may read at a time while nobody changes it.
+ * Addresses of records in key order, in a few sorted runs: two runs are merged when they have about the same length, so
+ * that their number grows with the logarithm of the records. A record that is no longer wanted stays until a merge
+ * drops it, so readers filter. Any number of threads may read while no thread changes it.
  */
 private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory: File) {
   private var runs = new Array[Slots](8)
   private var lengths = new Array[Int](8)
   private var count = 0
 
-  /** Takes what [[head]] reads ahead, so that the compiler does not remove it. */
+  /** The sum of the reads ahead of [[head]], which keeps the compiler from removing them. */
   private var prefetched = 0
 
-  /** Any thread, as [[spilledBytes]]; about right while another thread changes it. */
+  /**
+   * Bytes of the runs. This and [[spilledBytes]] may be read by any thread; they are approximate while another thread
+   * changes the runs.
+   */
   def bytes: Long = sum(_.bytes)
   def spilledBytes: Long = sum(_.spilledBytes)
 
   private def sum(of: Slots => Long): Long = runs.iterator.filter(_ != null).map(of).sum
 
-  /** Adds records that are in key order; merging, drops those that are not wanted. */
+  /**
+   * Adds records that are in key order.
+   *
+   * @param wanted a merge of runs drops the records of which this is false
+   */
   def add(sorted: Array[Long], wanted: Long => Boolean): Unit = if (sorted.length > 0) {
     if (count == runs.length) {
       runs = java.util.Arrays.copyOf(runs, count * 2)
@@ -34,35 +41,39 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
   }
 
   /**
-   * Adds records in any order. They are sorted some at a time, so that the heap never holds more of them than
-   * these, however many there are.
+   * Adds records in any order. They are sorted in parts, so that the heap holds a bounded number of them.
    *
    * @param foreach gives each of them to a function
+   * @param wanted as of [[add]]
    */
   def addUnsorted(foreach: (Long => Unit) => Unit, wanted: Long => Boolean): Unit = {
-    val some = new RecordList
+    val pending = new RecordList
     foreach { record =>
-      some.add(record)
-      if (some.size == SortedRuns.sortedAtOnce) {
-        add(some.sorted(), wanted)
-        some.clear()
+      pending.add(record)
+      if (pending.size == SortedRuns.sortedAtOnce) {
+        add(pending.sorted(), wanted)
+        pending.clear()
       }
     }
-    add(some.sorted(), wanted)
+    add(pending.sorted(), wanted)
   }
 
-  /** Adds what is left of records that are in key order; merging, drops those that are not wanted. */
+  /**
+   * Adds the remaining records of a source in key order.
+   *
+   * @param wanted as of [[add]]
+   */
   def addSorted(records: OrderedRecords, wanted: Long => Boolean): Unit = {
-    val some = new RecordList
+    val pending = new RecordList
     while (records.record != 0) {
-      some.add(records.record)
+      pending.add(records.record)
       records.next()
-      if (some.size == SortedRuns.sortedAtOnce) {
-        add(some.toArray, wanted)
-        some.clear()
+      if (pending.size == SortedRuns.sortedAtOnce) {
+        add(pending.toArray, wanted)
+        pending.clear()
       }
     }
-    add(some.toArray, wanted)
+    add(pending.toArray, wanted)
   }
 
   private def copy(records: Array[Long]): Slots = {
@@ -111,7 +122,10 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     count = b
   }
 
-  /** The record at a position of a run, 0 at its end. Reads some of each next few, whose memory is waited for at once. */
+  /**
+   * Returns the record at an index of a run, 0 at its end. It reads each next few records together, so that the
+   * processor waits for their memory at the same time.
+   */
   private def head(run: Int, i: Int): Long = {
     if (i % SortedRuns.prefetchedAtOnce == 0) {
       val end = math.min(lengths(run), i + SortedRuns.prefetchedAtOnce)
@@ -124,7 +138,7 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     if (i < lengths(run)) at(run, i) else 0
   }
 
-  /** The wanted records with from <= key < until (null: no end), a source for each run. */
+  /** Returns the wanted records with from <= key < until (null: no end), a source for each run. */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     Seq.tabulate(count) { run =>
       val slots = runs(run)
@@ -142,7 +156,12 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     low
   }
 
-  /** Drops the records of a place that is about to be freed, or has what they moved to (0: nothing) instead. */
+  /**
+   * Replaces records of a place that will be freed by their copies.
+   *
+   * @param holds returns true for a record of the place
+   * @param movedTo returns a record's copy, or 0 to drop it
+   */
   def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = {
     var run = 0
     while (run < count) {
@@ -172,9 +191,9 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
 private object SortedRuns {
   private val slotShift = 3
 
-  /** Of how many records of a run the memory is waited for at the same time. */
+  /** Number of records of a run whose memory is waited for at the same time. */
   private val prefetchedAtOnce = 32
 
-  /** How many records are sorted on the heap at a time, for about 40 bytes each. */
+  /** Number of records that are sorted on the heap at a time, for about 40 bytes each. */
   private[memory] val sortedAtOnce = 1 << 18
 }

@@ -10,7 +10,7 @@ import scala.collection.mutable
 
 import org.apache.spark.storage.StorageUtils
 
-/** The local disk of a directory is full or fails. The message is for users, and says what to do. */
+/** The local disk of a directory is full or fails. The message tells users how to go on. */
 private[incremental] final class LocalDiskException(directory: File, cause: IOException)
   extends IOException(
     s"incremental state store [storage]: the state of this batch does not fit into the memory budget, and the local disk " +
@@ -19,14 +19,14 @@ private[incremental] final class LocalDiskException(directory: File, cause: IOEx
     cause)
 
 /**
- * A mapped file without a name, given out in pieces: the operating system bounds how many mappings a process has. It
- * goes with the last of its pieces. Any number of threads.
+ * A mapped file without a name, given out in pieces, since the operating system bounds the number of mappings of a
+ * process. It is removed with the last of its pieces. Any number of threads.
  */
 private[memory] final class SpillFile private (mapped: MappedByteBuffer) {
   private var next = 0
   private var pieces = 0
 
-  /** A piece of this many bytes, until a [[release]] for each; null where it has no room, or is gone. */
+  /** Takes a piece of the file; each needs one [[release]]. Returns null if the file has no room or is gone. */
   private def take(bytes: Int): ByteBuffer = synchronized {
     if (next > 0 && pieces == 0 || mapped.capacity - next < bytes) null
     else {
@@ -37,6 +37,7 @@ private[memory] final class SpillFile private (mapped: MappedByteBuffer) {
     }
   }
 
+  /** Gives a piece back. */
   def release(): Unit = {
     val isLast = synchronized {
       pieces -= 1
@@ -51,42 +52,42 @@ private[memory] final class SpillFile private (mapped: MappedByteBuffer) {
 
 private[memory] object SpillFile {
 
-  /** Longer pieces have files of their own. */
-  private val mostShared = 64 << 10
+  /** The longest piece that shares a file with others. */
+  private val maxShared = 64 << 10
 
-  /** A file has room for this many pieces like its first, and for this many bytes at least. */
+  /** Sizes of a shared file: the number of pieces like its first for which it has room, and its least length. */
   private val piecesEach = 16
   private val leastBytes = 128L << 10
   private val alignment = 64L
   private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
   private val zeros = ByteBuffer.allocateDirect(1 << 16).asReadOnlyBuffer
 
-  /** The file of each directory that has room for more. */
+  /** For each directory the file that has room for more pieces. */
   private val current = mutable.Map.empty[File, SpillFile]
 
   /**
-   * A piece of a file in that directory; the caller releases it. Its blocks are written at once, so that a full disk is
-   * an error here.
+   * Allocates a piece of a file in a directory. The caller releases it. Its blocks are written at once, so that a full
+   * disk fails here.
    *
-   * @param mostBytes no file may be longer
+   * @param maxBytes the longest length of a file
    * @throws LocalDiskException if the disk is full or fails
    */
-  def allocate(bytes: Int, mostBytes: Long, directory: File): (SpillFile, ByteBuffer) = {
-    val shared = if (bytes > mostShared) None else synchronized(current.get(directory))
+  def allocate(bytes: Int, maxBytes: Long, directory: File): (SpillFile, ByteBuffer) = {
+    val shared = if (bytes > maxShared) None else synchronized(current.get(directory))
     shared.flatMap(file => Option(file.take(bytes)).map(file -> _)).getOrElse {
-      val file = create(if (bytes > mostShared) bytes.toLong else sharedBytes(bytes, mostBytes), directory)
+      val file = create(if (bytes > maxShared) bytes.toLong else sharedBytes(bytes, maxBytes), directory)
       val piece = file.take(bytes)
-      if (bytes <= mostShared) synchronized(current.put(directory, file))
+      if (bytes <= maxShared) synchronized(current.put(directory, file))
       (file, piece)
     }
   }
 
-  private def sharedBytes(bytes: Int, mostBytes: Long): Long =
-    math.max(bytes, math.min(mostBytes, math.max(leastBytes, piecesEach * aligned(bytes))))
+  private def sharedBytes(bytes: Int, maxBytes: Long): Long =
+    math.max(bytes, math.min(maxBytes, math.max(leastBytes, piecesEach * aligned(bytes))))
 
   private def aligned(bytes: Int): Long = (bytes + alignment - 1) & -alignment
 
-  private def forget(file: SpillFile): Unit = synchronized(current.filterInPlace((_, one) => one ne file))
+  private def forget(file: SpillFile): Unit = synchronized(current.filterInPlace((_, other) => other ne file))
 
   private def create(bytes: Long, directory: File): SpillFile =
     try createNew(bytes, directory)

@@ -5,11 +5,11 @@ import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.ConcurrentHashMap
 
 /**
- * The memory budget that all stores of an executor share, in bytes. Thread-safe; takes no lock of its own
- * while it asks stores to give memory back.
+ * The memory budget, in bytes, that all stores of an executor share. Any number of threads. It holds no lock while it
+ * asks stores to give memory back.
  *
- * @param largestPieceBytes of what can be divided nothing takes more in one piece; a power of two, at least 64
- * @param largestFileBytes  no piece that lies in a file may be longer
+ * @param largestPieceBytes longest piece of memory that can be divided; a power of two, at least 64
+ * @param largestFileBytes longest piece that lies in a file
  */
 final class StoreMemory(
     initialBudgetBytes: Long,
@@ -21,18 +21,19 @@ final class StoreMemory(
 
   def budgetBytes: Long = budget
 
-  /** Changes the budget; what is above a smaller one goes as stores next ask for memory. */
+  /** Changes the budget. Memory above a smaller budget is given back when stores next ask for memory. */
   def setBudget(bytes: Long): Unit = budget = bytes
 
   def usedBytes: Long = used.get
 
-  /** Takes bytes from the budget. Returns false, and takes nothing, if it does not have that many left. */
+  /** Takes bytes from the budget. Returns false, and takes nothing, if the budget has not that many left. */
   def reserve(bytes: Long): Boolean = {
     val after = used.addAndGet(bytes)
     if (after > budget) used.addAndGet(-bytes)
     after <= budget
   }
 
+  /** Gives bytes back to the budget. */
   def release(bytes: Long): Unit = used.addAndGet(-bytes)
 
   /** Takes bytes even if the budget does not have them. */
@@ -43,16 +44,17 @@ final class StoreMemory(
   private[incremental] def unregister(store: StoreMemory.Reclaimable): Unit = stores.remove(store)
 
   /**
-   * Memory for a store: from the budget, if need be after the stores have dropped rows that their bases hold
-   * too, else from a file in the spill directory.
+   * Allocates memory for a store: from the budget, if necessary after other stores have dropped rows that their bases
+   * also hold, else from a file in the spill directory.
+   *
+   * @throws LocalDiskException if the disk is full or fails
    */
   private[incremental] def allocate(bytes: Long, spillDirectory: File): Segment =
     if (reserve(bytes) || reclaim(bytes) && reserve(bytes)) Segment.reserved(bytes, this)
     else Segment.spill(bytes, spillDirectory, this)
 
   /**
-   * Asks the stores, the one with most to give first, to give back so much that the bytes fit; whether they
-   * do.
+   * Asks the stores, those with most to give first, to give back enough for this many bytes. Returns true if they did.
    */
   private def reclaim(bytes: Long): Boolean = {
     val wanted = bytes + used.get - budget
@@ -66,22 +68,26 @@ final class StoreMemory(
 }
 
 object StoreMemory {
-  /** Until the first store is opened and its query's option counts. */
+  /** The budget until the first store is opened and its query's option counts. */
   private val firstBudgetBytes: Long = 256L << 20
 
-  /** Far below the 2 GiB that a mapping can have. */
+  /** The default of the longest piece: far below the 2 GiB that a mapping can have. */
   private val defaultPieceBytes: Long = 64L << 20
 
   /** The budget of this executor. */
   val shared: StoreMemory = new StoreMemory(firstBudgetBytes)
 
-  /** A store that keeps rows in memory that it could as well read from its base. */
+  /** A store that keeps rows in memory that it could read from its base. */
   private[incremental] trait Reclaimable {
 
-    /** About how many bytes it could give back; any thread, no lock. */
+    /** Returns about how many bytes the store could give back. Any thread, no lock. */
     def reclaimableBytes: Long
 
-    /** Gives back at least this many bytes if it can; how many. Any thread that holds no store's lock. */
+    /**
+     * Gives back at least this many bytes if it can. Any thread that holds no store's lock.
+     *
+     * @return the bytes given back
+     */
     def reclaim(bytes: Long): Long
   }
 }
@@ -90,9 +96,9 @@ object StoreMemory {
  * Bytes that one store holds, by part.
  *
  * @param memtableBytes changes of open transactions
- * @param recentBytes  rows of recent versions
- * @param indexBytes   the index over them
- * @param baseBytes    what the base keeps in memory
+ * @param recentBytes rows of recent versions
+ * @param indexBytes the index over them
+ * @param baseBytes memory of the base
  * @param spilledBytes part of the above that lies in memory-mapped files, outside the budget
  */
 final case class MemoryUse(

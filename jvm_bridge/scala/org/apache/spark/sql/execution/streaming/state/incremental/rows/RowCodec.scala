@@ -10,12 +10,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.Encode
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
 
 /**
- * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
- * what the key encoder makes of the row. Rows that it returns are reused by the next call. For the thread that
- * made it.
+ * A codec of the rows of one column family, with Spark's own encoders: a key is the family's 2-byte id and the bytes
+ * that the key encoder makes of the row. A returned row is reused by the next call. For the thread that made the codec.
  *
- * @param isPlain whether keys without order and single values are rows as they are behind a byte for the
- *     version, as `UnsafeRowDataEncoder` has them; rows of a scan are then shown where they lie
+ * @param isPlain true if keys without order and single values are the row's bytes after a byte for the version, as
+ *     `UnsafeRowDataEncoder` writes them; rows of a scan are then shown in place
  */
 final class RowCodec(
     val name: String,
@@ -28,7 +27,7 @@ final class RowCodec(
   private val high = (family.id >>> 8).toByte
   private val low = family.id.toByte
 
-  /** The row that was encoded last (as bytes, its length, -1: none), and what came out. */
+  /** The row that was encoded last (its bytes and its length, -1: none), and its encoding. */
   private var last = new Array[Byte](64)
   private var lastLength = -1
   private var encoded: Array[Byte] = _
@@ -48,8 +47,8 @@ final class RowCodec(
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 
   /**
-   * The caller does not change the array: the same one is given again for the same row, because a key that is
-   * read is mostly written next.
+   * Encodes a key. The caller must not change the array: the next call returns it again for the same row, since a key
+   * that is read is usually written next.
    */
   def encodeKey(row: UnsafeRow): Array[Byte] = {
     if (!isLast(row)) {
@@ -77,11 +76,11 @@ final class RowCodec(
   def decodeKey(bytes: Array[Byte]): UnsafeRow =
     keys.decodeKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
 
-  /** The key at which a scan stands that shows keys without the id of the family in front. */
+  /** Decodes the key at which a scan stands, whose keys lack the id of the family. */
   private[incremental] def decodeKey(at: Scan): UnsafeRow =
     if (plainKey == null) keys.decodeKey(at.key) else show(plainKey, at.bytes, at.keyAt, at.keyLength)
 
-  /** The value at which it stands. */
+  /** Decodes the value at which a scan stands. */
   private[incremental] def decodeValue(at: Scan): UnsafeRow =
     if (plainValue == null) values.decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
 
@@ -92,28 +91,28 @@ final class RowCodec(
 
   def encodeValue(row: UnsafeRow): Array[Byte] = values.encodeValue(row)
 
-  /** All values of a key as they are stored. */
+  /** Encodes all values of a key, as they are stored. */
   def encodeValues(rows: Array[UnsafeRow]): Array[Byte] = {
     val encoded = rows.map(values.encodeValue)
     val length = encoded.iterator.map(_.length.toLong).sum + math.max(0, encoded.length - 1)
     RowSizes.check("put", 0, length)
     val all = new Array[Byte](length.toInt)
     var at = 0
-    encoded.foreach { one =>
+    encoded.foreach { value =>
       if (at > 0) {
         all(at) = RowCodec.Delimiter
         at += 1
       }
-      System.arraycopy(one, 0, all, at, one.length)
-      at += one.length
+      System.arraycopy(value, 0, all, at, value.length)
+      at += value.length
     }
     all
   }
 
-  /** Null for null. */
+  /** Decodes a value; null for null. */
   def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(bytes)
 
-  /** Empty for null. */
+  /** Decodes the values of a key; empty for null. */
   def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(bytes)
 
   private def prefixed(key: Array[Byte]): Array[Byte] = {
@@ -128,16 +127,17 @@ final class RowCodec(
 
 object RowCodec {
   val PrefixBytes = 2
-  /** Between the values of a key, as RocksDB's StringAppendOperator and Spark's decoder have it. */
+
+  /** The byte between the values of a key, as in RocksDB's StringAppendOperator and Spark's decoder. */
   val Delimiter: Byte = ','
   val DelimiterBytes = 1
 
-  /** What `UnsafeRowDataEncoder` writes before a row. */
+  /** Bytes that `UnsafeRowDataEncoder` writes before a row. */
   private val VersionBytes = 1
 
   private val LargestRemembered = 4096
 
-  /** The first key after all that begin with the prefix; null where there is none. */
+  /** Returns the first key after all keys that begin with a prefix, or null if there is none. */
   def after(prefix: Array[Byte]): Array[Byte] = {
     var last = prefix.length - 1
     while (last >= 0 && prefix(last) == -1) last -= 1

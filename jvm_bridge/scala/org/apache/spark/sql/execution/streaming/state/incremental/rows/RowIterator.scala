@@ -5,12 +5,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Sc
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
 
 /**
- * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at
- * its end. One thread at a time, which need not be the one that began the scan.
+ * The decoded rows of a scan, with one pair object for all of them, as Spark's own stores do. It closes the scan at its
+ * end. One thread at a time, which need not be the thread that began the scan.
  *
- * @param entries rows whose keys are without the id of the family
+ * @param entries rows whose keys lack the id of the family
  * @param begun a codec of the family
- * @param check is shown each pair
+ * @param check called with each pair
  */
 private[incremental] final class RowIterator(
     entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
@@ -42,7 +42,7 @@ private object RowIterator {
   val Ended = 2
 }
 
-/** As RowIterator, for families where a key has many values: a pair for each of them. */
+/** A [[RowIterator]] for families whose keys have many values: it returns a pair for each value. */
 private[incremental] final class ValuesIterator(
     entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
   extends Iterator[UnsafeRowPair] {

@@ -6,9 +6,9 @@ import java.util.zip.{CRC32, CRC32C}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
 /**
- * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes them to the
- * file, counting its CRC-32. It has little room, the same for blocks of any length; less until a file turns out to be
- * large. One thread.
+ * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, writes them to the
+ * file and counts its CRC-32. The buffer has the same size for blocks of any length, and is smaller until a file turns
+ * out to be large. One thread.
  */
 private[incremental] final class SstBlockWriter(channel: FileChannel) {
   private var buffer = OffHeap.buffer(SstBlockWriter.leastRoomBytes)
@@ -16,22 +16,24 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
   private var at = 0
   private var written = 0L
 
-  /** Where in the file the block that is being built begins. */
+  /** Offset in the file of the block that is being built. */
   private var block = 0L
 
-  /** Where in the buffer begins what the block's checksum has not counted yet. */
+  /** Index in the buffer of the first byte that the block's checksum does not count yet. */
   private var unchecked = 0
-  private val whole = new CRC32
+  private val fileCrc = new CRC32
   private val checksum = new CRC32C
 
-  /** The length of the block that is being built, so far. */
+  /** Bytes of the block that is being built, so far. */
   def blockBytes: Int = Math.toIntExact(bytes - block)
 
   /** Bytes put so far. */
   def bytes: Long = written + at
-  def crc32: Long = whole.getValue
 
-  /** Makes sure that this many bytes, a few, can be put. */
+  /** The CRC-32 of all that was flushed; of the whole file after [[finish]]. */
+  def crc32: Long = fileCrc.getValue
+
+  /** Makes room for a put of this many bytes, at most the size of the buffer. */
   def ensure(more: Int): Unit = if (buffer.capacity - at < more) flushToGoOn()
 
   private def flushToGoOn(): Unit = {
@@ -46,7 +48,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
   private def flush(): Unit = {
     check()
     buffer.position(0).limit(at)
-    whole.update(buffer)
+    fileCrc.update(buffer)
     buffer.position(0)
     OffHeap.fileUse()
     while (buffer.hasRemaining) channel.write(buffer)
@@ -61,7 +63,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
     unchecked = at
   }
 
-  /** Puts, after [[ensure]]. */
+  /** Puts a byte. This and the other fixed-size puts need [[ensure]] before them. */
   def putByte(value: Byte): Unit = {
     OffHeap.putByte(null, address + at, value)
     at += 1
@@ -86,7 +88,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
     putByte(left.toByte)
   }
 
-  /** Puts any number of bytes. */
+  /** Puts any number of bytes from a place as [[OffHeap]] takes it; needs no [[ensure]]. */
   def putBytes(from: AnyRef, offset: Long, length: Long): Unit = {
     var done = 0L
     while (done < length) {
@@ -100,7 +102,11 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
 
   def putArray(bytes: Array[Byte]): Unit = putBytes(bytes, OffHeap.arrayBase, bytes.length)
 
-  /** Ends the block with its trailer, and returns its handle. */
+  /**
+   * Ends the block with its trailer.
+   *
+   * @return the place of the block in the file
+   */
   def endBlock(): SstHandle = {
     ensure(SstFormat.trailerBytes)
     val handle = SstHandle(block, blockBytes)
@@ -113,10 +119,10 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
     handle
   }
 
-  /** Ends the file: what was put last is no block. */
+  /** Writes the bytes that are left. Those after the last block, the footer, belong to no block. */
   def finish(): Unit = flush()
 
-  /** Frees its room, once. */
+  /** Frees the buffer. Called once. */
   def free(): Unit = OffHeap.dispose(buffer)
 }
 

@@ -3,31 +3,32 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record, RowSizes}
 
 /**
- * Goes through rows in key order. Key and value lie outside the heap and stay until the next move. Begins on
- * the first row, if there is one.
+ * A cursor over rows in key order. Key and value lie outside the heap and stay until the next move. It begins on the
+ * first row, if there is a row. One thread.
  */
 private[incremental] abstract class Cursor {
+  /** Returns true if the cursor stands on a row. */
   def valid: Boolean
   def keyAddress: Long
   def keyLength: Int
   def valueAddress: Long
 
-  /** [[Record.removed]] for a removed key, where the source tells of those. */
+  /** The length of the value in bytes, or [[Record.removed]] for a removed key if the source shows removals. */
   def valueLength: Int
 
   def next(): Unit
   def close(): Unit
 
-  /** How many removed keys it has passed so far, where it leaves them out and counts them. */
+  /** Number of removed keys that the cursor has skipped, if its source skips and counts them. */
   def passed: Long = 0
 
-  /** Whether it stands at a row whose key is less (null: at any row). */
+  /** Returns true if the cursor stands on a row whose key is less than `until` (null: on any row). */
   final def isBefore(until: Array[Byte]): Boolean = valid && (until == null || Bytes.compare(until, keyAddress, keyLength) > 0)
 }
 
 /**
- * Goes through all entries of an SST, removals too, in key order. Begins before the first: [[seekToFirst]] or
- * [[seek]] it.
+ * A cursor over all entries of an SST in key order, removals included. It begins before the first entry: call
+ * [[seekToFirst]] or [[seek]]. It throws IllegalStateException when it is moved after [[close]].
  */
 private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   private val entry = new VarintReader(0)
@@ -38,11 +39,11 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   private var keyBuffer = 0L
   private var keyRoom = 0
 
-  /** Length of the key with its footer; 0 before the first of a block. */
+  /** Length of the key with its footer; 0 before the first key of a block. */
   private var keyBytes = 0
   private val room = new SstRoom
 
-  /** How many blocks behind the next it will probably want, too: more as it goes on. */
+  /** Number of blocks after the next that a read verifies in advance; it grows as the scan goes on. */
   private var ahead = 0
 
   var valid = false
@@ -51,17 +52,18 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   var valueAddress = 0L
   var valueLength = 0
 
-  /** A copy of the key. */
+  /** Returns a copy of the key. */
   def key: Array[Byte] = Bytes.array(keyAddress, keyLength)
 
+  /** Moves to the first entry. */
   def seekToFirst(): Unit = {
     if (block == SstCursor.closed) throw new IllegalStateException(s"A cursor over ${table.file} is closed")
     block = -1
-    ahead = SstCursor.mostAhead
+    ahead = SstCursor.maxAhead
     nextBlock()
   }
 
-  /** Moves to the first entry whose key is not less. */
+  /** Moves to the first entry whose key is not less than this one. */
   def seek(key: Array[Byte]): Unit = {
     block = table.blockOf(key, OffHeap.arrayBase, key.length) - 1
     ahead = 0
@@ -103,7 +105,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     read()
   }
 
-  /** Moves into the next block; false when there is none. */
+  /** Moves into the next block. Returns false if there is none. */
   private def enterBlock(): Boolean = {
     if (block < -1) throw new IllegalStateException(s"A cursor over ${table.file} is closed")
     block += 1
@@ -111,7 +113,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     if (block < table.blocks) {
       val handle = table.block(block)
       blockStart = table.content(block, handle, room, ahead)
-      ahead = math.min(2 * ahead + 1, SstCursor.mostAhead)
+      ahead = math.min(2 * ahead + 1, SstCursor.maxAhead)
       restartsEnd = blockStart + handle.bytes - 4
       end = table.restartsAt(blockStart, restartsEnd)
       valid = true
@@ -120,8 +122,8 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   }
 
   /**
-   * Reads an entry. What its key has in common with the one before counts the footers too, which may look
-   * like the beginning of a longer key; so whole keys are kept, footers and all.
+   * Reads an entry. The bytes that its key shares with the key before may include bytes of the footer, which can look
+   * like the beginning of a longer key. So the cursor keeps keys with their footers.
    */
   private def read(): Unit = {
     val shared = entry.length()
@@ -141,7 +143,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     shared < 0 || rest < 0 || bytes < 0 || shared > keyBytes || shared + rest < SstFormat.keyFooterBytes ||
       entry.at + rest + bytes > end
 
-  /** Puts together a key of which the first bytes are those of the one before. */
+  /** Joins the first bytes of the key before with the rest of this one. */
   private def joinKey(shared: Int, rest: Int): Unit = {
     if (shared + rest > keyRoom) growKey(shared + rest)
     if (keyAddress != keyBuffer) OffHeap.copyMemory(null, keyAddress, null, keyBuffer, shared)
@@ -161,7 +163,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     keyRoom = room
   }
 
-  /** Any number of times. Who moves it afterwards gets an IllegalStateException. */
+  /** Frees the cursor's memory. May be called repeatedly. */
   def close(): Unit = {
     valid = false
     end = 0
@@ -175,6 +177,6 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
 }
 
 private object SstCursor {
-  private val mostAhead = 15
+  private val maxAhead = 15
   private val closed = Int.MinValue
 }

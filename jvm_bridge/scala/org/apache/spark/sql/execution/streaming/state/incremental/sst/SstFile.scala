@@ -10,23 +10,27 @@ import com.sun.management.UnixOperatingSystemMXBean
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
-/** An SST that only RocksDB itself can read. */
+/** An SST whose format only RocksDB itself can read. */
 private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
 
-/** An SST file that has not the content that was written to it: some bytes changed, or its end is missing. */
+/**
+ * An SST file whose content differs from the written one: bytes changed, or the end is missing.
+ *
+ * @param offset place in the file at which the damage was found, in bytes
+ */
 private[incremental] final class DamagedSstException(val file: File, val offset: Long, reason: String, cause: Throwable = null)
     extends IOException(s"$file is damaged at byte $offset: $reason", cause)
 
 /**
- * An SST file, read in pieces. Reads go through the file, not through a mapping, for a reason: where the disk has less
- * than it should, or is slow, that is an exception and a wait that the JVM's safepoints need not wait for. Any number
- * of threads; an interrupted one harms no other. Its descriptor is open only while few others are.
+ * An SST file, read in pieces. Reads use calls on the file and not a mapping: a short or slow disk then causes an
+ * exception or a wait that the JVM's safepoints do not wait for. Any number of threads; the interrupt of one thread
+ * does not harm the others. The file keeps its descriptor only while few others are open.
  */
 private[sst] final class SstFile(val file: File) extends AutoCloseable {
   private val lock = new ReentrantLock
   private var open: RandomAccessFile = _
 
-  /** The last bytes of the file, null while they are not kept. */
+  /** The last bytes of the file; null while they are not kept. */
   private var end: Array[Byte] = _
   val bytes: Long = locked(opened.length)
 
@@ -54,9 +58,9 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
   def forgetEnd(): Unit = end = null
 
   /**
-   * This many bytes from an offset on.
+   * Reads this many bytes from an offset on.
    *
-   * @throws DamagedSstException when the file ends before
+   * @throws DamagedSstException if the file ends before
    */
   def read(offset: Long, length: Int): Array[Byte] = {
     val kept = end
@@ -71,15 +75,17 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
       opened.seek(offset)
       OffHeap.fileUse()
       try open.readFully(content)
-      catch { case _: EOFException => throw new DamagedSstException(file, offset, s"it ends before the $length bytes there") }
+      catch {
+        case _: EOFException => throw new DamagedSstException(file, offset, s"the file ends before the $length bytes there")
+      }
     }
     content
   }
 
   /**
-   * Reads where a block is, and stands behind that.
+   * Reads the place of a block, and moves the reader behind it.
    *
-   * @throws DamagedSstException when the block would lie outside the file
+   * @throws DamagedSstException if the block lies outside the file
    */
   def handle(from: VarintReader): SstHandle = {
     val offset = from.varint()
@@ -91,29 +97,35 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     SstHandle(offset, length.toInt)
   }
 
+  /** Throws a [[DamagedSstException]] for a place in this file. */
   def damaged(offset: Long, reason: String): Nothing = throw new DamagedSstException(file, offset, reason)
 
-  /** Throws that only RocksDB can read it, unless the condition holds. */
+  /**
+   * Throws an [[UnsupportedSstException]] unless the condition holds.
+   *
+   * @param otherwise reason, for the message
+   */
   def require(condition: Boolean, otherwise: => String): Unit =
     if (!condition) throw new UnsupportedSstException(s"$file: $otherwise")
 
   /**
-   * The whole file in memory.
+   * Maps the whole file into memory.
    *
-   * @throws IOException when the operating system has no mapping left
+   * @throws UnsupportedSstException if the file has more than 2 GiB
+   * @throws IOException if the operating system has no mapping left
    */
   def map(): MappedByteBuffer = {
-    if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file: it has more than 2 GiB")
+    if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file has more than 2 GiB, which only RocksDB reads")
     OffHeap.fileUse()
     try locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
     catch {
       case e: IOException if e.getCause.isInstanceOf[OutOfMemoryError] =>
         throw new IOException(s"$file cannot be mapped: this process has as many mappings as vm.max_map_count allows, or no " +
-          "address space is left. More frequent merges, fewer partitions or a larger limit help", e.getCause)
+          "address space is left. Merge more often, use fewer partitions or raise the limit", e.getCause)
     }
   }
 
-  /** Gives its descriptor back; it is opened again when something is read. */
+  /** Closes the descriptor. A later read opens the file again. */
   def close(): Unit = locked {
     SstFile.noteClosed(this)
     closeDescriptor()
@@ -124,7 +136,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     open = null
   }
 
-  /** Closes it; false when somebody reads it just now. */
+  /** Closes the descriptor unless a thread reads the file just now. Returns true if it was closed. */
   private def closeIfIdle(): Boolean = lock.tryLock() && {
     try closeDescriptor()
     finally lock.unlock()
@@ -133,24 +145,24 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
 }
 
 private object SstFile {
-  /** An eighth of the descriptors that the process may have, where that is more than files of some stores. */
-  private val mostOpen = math.max(512, math.min(8192, descriptorLimit / 8)).toInt
+  /** The number of open descriptors: an eighth of those that the process may have, within bounds. */
+  private val maxOpen = math.max(512, math.min(8192, descriptorLimit / 8)).toInt
 
   private def descriptorLimit: Long = ManagementFactory.getOperatingSystemMXBean match {
     case unix: UnixOperatingSystemMXBean => unix.getMaxFileDescriptorCount
     case _ => 0
   }
 
-  /** Has the metadata of a file of some thousand rows. */
+  /** Bytes that hold the metadata of a file of some thousand rows. */
   private val endBytes = 16L << 10
 
-  /** Files with a descriptor, the one that was opened first before the others. */
+  /** Files with a descriptor, in the order in which they were opened. */
   private val open = new java.util.LinkedHashSet[SstFile]
 
   private def noteOpen(file: SstFile): Unit = {
     val oldest = open.synchronized {
       open.add(file)
-      if (open.size <= mostOpen) null
+      if (open.size <= maxOpen) null
       else {
         val first = open.iterator.next()
         open.remove(first)

@@ -5,12 +5,12 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Slots, StoreMemory}
 
 /**
- * The bloom filter of RocksDB's format_version 5: cache lines of 512 bits, chosen by the low half of a key's
- * hash; the high half chooses bits in it. Last 5 bytes: -1, 0, number of probes, 0, 0.
+ * The bloom filter of RocksDB's format_version 5. The low half of a key's hash chooses a cache line of 512 bits, the
+ * high half chooses bits in the line. The last 5 bytes are -1, 0, number of probes, 0, 0.
  */
 private[sst] final class SstFilter private (start: Long, lines: Int, probes: Int) {
 
-  /** Whether a key with that hash may be in the file. */
+  /** Returns false if no key of the file has that hash. */
   def mayContain(hash: Long): Boolean = lines == 0 || {
     val at = start + SstFilter.line(hash, lines).toLong * SstFilter.lineBytes
     var h = (hash >>> 32).toInt
@@ -33,6 +33,7 @@ private[sst] object SstFilter {
 
   private def line(hash: Long, lines: Int): Int = (((hash & 0xffffffffL) * lines) >>> 32).toInt
 
+  /** Sets the bits of a hash in the cache lines of a filter. */
   def add(hash: Long, probes: Int, filter: Slots): Unit = {
     val at = filter.address(line(hash, filter.capacity.toInt))
     var h = (hash >>> 32).toInt
@@ -46,10 +47,14 @@ private[sst] object SstFilter {
     }
   }
 
-  /** Any key may be in the file. */
+  /** A filter that excludes no key. */
   val none = new SstFilter(0, 0, 0)
 
-  /** The filter in a block; [[none]] when it is of another kind. */
+  /**
+   * Returns the filter in a block, or [[none]] if the block has a filter of another kind.
+   *
+   * @param start address of the block
+   */
   def in(start: Long, bytes: Int): SstFilter = {
     val end = start + bytes
     val lines = (bytes - trailerBytes) / lineBytes
@@ -60,16 +65,18 @@ private[sst] object SstFilter {
 }
 
 /**
- * Builds a bloom filter of 10 bits a key outside the heap; of fewer bits where a block of a file could not hold as many.
- * To be freed.
+ * Builds a bloom filter outside the heap, of 10 bits a key, or of fewer if a block could not hold as many. The caller
+ * frees it. One thread.
+ *
+ * @param keys number of keys that will be added
  */
 private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spillDirectory: File) {
   import SstFilterBuilder._
 
   private val filter =
-    Slots.zeros(math.min(mostLines, (keys * 10000 + 511999) / 512000), SstFilter.lineShift, memory, spillDirectory)
+    Slots.zeros(math.min(maxLines, (keys * 10000 + 511999) / 512000), SstFilter.lineShift, memory, spillDirectory)
 
-  /** Hashes of keys that are added at once: their cache lines are waited for at the same time. */
+  /** Hashes that are added at once, so that the processor waits for their cache lines at the same time. */
   private val hashes = new Array[Long](atOnce)
   private var waiting = 0
 
@@ -88,7 +95,7 @@ private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spill
     waiting = 0
   }
 
-  /** Puts it. */
+  /** Puts the filter, without a trailer, into a file. Called once, after all keys. */
   def finish(out: SstBlockWriter): Unit = {
     addWaiting()
     for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i), filter.pieceEnd(i) - filter.pieceStart(i))
@@ -101,5 +108,5 @@ private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spill
 private object SstFilterBuilder {
   private val probes: Byte = 6
   private val atOnce = 256
-  private val mostLines = (Int.MaxValue - 64L) / SstFilter.lineBytes
+  private val maxLines = (Int.MaxValue - 64L) / SstFilter.lineBytes
 }

@@ -1,17 +1,19 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, StoreMemory}
 
 /**
- * The index of a table: for each data block where it is, and a key that none in it is greater than. Any number of threads
- * until [[close]].
+ * The index of a table: for each data block its place, and a key that no key in it is greater than. Any number of
+ * threads, until [[close]].
  */
 private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: SstMetadata) {
   private val start = metadata.index
   private val restartsEnd = start + metadata.indexHandle.bytes - 4
   private var count = OffHeap.getInt(null, restartsEnd)
 
-  /** Where its restarts are; one of these for each data block. */
+  /** Address of the index's restarts; there is a restart for each data block. */
   private val restarts = restartsEnd - 4L * count
   source.require(count == metadata.number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
   if (count < 0 || restarts < start) unreadable()
@@ -20,7 +22,11 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   private var searches = 0
   private val valueLengths = metadata.number("rocksdb.index.value.is.delta.encoded") == 0
 
-  /** Throws unless its entries, and the blocks where they are, follow one another as they were written. */
+  /**
+   * Checks that the entries and their blocks follow each other as they were written.
+   *
+   * @throws DamagedSstException if they do not
+   */
   def verify(): Unit = {
     val entry = new VarintReader(start)
     var end = 0L
@@ -42,10 +48,10 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
 
   private def unreadable(): Nothing = source.damaged(metadata.indexHandle.offset, "its index cannot be read")
 
-  /** Number of data blocks, -1 when it is closed. */
+  /** Number of data blocks; -1 after [[close]]. */
   def blocks: Int = count
 
-  /** Where a data block is. */
+  /** Returns the place of the i-th data block. */
   def block(i: Int): SstHandle = {
     val entry = new VarintReader(entryAt(i))
     val length = entry.varint()
@@ -55,20 +61,24 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     source.handle(entry)
   }
 
-  /** Where an entry goes on after its first byte, a zero: nothing in common with the one before. */
+  /** Returns the address of an entry after its first byte, a zero: an entry shares no bytes with the one before. */
   private def entryAt(i: Int): Long = {
     val entry = start + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL)
     if (entry >= restarts) table.changed(start)
     entry + 1
   }
 
-  /** The first block that can have the key or a greater one; [[blocks]] when none has. */
+  /**
+   * Returns the first block that can hold the key or a greater one, or [[blocks]] if there is none.
+   *
+   * @param key the key's place, with `keyAt`, as [[OffHeap]] takes it
+   */
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var low = 0
     var high = count
     val known = fences
     if (known == null) noteSearch()
-    else if (known.know(key, keyAt, keyLength)) {
+    else if (known.covers(key, keyAt, keyLength)) {
       val word = known.wordOf(key, keyAt, keyLength)
       low = known.from(word)
       high = known.until(word, high)
@@ -80,7 +90,10 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     low
   }
 
-  /** Makes fences when as many searches came as they cost. That threads count some of them as one does no harm. */
+  /**
+   * Counts a search, and makes fences when there were as many searches as the fences cost. Threads that overwrite each
+   * other's count do no harm.
+   */
   private def noteSearch(): Unit = if (count >= SstIndex.leastFenced) {
     searches += 1
     if (searches > count / SstIndex.blocksPerSearch) fences = SstFences.of(count, keyOf)
@@ -94,7 +107,7 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     Bytes.array(entry.at, length.toInt - keyFooter)
   }
 
-  /** Compares the key of an entry with that one. */
+  /** Compares the key of the i-th entry with a key. */
   private def compare(i: Int, key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var at = entryAt(i)
     var byte = OffHeap.getByte(null, at)
@@ -115,14 +128,141 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
     Bytes.compare(null, at, length - keyFooter, key, keyAt, keyLength)
   }
 
-  /** Any number of times. */
+  /** Closes the index. May be called repeatedly. */
   def close(): Unit = count = -1
 }
 
 private object SstIndex {
-  /** Blocks of an index that is small enough without fences. */
+  /** The number of blocks from which fences pay. */
   private val leastFenced = 64
 
-  /** A fence takes a look at an entry, which a search spares ten times. */
+  /** Blocks that a search pays for: a fence costs a read of one entry and saves some ten reads of each search. */
   private val blocksPerSearch = 64
+}
+
+/**
+ * A word of every eighth key of an index, close together. A search looks at these first and then at a few entries of
+ * the index, each of which comes from main memory. Any number of threads.
+ *
+ * @param prefix the prefix of all these keys
+ * @param words the 8 bytes after the prefix, in the order of the keys
+ */
+private[sst] final class SstFences private (prefix: Array[Byte], words: Array[Long]) {
+
+  /** Returns true if a key has the prefix; the fences say nothing of other keys. */
+  def covers(key: AnyRef, keyAt: Long, keyLength: Int): Boolean =
+    keyLength >= prefix.length && Bytes.equal(key, keyAt, prefix, OffHeap.arrayBase, prefix.length)
+
+  /** Returns the 8 bytes of a key after the prefix. */
+  def wordOf(key: AnyRef, keyAt: Long, keyLength: Int): Long = Bytes.word(key, keyAt, keyLength, prefix.length)
+
+  /** Returns the first entry of the index that may not be less than a key with that word. */
+  def from(word: Long): Int = {
+    val less = countLess(word)
+    if (less == 0) 0 else (less - 1) * SstFences.every + 1
+  }
+
+  /**
+   * Returns an entry that is greater than every key with that word, or the number of entries if none is known to be.
+   */
+  def until(word: Long, entries: Int): Int = {
+    val notGreater = if (word == -1L) words.length else countLess(word + 1)
+    if (notGreater == words.length) entries else notGreater * SstFences.every
+  }
+
+  private def countLess(word: Long): Int = {
+    var low = 0
+    var high = words.length
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      if (java.lang.Long.compareUnsigned(words(middle), word) < 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+}
+
+private[sst] object SstFences {
+  private val every = 8
+
+  /**
+   * Returns the fences of an index.
+   *
+   * @param keys number of its entries, more than one
+   * @param key returns the key of an entry
+   */
+  def of(keys: Int, key: Int => Array[Byte]): SstFences = {
+    val places = 0 until keys - 1 by every // the last key of an index is longer or shorter than the others
+    val first = key(places.head)
+    val different = java.util.Arrays.mismatch(first, key(places.last))
+    val prefix = java.util.Arrays.copyOf(first, if (different < 0) first.length else different)
+    new SstFences(prefix, places.iterator.map { i =>
+      val entry = key(i)
+      Bytes.word(entry, OffHeap.arrayBase, entry.length, prefix.length)
+    }.toArray)
+  }
+}
+
+/**
+ * Builds the index block of an SST outside the heap: for each data block a key that is not less than its last key and
+ * less than the first key of the next block. The caller frees it. One thread.
+ */
+private[sst] final class SstIndexBuilder(memory: StoreMemory, spillDirectory: File) {
+  private val content = new Arena(memory, spillDirectory)
+  private val restarts = new Arena(memory, spillDirectory)
+  private var contentBytes = 0L
+  private var count = 0
+
+  def entries: Int = count
+
+  /** Length of the block in bytes. */
+  def bytes: Long = contentBytes + 4L * count + 4
+
+  /**
+   * Adds a block.
+   *
+   * @param last address of the block's last key
+   * @param next address of the key after it
+   */
+  def add(last: Long, lastLength: Int, next: Long, nextLength: Int, handle: SstHandle): Unit = {
+    val common = Bytes.common(last, lastLength, next, nextLength)
+    val shortened = common < lastLength && common < nextLength && {
+      val byte = OffHeap.getByte(null, last + common) & 0xff
+      byte + 1 < (OffHeap.getByte(null, next + common) & 0xff)
+    }
+    put(last, if (shortened) common + 1 else lastLength, handle, shortened)
+  }
+
+  /** Adds the last block, after which there is no key. */
+  def addLast(last: Long, lastLength: Int, handle: SstHandle): Unit = put(last, lastLength, handle, incremented = false)
+
+  private def put(key: Long, length: Int, handle: SstHandle, incremented: Boolean): Unit = {
+    val before = SstWriter.varint(0) ++ SstWriter.varint(length)
+    val after = SstWriter.handleBytes(handle)
+    OffHeap.putInt(null, restarts.allocate(4), Math.toIntExact(contentBytes))
+    count += 1
+    val entryBytes = before.length.toLong + length + after.length
+    val at = content.allocate(entryBytes)
+    val keyAt = at + before.length
+    Bytes.put(before, at)
+    OffHeap.copyMemory(null, key, null, keyAt, length)
+    if (incremented) OffHeap.putByte(null, keyAt + length - 1, (OffHeap.getByte(null, keyAt + length - 1) + 1).toByte)
+    Bytes.put(after, keyAt + length)
+    contentBytes += entryBytes
+  }
+
+  /** Puts the index, without a trailer, into a file. */
+  def finish(out: SstBlockWriter): Unit = {
+    putAll(content, out)
+    putAll(restarts, out)
+    out.ensure(4)
+    out.putInt(count)
+  }
+
+  private def putAll(arena: Arena, out: SstBlockWriter): Unit =
+    for (i <- 0 until arena.segmentCount) out.putBytes(null, arena.segmentStart(i), arena.segmentEnd(i) - arena.segmentStart(i))
+
+  def free(): Unit = {
+    content.free()
+    restarts.free()
+  }
 }

@@ -5,8 +5,8 @@ import java.nio.charset.StandardCharsets.UTF_8
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
 
 /**
- * What an SST says of itself: its footer, properties, filter, and where its index is. Each block of it is verified when it
- * is read; it lies in the mapping of the file, or in a copy that stays until [[close]].
+ * The metadata of an SST: its footer, properties, filter, and the place of its index. Each of its blocks is verified
+ * when it is read. The blocks lie in the mapping of the file, or in copies that stay until [[close]].
  */
 private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
   private var mapped = 0L
@@ -16,28 +16,30 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
   private var properties = Map.empty[String, Long]
   private var otherBlocks = Vector.empty[(String, SstHandle)]
 
-  /** What [[read]] found: how blocks are verified, the filter, where the index is, and where its content is. */
+  /** Results of [[read]]: the verified blocks, the filter, and place and address of the index. */
   var blocks: SstBlocks = _
   var filter: SstFilter = SstFilter.none
   var indexHandle: SstHandle = _
   var index = 0L
 
   /**
-   * Reads it; once.
+   * Reads the metadata. Called once.
    *
-   * @param mapped     where the file is mapped, 0 when it is not: then the filter is not read
-   * @param isSparse   whether the file may not be there as a whole
-   * @param isVerified whether all of it that a mapped file is asked for was found right before
+   * @param mapped address of the file's mapping; 0 if there is none: then the filter is not read
+   * @param isSparse true if parts of the file may be missing
+   * @param isVerified true if this process has verified the metadata of this file before
+   * @throws UnsupportedSstException if only RocksDB can read the file
+   * @throws DamagedSstException if the file is no SST or its metadata is damaged
    */
   def read(mapped: Long, isSparse: Boolean, isVerified: Boolean): Unit = {
     this.mapped = mapped
     this.isSparse = isSparse
     this.isVerified = isVerified
-    if (source.bytes < SstFormat.footerBytes) source.damaged(0, "it is too short for an SST")
+    if (source.bytes < SstFormat.footerBytes) source.damaged(0, "the file is too short for an SST")
     val footerAt = source.bytes - SstFormat.footerBytes
     val footer = copyOf(source.read(footerAt, SstFormat.footerBytes))
     if (OffHeap.getLong(null, footer + SstFormat.footerBytes - 8) != SstFormat.magic) {
-      source.damaged(footerAt, "it does not end as an SST does")
+      source.damaged(footerAt, "the file does not end as an SST does")
     }
     val version = OffHeap.getInt(null, footer + SstFormat.footerBytes - 12)
     source.require(version >= 2 && version <= 5, s"its format_version is $version")
@@ -53,14 +55,14 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     index = content(indexHandle)
   }
 
-  /** The value of a property, 0 when the table has none. */
+  /** Returns the value of a property, 0 if the table does not have it. */
   def number(name: String): Long = properties.getOrElse(name, 0L)
 
-  /** The blocks that RocksDB leaves alone whose names begin so, in the order of their names. */
+  /** Returns the blocks that RocksDB ignores and whose names begin with a prefix, in the order of their names. */
   def blocksNamed(prefix: String): Seq[SstHandle] =
     otherBlocks.collect { case (name, handle) if name.startsWith(prefix) => handle }
 
-  /** Where the content of a block is, verified. */
+  /** Returns the address of a block's content, verified. */
   private def content(handle: SstHandle): Long = {
     val block = if (isVerified) null else blocks.read(handle)
     if (mapped != 0) mapped + handle.offset else copyOf(block)
@@ -111,7 +113,7 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     }
   }
 
-  /** Any number of times; nobody reads the index or the filter at the same time, or afterwards. */
+  /** Frees the copies. No thread may read the index or the filter meanwhile or afterwards. May be called repeatedly. */
   def close(): Unit = {
     copies.foreach(_.free())
     copies = Nil

@@ -2,16 +2,21 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
 
-/** Looks single keys up in mapped SSTs. The value that was found lies in the mapped file. One thread. */
+/** Looks up single keys in mapped SSTs. The value that was found lies in the mapped file. One thread. */
 private[incremental] final class SstPointReader {
   private val entry = new VarintReader(0)
 
   var valueAddress = 0L
 
-  /** [[Record.removed]] when the file says that the key was removed. */
+  /** Length of the value in bytes; [[Record.removed]] if the entry removes the key. */
   var valueLength = 0
 
-  /** Whether the file has an entry of that key; then its value is set. */
+  /**
+   * Looks for an entry of a key, and sets address and length of its value.
+   *
+   * @return true if the file has an entry of the key
+   * @throws java.io.IOException if the file cannot be read or is damaged
+   */
   def find(table: SstTable, key: Array[Byte]): Boolean = {
     val block = table.blockOf(key, OffHeap.arrayBase, key.length)
     block < table.blocks && {
@@ -46,9 +51,9 @@ private[incremental] final class SstPointReader {
   }
 
   /**
-   * Goes through entries from a restart on. All before the key are less than it, so what an entry has in
-   * common with the one before decides most of them without a look at its bytes. (Where that reaches into the
-   * footer of the one before, a cursor decides.)
+   * Searches entries from a restart on. All entries before the key are less than it, so the number of bytes that an
+   * entry shares with the one before decides about most of them without a look at their bytes. If the shared bytes
+   * reach into the footer of the entry before, a cursor decides.
    */
   private def scan(table: SstTable, key: Array[Byte], end: Long): Boolean = {
     var common = 0

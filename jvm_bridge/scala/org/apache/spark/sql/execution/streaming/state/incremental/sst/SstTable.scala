@@ -7,11 +7,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHea
 import org.apache.spark.storage.StorageUtils
 
 /**
- * An SST, read without RocksDB: block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
- * index and, if there is a filter, a full bloom filter of format_version 5. Each block's checksum is verified before
- * the block is read for the first time; index, filter and properties when the table is opened: once in a process, however
- * often the file is opened (see [[Verified]]). Any number of threads may read it. After [[close]] nobody may; who does gets
- * an IllegalStateException where a block begins.
+ * An SST, read without RocksDB: a block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
+ * index and a full bloom filter of format_version 5, or none. Index, filter and properties are verified when the table
+ * is opened, and each block before it is read for the first time: once in a process, however often the file is opened
+ * ([[Verified]]). Any number of threads may read a table. After [[close]] a read throws IllegalStateException where a
+ * block begins.
  */
 private[incremental] final class SstTable private (val file: File, isMapped: Boolean, missing: MissingBytes)
     extends AutoCloseable {
@@ -22,10 +22,10 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   private var index: SstIndex = _
   private var filter = SstFilter.none
 
-  /** What is known of the file, unless it is not mapped, or not there as a whole. */
+  /** The verified parts of the file; empty for a table that is not mapped or not complete. */
   private val known = if (isMapped && missing == null) Verified.of(file) else new Verified
 
-  /** For each data block of a mapped table, whether its checksum was found right. Null when not mapped, or closed. */
+  /** For each data block of a mapped table, true if its checksum was found right. Null if not mapped, or closed. */
   private var verified: Array[Boolean] = _
 
   try {
@@ -54,7 +54,11 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def compressionOf(handle: SstHandle): Byte = source.read(handle.offset + handle.bytes, 1)(0)
 
-  /** Number of data blocks. */
+  /**
+   * Number of data blocks.
+   *
+   * @throws IllegalStateException after [[close]]
+   */
   def blocks: Int = {
     val count = index.blocks
     if (count < 0) throw closed
@@ -63,26 +67,27 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def closed: Throwable = new IllegalStateException(s"$file is closed")
 
-  /** Number of entries, removals too. */
+  /** Number of entries, removals included. */
   def entries: Long = metadata.number("rocksdb.num.entries")
 
-  /** The blocks that RocksDB leaves alone whose names begin so, in the order of their names. */
+  /** Returns the blocks that RocksDB ignores and whose names begin with a prefix, in the order of their names. */
   def blocksNamed(prefix: String): Seq[SstHandle] = metadata.blocksNamed(prefix)
 
-  /** Whether a key with that hash may be in it; one that is not mapped does not tell. */
+  /** Returns false if no key of the table has that hash; true for every hash if the table is not mapped. */
   def mayContain(hash: Long): Boolean = filter.mayContain(hash)
 
   /**
-   * For readers of verified content that find something impossible there: a page that the operating system dropped and
-   * could not read again has anything in it, until the JVM throws its InternalError. Nobody may follow such an offset.
+   * Throws a [[DamagedSstException]] for verified content that is impossible now. A page that the operating system
+   * dropped and cannot read again contains anything, until the JVM throws its InternalError. Readers must not follow an
+   * offset in it.
    */
   def changed(at: Long): Nothing =
-    source.damaged(if (isMapped) at - address else 0, "what was verified there before is something else now")
+    source.damaged(if (isMapped) at - address else 0, "content that was verified before has changed")
 
   /**
-   * The length of a value as cursors tell it, by the kind of its entry: [[Record.removed]] for a removal.
+   * Returns the length of a value as cursors show it, by the kind of its entry: [[Record.removed]] for a removal.
    *
-   * @throws UnsupportedSstException if it is neither a value nor a removal, as operands of merges are
+   * @throws UnsupportedSstException if the entry is neither a value nor a removal, as merge operands are
    */
   def valueLength(kind: Byte, bytes: Int): Int =
     if (kind == SstFormat.put) bytes
@@ -90,10 +95,11 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     else throw new UnsupportedSstException(s"$file: an entry is of kind $kind, neither a value nor a removal")
 
   /**
-   * Where the restarts of a data block are, of which the first is its beginning.
+   * Returns the address of a data block's restarts, the first of which is the block's beginning.
    *
-   * @param end where their number is
-   * @throws UnsupportedSstException if the block has a hash index, too
+   * @param start address of the block
+   * @param end address of the number of restarts
+   * @throws UnsupportedSstException if the block also has a hash index
    */
   def restartsAt(start: Long, end: Long): Long = {
     val restarts = OffHeap.getInt(null, end)
@@ -103,23 +109,26 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     at
   }
 
-  /** Where a data block is. */
+  /** Returns the place of the i-th data block. */
   def block(i: Int): SstHandle = index.block(i)
 
-  /** Whether the file may not be there as a whole. */
+  /** Returns true if parts of the file may be missing. */
   def isSparse: Boolean = missing != null
 
-  /** Whether a data block of a mapped table has been read, and found right. */
+  /** Returns true if a data block of a mapped table has been read and verified. */
   def isVerified(i: Int): Boolean = {
     val known = verified
     known != null && known(i)
   }
 
   /**
-   * Where the content of a data block is: verified, until the table is closed or the room is used again.
+   * Returns the address of a data block's content, verified. It is valid until the table is closed or the room is used
+   * again.
    *
-   * @param room   the reader's own, for a block of a table that is not mapped
-   * @param ahead  how many blocks behind it the reader will want too
+   * @param handle the place of the i-th block
+   * @param room memory of the reader, for a table that is not mapped
+   * @param ahead number of blocks after this one that the reader will want, too
+   * @throws DamagedSstException if the block is damaged
    */
   def content(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
     val known = verified
@@ -135,14 +144,14 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       address + handle.offset
     }
 
-  /** The content of a block that is no data block, or of a table that is not mapped. */
+  /** Returns the address of the content of a metadata block, or of any block of a table that is not mapped. */
   def content(handle: SstHandle, room: SstRoom): Long = room.put(metadata.blocks.read(handle))
 
   /**
-   * Verifies data blocks that nobody has read, from that one on, as many as are read at once. The block to go on with,
-   * and how many bytes were read; None: there are no more.
+   * Verifies unread data blocks from a block on, as many as are read at once.
    *
-   * @throws DamagedSstException where one is damaged
+   * @return the block to go on with, and the number of bytes read; None if all blocks are verified
+   * @throws DamagedSstException if a block is damaged
    */
   def verifyUnread(from: Int): Option[(Int, Long)] =
     (from until blocks).find(!isVerified(_)).map { first =>
@@ -152,7 +161,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       (last + 1, end.offset + end.bytes + SstFormat.trailerBytes - start.offset)
     }
 
-  /** Verifies a block, and others behind it, in one read. The last of them. */
+  /** Verifies a block and some after it in one read. Returns the last of them. */
   private def verifyFrom(first: Int, handle: SstHandle, ahead: Int): Int = {
     var last = first
     var end = handle
@@ -167,14 +176,14 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     }
     val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
     var content = source.read(handle.offset, length)
-    if (missing != null && !areThere(first, last, handle, content)) {
+    if (missing != null && !areComplete(first, last, handle, content)) {
       missing.fetch(handle.offset, toFetch(last, handle, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
       content = source.read(handle.offset, length)
     }
     var i = first
     while (i <= last) {
-      val one = if (i == first) handle else block(i)
-      metadata.blocks.verify(content, (one.offset - handle.offset).toInt, one)
+      val current = if (i == first) handle else block(i)
+      metadata.blocks.verify(content, (current.offset - handle.offset).toInt, current)
       verified(i) = true
       i += 1
     }
@@ -182,13 +191,14 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   }
 
   /**
-   * How many bytes from a block on are fetched: those up to a last one, and about as many as that, but none of a block that
-   * was verified, nor of the metadata: what came is read there unseen if it is damaged.
+   * Returns the number of bytes to fetch from a block on: up to the last block that is needed, and then up to about
+   * `maxBytes` bytes. The range ends before a block that was verified and before the metadata: these are read without
+   * another check, and a damaged answer would overwrite them.
    */
-  private def toFetch(last: Int, handle: SstHandle, most: Int): Long = {
+  private def toFetch(last: Int, handle: SstHandle, maxBytes: Int): Long = {
     var until = last
     var end = endOf(block(last))
-    while (until + 1 < index.blocks && !verified(until + 1) && end - handle.offset < most) {
+    while (until + 1 < index.blocks && !verified(until + 1) && end - handle.offset < maxBytes) {
       until += 1
       end = math.max(end, endOf(block(until)))
     }
@@ -197,20 +207,24 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def endOf(handle: SstHandle): Long = handle.offset + handle.bytes + SstFormat.trailerBytes
 
-  /** Whether the content is that of the blocks, and not in part a hole. */
-  private def areThere(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =
+  /** Returns true if the content has all of the blocks and no hole. */
+  private def areComplete(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =
     (first to last).forall { i =>
-      val one = if (i == first) handle else block(i)
-      metadata.blocks.holds(content, (one.offset - handle.offset).toInt, one)
+      val current = if (i == first) handle else block(i)
+      metadata.blocks.holds(content, (current.offset - handle.offset).toInt, current)
     }
 
-  /** The first block that can have the key or a greater one; [[blocks]] when none has. */
+  /**
+   * Returns the first block that can hold the key or a greater one, or [[blocks]] if there is none.
+   *
+   * @throws IllegalStateException after [[close]]
+   */
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     if (index.blocks < 0) throw closed
     index.blockOf(key, keyAt, keyLength)
   }
 
-  /** Any number of times; nobody reads it at the same time. */
+  /** Closes the table. No thread may read it meanwhile. May be called repeatedly. */
   def close(): Unit = {
     if (index != null) index.close()
     verified = null
@@ -228,20 +242,35 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 private[incremental] object SstTable {
   private val verifiedAtOnceBytes = 64 << 10
 
-  /** What is fetched of a file that is not there at least: a request takes as long for less. */
+  /** Bytes that a fetch of a sparse file brings at least: a request for fewer takes as long. */
   val fetchedBytes: Int = 128 << 10
   private val fetchedAheadBytes = 2 << 20
 
   /**
    * Opens a table whose blocks are read in place, from a mapping of the file.
    *
-   * @param missing where the file comes from bit by bit, while it is not there as a whole; null: it is
-   * @throws UnsupportedSstException when it is of another kind than described above, or has more than 2 GiB
-   * @throws DamagedSstException when it is no SST, or its metadata is damaged
-   * @throws IOException when it cannot be read or mapped
+   * @param missing fetches parts of the file that are missing; null if the file is complete
+   * @throws UnsupportedSstException if the file is of another kind than described above, or has more than 2 GiB
+   * @throws DamagedSstException if the file is no SST or its metadata is damaged
+   * @throws IOException if the file cannot be read or mapped
    */
   def map(file: File, missing: MissingBytes = null): SstTable = new SstTable(file, isMapped = true, missing)
 
-  /** Opens a table, of any length, whose data blocks are read one after the other; exceptions as for [[map]]. */
+  /**
+   * Opens a table of any length, whose data blocks are read into memory one at a time.
+   *
+   * @throws IOException as [[map]] does
+   */
   def read(file: File): SstTable = new SstTable(file, isMapped = false, null)
+}
+
+/** Fetches missing bytes of a file to their places in it. Any number of threads. */
+private[incremental] trait MissingBytes {
+
+  /**
+   * Fetches bytes from an offset on, or fewer if the file ends before.
+   *
+   * @throws java.io.IOException if they cannot be fetched
+   */
+  def fetch(offset: Long, length: Long): Unit
 }

@@ -9,12 +9,13 @@ import java.util.concurrent.ThreadLocalRandom
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record, StoreMemory}
 
 /**
- * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C,
- * full bloom filter of 10 bits a key, sequence numbers 0), from keys and values outside the heap, without
- * crossing into native code for each. Keys come in ascending order, which is checked. One thread. What it needs to
- * remember lies outside the heap, in the budget or in files of a directory; to be closed.
+ * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C, full bloom
+ * filter of 10 bits a key, sequence numbers 0), from keys and values outside the heap, without a native call for each
+ * of them. Keys come in ascending order, which is checked. The writer's memory lies outside the heap, in the budget or
+ * in spill files, until [[close]]. One thread.
  *
- * @param keys how many keys there will be
+ * @param channel the file; the caller closes it
+ * @param keys number of keys that will be added
  */
 private[incremental] final class SstWriter(channel: FileChannel, keys: Long, memory: StoreMemory, spillDirectory: File)
     extends AutoCloseable {
@@ -35,8 +36,10 @@ private[incremental] final class SstWriter(channel: FileChannel, keys: Long, mem
   private var valueBytes = 0L
 
   /**
-   * Adds a key with its value, or its removal when the length of the value is [[Record.removed]]. The key
-   * stays where it is until the next.
+   * Adds a key with its value, or its removal if the length of the value is [[Record.removed]]. The key stays at its
+   * address until the next call.
+   *
+   * @throws IllegalStateException if the key is not greater than the one before
    */
   def add(key: Long, keyLength: Int, value: Long, valueLength: Int): Unit = {
     if (blockPending != null) {
@@ -67,7 +70,7 @@ private[incremental] final class SstWriter(channel: FileChannel, keys: Long, mem
     if (out.blockBytes + 4 * restartCount >= blockBytes) endBlock()
   }
 
-  /** A file whose keys are in another order would be read, and miss some of them. */
+  /** Throws if a key is not greater than the one before: readers of a file in another order would miss keys. */
   private def checkOrder(common: Int, key: Long, keyLength: Int): Unit = {
     val ascends = lastKeyLength < 0 || common < keyLength && (common == lastKeyLength ||
       (OffHeap.getByte(null, lastKey + common) & 0xff) < (OffHeap.getByte(null, key + common) & 0xff))
@@ -96,10 +99,11 @@ private[incremental] final class SstWriter(channel: FileChannel, keys: Long, mem
   }
 
   /**
-   * Writes what follows the data. All keys were added, at least one.
+   * Writes the metadata, after all keys, of which there is at least one.
    *
-   * @param putExtra puts blocks that RocksDB leaves alone, and returns their names, in order and between
-   *                 those of the filter and of the properties, with their handles
+   * @param putExtra puts blocks that RocksDB ignores, and returns their names and handles, in order; the names sort
+   *     between those of the filter and of the properties
+   * @throws IllegalStateException if there were more or fewer keys than announced
    */
   def finish(putExtra: SstBlockWriter => Seq[(String, SstHandle)]): Unit = {
     if (entries != keys) throw new IllegalStateException(s"An SST was to have $keys keys and got $entries")
@@ -121,13 +125,14 @@ private[incremental] final class SstWriter(channel: FileChannel, keys: Long, mem
     out.finish()
   }
 
+  /** Frees the writer's memory; the channel stays open. */
   def close(): Unit = {
     index.free()
     filter.free()
     out.free()
   }
 
-  /** Keys that were added so far, and how many of them as removed. */
+  /** Numbers of keys that were added so far, and of removals among them. */
   def added: Long = entries
   def removed: Long = removals
 
@@ -200,12 +205,12 @@ private[incremental] object SstWriter {
   def handleBytes(handle: SstHandle): Array[Byte] = varint(handle.offset) ++ varint(handle.bytes)
 
   /**
-   * Twenty digits to base 36, as RocksDB names the process that wrote a file. Another for each file: RocksDB's cache of
-   * blocks tells files that were ingested apart by it.
+   * Returns twenty digits to base 36, as RocksDB names the process that wrote a file. Each file has its own: RocksDB's
+   * block cache uses it to tell ingested files apart.
    */
   private def session(): String = Seq.fill(20)(Character.forDigit(ThreadLocalRandom.current.nextInt(36), 36).toUpper).mkString
 
-  /** A block of sorted entries, all with their whole keys, with one restart. */
+  /** Returns a block of sorted entries with whole keys and one restart. */
   private def plainBlock(entries: Seq[(String, Array[Byte])]): Array[Byte] = {
     val block = Array.newBuilder[Byte]
     entries.foreach { case (name, value) =>

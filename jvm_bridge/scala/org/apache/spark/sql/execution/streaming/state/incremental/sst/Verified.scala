@@ -7,14 +7,21 @@ import java.nio.file.attribute.{BasicFileAttributes, FileTime}
 
 import scala.collection.mutable
 
-/** What was verified of an SST. Any number of threads; that one misses what another has just verified does no harm. */
+/**
+ * The verified parts of an SST. Any number of threads; a thread that misses a block that another has just verified
+ * verifies it again, which does no harm.
+ */
 private[incremental] final class Verified {
   private var known: Array[Boolean] = _
 
-  /** Whether its index, filter and properties were found right. */
+  /** True if index, filter and properties were found right. */
   @volatile var metadata = false
 
-  /** For each of this many data blocks, whether its checksum was found right: all readers of the file share it. */
+  /**
+   * Returns, for each data block, whether its checksum was found right. All readers of the file share the array.
+   *
+   * @param count number of data blocks
+   */
   def blocks(count: Int): Array[Boolean] = synchronized {
     if (known == null || known.length != count) known = new Array[Boolean](count)
     known
@@ -22,9 +29,10 @@ private[incremental] final class Verified {
 }
 
 /**
- * What this process has verified, by file rather than by name: a newer base has most of its files in common with the one
- * before, as hard links in a directory of its own. A file is known by its number on its disk, its length and its time of
- * change, so that one that was written again is another. Kept as long as somebody keeps the answer. Any number of threads.
+ * The parts of files that this process has verified, by file and not by name: a newer base shares most files with the
+ * one before, as hard links in a directory of its own. A file is identified by its number on its disk, its length and
+ * its time of change, so that a file that was written again counts as another. An entry lives as long as a caller keeps
+ * it. Any number of threads.
  */
 private[incremental] object Verified {
   private case class FileId(disk: AnyRef, bytes: Long, changed: FileTime)
@@ -33,7 +41,7 @@ private[incremental] object Verified {
   private lazy val forgotten = new ReferenceQueue[Verified]
   private val entries = mutable.HashMap.empty[FileId, Entry]
 
-  /** That of the file as it is now; of one that cannot be told from others, nothing. */
+  /** Returns the entry of the file in its present state, or an empty entry if the file cannot be identified. */
   def of(file: File): Verified = idOf(file).fold(new Verified)(of)
 
   private def of(id: FileId): Verified = entries.synchronized {
@@ -60,5 +68,5 @@ private[incremental] object Verified {
     try {
       val found = Files.readAttributes(file.toPath, classOf[BasicFileAttributes])
       Option(found.fileKey).map(FileId(_, found.size, found.lastModifiedTime))
-    } catch { case _: IOException => None } // whoever opens it will say what is wrong
+    } catch { case _: IOException => None } // opening the file will report the error
 }
