@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
 /**
- * Bases whose files the operating system does not have in memory. Who reads them for the first time waits for the disk in
- * calls of the system, which no garbage collection waits for, and not in page faults, which would hold all threads up. Its
- * directory for temporary files is on a disk.
+ * Bases whose files are not in the operating system's cache. The first read waits for the disk in system calls, for
+ * which no garbage collection waits, and not in page faults, which would stop all threads. The directory for temporary
+ * files must be on a disk.
  */
 object ColdBases {
   def main(arguments: Array[String]): Unit = {
@@ -25,7 +25,7 @@ object ColdBases {
       val files = new WholeBases(new Random(1), directory)
       val path = files.build(ChecksumType.kCRC32c)
       val ways = Seq[BaseReader => Unit](files.checkGets, files.checkScan)
-      ways.foreach(faults(files, path, _)) // classes are loaded now
+      ways.foreach(faults(files, path, _)) // loads the classes
       val touched = Seq.fill(3)(faultsOfMappings(files.tablesOf(path))).min
       files.expect(touched >= 3, s"only $touched page faults read the files, which are to be on a disk")
       ways.foreach { way =>
@@ -38,7 +38,7 @@ object ColdBases {
 
   private var changes = 0L
 
-  /** Page faults of this thread that waited for a disk. */
+  /** Returns the number of page faults of this thread that waited for a disk. */
   private def majorFaults: Long = new String(Files.readAllBytes(Paths.get("/proc/thread-self/stat"))).split(" ")(11).toLong
 
   private def during(action: => Unit): Long = {
@@ -72,12 +72,12 @@ object ColdBases {
     }
   }
 
-  /** Nobody has them mapped. */
+  /** Drops tables, which nobody has mapped, from the operating system's cache. */
   private def forget(tables: Seq[File]): Unit = tables.foreach { table =>
     val drop = Seq("dd", s"of=$table", "oflag=nocache", "conv=notrunc,fdatasync", "count=0", "status=none")
     val ended = new ProcessBuilder(drop: _*).inheritIO().start().waitFor()
     if (ended != 0) throw new AssertionError(s"dd ended with $ended")
     changes += 1
-    Files.setLastModifiedTime(table.toPath, FileTime.fromMillis(changes)) // nobody has verified it as it is now
+    Files.setLastModifiedTime(table.toPath, FileTime.fromMillis(changes)) // makes it a file that nobody has verified
   }
 }

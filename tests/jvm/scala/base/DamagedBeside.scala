@@ -11,16 +11,17 @@ import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, Tes
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
-/** Bases with deltas beside them: damaged ones, others than are meant, ones of which a part is far. */
+/** Bases with deltas beside them: damaged deltas, deltas of other bases, and deltas of which parts are missing. */
 final class DamagedBeside(files: WholeBases) {
   import files._
 
   def flipsInDeltasBeside(n: Int): Unit = {
     val (path, beside) = buildBeside()
-    val whole = openBeside(path, beside)
-    expect(check(whole, scanFirst = false).isEmpty && whole.keys == live.size, "a whole base with deltas beside it is not")
-    whole.release()
-    expect(told == 0, "damage is told of a whole base")
+    val intact = openBeside(path, beside)
+    val isRead = check(intact, scanFirst = false).isEmpty && intact.keys == live.size
+    expect(isRead, "a good base with deltas beside it does not read")
+    intact.release()
+    expect(reports == 0, "damage of a good base is reported")
     var seen = 0
     for (i <- 0 until n) {
       val file = new File(beside.deltas(i % 2).path)
@@ -30,10 +31,10 @@ final class DamagedBeside(files: WholeBases) {
         case Failure(_: IOException | _: RocksDBException) => seen += 1
         case Failure(e) => throw e
         case Success(base) =>
-          val before = told
+          val before = reports
           check(base, scanFirst = i % 4 < 2).foreach { error =>
             expect(error.getMessage.contains(file.getPath), s"${error.getMessage} does not name $file")
-            expect(base.damaged && told == before + 1, "nobody is told")
+            expect(base.damaged && reports == before + 1, "the damage is not reported")
             seen += 1
           }
           base.release()
@@ -43,11 +44,11 @@ final class DamagedBeside(files: WholeBases) {
     expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta beside a base were seen")
   }
 
-  /** Whole files, but not those that are meant; or fewer of them. */
+  /** Complete files of other versions, or fewer of them. */
   def refusesOtherDeltasBeside(): Unit = {
     val (path, beside) = buildBeside()
-    def refused(what: String, wrong: Beside): Unit =
-      expect(Try(openBeside(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$what is taken")
+    def refused(input: String, wrong: Beside): Unit =
+      expect(Try(openBeside(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$input is accepted")
     val Seq(newest, newer) = beside.deltas
     refused("another delta", beside.copy(deltas = Seq(newest.copy(path = newer.path), newer)))
     refused("an older delta instead", beside.copy(deltas = Seq(newest, newer.copy(path = newest.path))))
@@ -61,7 +62,7 @@ final class DamagedBeside(files: WholeBases) {
     openBeside(path, beside).release()
   }
 
-  /** Whole files with the right names, of which one says that a release to come wrote it. */
+  /** Complete files with the right names, one of which states the format of a release to come. */
   def refusesNewerFormats(): Unit = {
     val (path, beside) = buildBeside()
     def newer(n: Int, keys: Long): File = delta(Seq(1 -> Some(1)), Nil, TestBases.meta(version(n), keys, format = 2))
@@ -71,19 +72,20 @@ final class DamagedBeside(files: WholeBases) {
       case other => throw new AssertionError(s"a delta of format 2: $other")
     }
     val Seq(last, first) = beside.deltas
-    val before = told
+    val before = reports
     for ((n, keys) <- Seq(3 -> live.size, 2 -> rows.size); file = newer(n, keys)) {
       val deltas = if (n == 3) Seq(last.copy(path = file.getPath), first) else Seq(last, first.copy(path = file.getPath))
       refused(file)(openBeside(path, beside.copy(deltas = deltas)))
       refused(file)(changes(file))
     }
     val silent = delta(Seq(1 -> Some(1)), Nil, "{}")
-    expect(Try(changes(silent)).failed.toOption.exists(_.getMessage.contains("does not name its format")), "no format is one")
-    expect(told == before, "a newer format is told as damage")
+    val isRefused = Try(changes(silent)).failed.toOption.exists(_.getMessage.contains("does not name its format"))
+    expect(isRefused, "a delta without a format is accepted")
+    expect(reports == before, "a newer format is reported as damage")
   }
 
-  /** Files of which only the metadata is there; the rest comes when it is read, or cannot be had. */
-  def readsWhatIsFar(): Unit = {
+  /** Files of which only the metadata is there; the rest is fetched when it is read, or cannot be fetched. */
+  def readsMissingParts(): Unit = {
     val path = build(ChecksumType.kCRC32c)
     val far = new FarFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
     var isDown = false
@@ -99,12 +101,12 @@ final class DamagedBeside(files: WholeBases) {
       val base = TableBase.open(directory, new TableCache(1000))
       expect(far.fetchedBytes == before, "opening fetches")
       isDown = true
-      expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are not there are read")
-      expect(!base.damaged, "what is far is taken for damaged")
+      expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are missing are read")
+      expect(!base.damaged, "missing parts are taken for damaged")
       isDown = false
-      expect(check(base, scanFirst).isEmpty && far.fetchedBytes > before, "what is far is not read")
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes > before, "missing parts are not read")
       val after = far.fetchedBytes
-      expect(check(base, scanFirst).isEmpty && far.fetchedBytes == after, "what is there is fetched again")
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes == after, "present parts are fetched again")
       base.release()
     }
     far.forget()
@@ -112,7 +114,7 @@ final class DamagedBeside(files: WholeBases) {
     val wrong = directory.copy(beside = directory.beside.map(_.copy(fetch = (_, _, _) => ())))
     val base = TableBase.open(wrong, new TableCache(1000))
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
-    expect(base.damaged, "the base does not know")
+    expect(base.damaged, "the base does not report the damage")
     base.release()
   }
 }

@@ -11,14 +11,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Res
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, SortedRuns}
 
-/** Deltas of which a byte is not what was written, that lack an end, or that would be written wrong. */
+/** Deltas with a changed byte, without their end, or that would be written wrong. */
 final class DamagedDeltas(files: WholeBases) {
   import files._
 
   def flipsInDeltas(n: Int): Unit = {
     val file = delta((0 until 1000).map(n => n -> (if (n % 3 == 0) None else Some(1))), (0 until 5000).map(n => n % 1000 -> n))
-    val whole = changes(file)
-    expect(whole.length == 6000 && changes(file) == whole, s"${whole.length} changes")
+    val intact = changes(file)
+    expect(intact.length == 6000 && changes(file) == intact, s"${intact.length} changes")
     val original = Files.readAllBytes(file.toPath)
     val seen = (0 until n).count { _ =>
       flip(file, file.length)
@@ -28,15 +28,15 @@ final class DamagedDeltas(files: WholeBases) {
         case Failure(_: IOException) => true
         case Failure(e) => throw e
         case Success(changes) =>
-          expect(changes == whole, "a damaged delta reads as something else")
+          expect(changes == intact, "a damaged delta reads as other changes")
           false
       }
     }
     expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta were seen")
   }
 
-  /** Where the disk gives back something else than it was given, that is no commit. */
-  def refusesToWriteWhatCannotBeRead(): Unit = {
+  /** A delta that the disk does not give back as it was written is no commit. */
+  def refusesDeltasThatDoNotReadBack(): Unit = {
     val other = delta(Seq(1 -> Some(1)), Nil)
     val access = new RandomAccessFile(other, "rw")
     access.setLength(access.length - 1)
@@ -50,8 +50,8 @@ final class DamagedDeltas(files: WholeBases) {
     expect(!real.exists, "the file stays")
   }
 
-  /** Who counts or sorts wrong gets no file. */
-  def refusesToWriteWhatIsNotInOrder(): Unit = {
+  /** A caller that counts or sorts wrong gets no file. */
+  def refusesDeltasOutOfOrder(): Unit = {
     type Changes = Seq[(Int, Option[Int])]
     def refused(says: String, changes: Changes, count: Int, puts: Long, removes: Long, sorted: Boolean = true): Unit = {
       val file = fresh("delta")
@@ -68,10 +68,10 @@ final class DamagedDeltas(files: WholeBases) {
   }
 
   /**
-   * A delta that ends before its end, or has something behind the reserved record, is no delta. With keys as short as
-   * these an index block has 12 to 18 bytes.
+   * A delta without its end, or with records after the reserved record, is no delta. With keys as short as these an
+   * index block has 12 to 18 bytes.
    */
-  def refusesToReadHalfADelta(): Unit = {
+  def refusesIncompleteDeltas(): Unit = {
     def ofTexts(keys: String*): Seq[Array[Byte]] = keys.map(_.map(_.toByte).toArray)
     val halves = (0 to 6).map(n => ofTexts("a" * n, "a" * n + "b")) :+ ofTexts("a", "\uffff\uffff")
     val withMore =
@@ -90,7 +90,7 @@ final class DamagedDeltas(files: WholeBases) {
     sst.finish()
     Seq(sst, environment, options).foreach(_.close())
     val found = Try(changes(file))
-    expect(found.failed.toOption.exists(_.getMessage.contains("is no whole delta")), s"$found")
+    expect(found.failed.toOption.exists(_.getMessage.contains("is an incomplete delta")), s"$found")
   }
 
   private val meta = "{}".getBytes("US-ASCII")

@@ -5,21 +5,22 @@ import java.nio.file.Files
 
 import scala.util.{Failure, Success, Try}
 
-import org.rocksdb.{ChecksumType, RocksDBException}
+import org.rocksdb.{ChecksumType, RocksDB, RocksDBException}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyHash
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
-/** Bases whose tables are mapped: flipped bytes, ends that are cut off. */
+/** Bases whose tables are mapped: flipped bytes and cut ends. */
 final class DamagedTables(files: WholeBases) {
   import files._
 
   def flips(checksum: ChecksumType, n: Int): Unit = {
     val path = build(checksum)
     val cache = new TableCache(1000)
-    val whole = open(path, cache)
-    expect(check(whole, scanFirst = false).isEmpty && !whole.damaged, "a whole base is not")
-    whole.release()
+    val intact = open(path, cache)
+    expect(check(intact, scanFirst = false).isEmpty && !intact.damaged, "a good base does not read")
+    intact.release()
     expect(cache.openTables == 0, "tables stay open")
     val tables = path.listFiles.filter(_.getName.endsWith(".sst"))
     expect(tables.length > 4, s"${tables.length} files are too few")
@@ -29,8 +30,8 @@ final class DamagedTables(files: WholeBases) {
     for (i <- 0 until n) {
       val file = tables(random.nextInt(tables.length))
       val original = Files.readAllBytes(file.toPath)
-      Files.write(file.toPath, original) // what was verified before is no more known of it
-      val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened on the damage
+      Files.write(file.toPath, original) // the parts verified before do not count for it any more
+      val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened after the damage
       val at = flip(file, if (opened.isDefined) FarFiles.dataBytes(file).toLong else file.length)
       Try(opened.getOrElse(open(path, cache))) match {
         case Failure(_: IOException | _: RocksDBException) => seen += 1
@@ -39,7 +40,7 @@ final class DamagedTables(files: WholeBases) {
           check(base, scanFirst = i % 4 < 2).foreach { error =>
             expect(error.isInstanceOf[DamagedSstException], s"a flip of byte $at of $file ends with $error")
             expect(error.getMessage.contains(file.getPath), s"${error.getMessage} does not name $file")
-            expect(base.damaged, "the base does not know")
+            expect(base.damaged, "the base does not report the damage")
             seen += 1
           }
           base.release()
@@ -49,7 +50,7 @@ final class DamagedTables(files: WholeBases) {
     expect(seen > n * 9 / 10, s"only $seen of $n flips were seen")
   }
 
-  /** Files that become shorter: before they are opened, when they are open, and when all of them was read once. */
+  /** Files that become shorter: before they are opened, while they are open, and after all of them was read once. */
   def cutOff(): Unit = for (when <- Seq("before", "open", "read"); part <- Seq(0.0, 0.3, 0.9)) {
     val path = build(ChecksumType.kCRC32c)
     val file = path.listFiles.filter(_.getName.endsWith(".sst")).maxBy(_.length)
@@ -65,14 +66,14 @@ final class DamagedTables(files: WholeBases) {
       case Failure(_: IOException | _: RocksDBException) => expect(when == "before", "a base cannot be opened")
       case Failure(e) => throw e
       case Success(base) =>
-        if (when == "read") expect(check(base, scanFirst = false).isEmpty, "a whole base is not")
+        if (when == "read") expect(check(base, scanFirst = false).isEmpty, "a good base does not read")
         cut()
         for (scanFirst <- Seq(true, false)) {
           val error = check(base, scanFirst)
           expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]), s"cut off when $when: $error")
           if (error.exists(_.isInstanceOf[IOException])) {
             expect(error.get.getMessage.contains(file.getPath), s"${error.get.getMessage} does not name $file")
-            expect(base.damaged, "the base does not know")
+            expect(base.damaged, "the base does not report the damage")
             named += 1
           }
         }
@@ -80,5 +81,76 @@ final class DamagedTables(files: WholeBases) {
     }
     TestFiles.delete(path)
     expect(when == "before" || named > 0, "no exception names the file")
+  }
+}
+
+/** Compressed bases, which RocksDB reads: flipped bytes, cut ends, uses after the end. */
+final class DamagedCompressed(files: WholeBases) {
+  import files._
+
+  /** Flips bytes of bases that RocksDB reads. */
+  def flipsOfCompressed(n: Int): Unit = {
+    val path = build(ChecksumType.kCRC32c, compressed = true)
+    val intact = openCompressed(path)
+    expect(check(intact, scanFirst = false).isEmpty && !intact.damaged, "a good compressed base does not read")
+    intact.release()
+    val tables = tablesOf(path)
+    var seen = 0
+    for (i <- 0 until n) {
+      val file = tables(random.nextInt(tables.length))
+      val original = Files.readAllBytes(file.toPath)
+      val opened = if (i % 2 == 0) Some(openCompressed(path)) else None // else it is opened after the damage
+      val at = flip(file, file.length / (if (opened.isDefined) 2 else 1))
+      Try(opened.getOrElse(openCompressed(path))) match {
+        case Failure(_: IOException) => seen += 1
+        case Failure(e) => throw e
+        case Success(base) =>
+          val before = reports
+          check(base, scanFirst = i % 4 < 2).foreach { error =>
+            expect(error.isInstanceOf[IOException], s"a flip of byte $at of $file ends with $error")
+            expect(base.damaged && reports == before + 1, "the base does not report the damage")
+            seen += 1
+          }
+          base.release()
+      }
+      Files.write(file.toPath, original)
+    }
+    expect(seen > n / 2, s"only $seen of $n flips of a compressed base were seen")
+  }
+
+  /**
+   * Cuts files. RocksDB keeps blocks that it has read, so that much of a file may go unread: then the rows are right.
+   */
+  def cutOffCompressed(): Unit = {
+    var seen = 0
+    for (part <- Seq(0.0, 0.3, 0.9); scanFirst <- Seq(true, false)) {
+      val path = build(ChecksumType.kCRC32c, compressed = true)
+      val base = openCompressed(path)
+      val access = new RandomAccessFile(tablesOf(path).maxBy(_.length), "rw")
+      access.setLength((access.length * part).toLong)
+      access.close()
+      check(base, scanFirst).foreach { error =>
+        expect(error.isInstanceOf[IOException] && base.damaged, s"cut off at $part: $error")
+        seen += 1
+      }
+      base.release()
+      TestFiles.delete(path)
+    }
+    expect(seen >= 4, s"only $seen of 6 cuts of a compressed base were seen")
+  }
+
+  def refusesUsesAfterTheEndOfCompressed(): Unit = {
+    val base = openCompressed(build(ChecksumType.kCRC32c, compressed = true))
+    val reader = base.reader()
+    val scan = reader.cursor(Array[Byte](0, 0), null)
+    scan.next()
+    expect(scan.valid, "a scan ends with its first row")
+    reader.close()
+    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.contains(KeyHash.of(key(1)), key(1)),
+      () => reader.cursor(key(1), null), () => scan.next(), () => base.reader())
+    def refused(use: () => Any): Boolean = Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException])
+    late.init.foreach(use => expect(refused(use), "used after its end"))
+    base.release()
+    late.foreach(use => expect(refused(use), "used after its end"))
   }
 }

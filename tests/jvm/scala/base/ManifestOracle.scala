@@ -8,12 +8,14 @@ import java.util.zip.CRC32C
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try}
 
-import org.rocksdb.{InfoLogLevel, Options, RocksDB}
+import org.rocksdb.{ChecksumType, InfoLogLevel, Options, RocksDB}
 
-/** What a MANIFEST says, read by us and by RocksDB. */
+import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
+
+/** The files that a MANIFEST lists, read by this project and by RocksDB. */
 object ManifestOracle {
 
-  /** Throws where the two differ on a database that is closed. */
+  /** Throws if the two readers differ on a closed database. */
   def check(directory: File): Unit = {
     val ours = listed(directory)
     val theirs = listedByRocksDb(directory)
@@ -32,9 +34,9 @@ object ManifestOracle {
     } finally options.close()
   }
 
-  /** Flips bits of a MANIFEST: it reads as it was, or not at all. How many were seen. */
+  /** Flips bits of a MANIFEST: it reads as before, or not at all. Returns the number of flips that were found. */
   def flips(directory: File, n: Int, random: Random): Int = {
-    val whole = listed(directory)
+    val before = listed(directory)
     val file = directory.listFiles.filter(_.getName.startsWith("MANIFEST-")).head
     val original = Files.readAllBytes(file.toPath)
     (0 until n).count { _ =>
@@ -44,7 +46,7 @@ object ManifestOracle {
       Files.write(file.toPath, flipped)
       val seen =
         try {
-          if (listed(directory) != whole) throw new AssertionError(s"a flip of byte $at of $file lists other files")
+          if (listed(directory) != before) throw new AssertionError(s"a flip of byte $at of $file lists other files")
           false
         } catch { case _: IOException => true }
       Files.write(file.toPath, original)
@@ -53,8 +55,9 @@ object ManifestOracle {
   }
 
   /**
-   * Changes bytes of a MANIFEST, and makes the checksum of their record right again: it lists what RocksDB lists, where
-   * that opens the database, or is refused with an IOException. How many of the changed ones both opened.
+   * Changes bytes of a MANIFEST and corrects the checksum of their record: it lists the files that RocksDB lists, if
+   * RocksDB opens the database, or is refused with an IOException. Returns the number of changed MANIFESTs that both
+   * opened.
    */
   def changes(directory: File, n: Int, random: Random): Int = {
     val file = directory.listFiles.filter(_.getName.startsWith("MANIFEST-")).head
@@ -62,7 +65,7 @@ object ManifestOracle {
     val opened = (0 until n).count { change =>
       val changed = original.clone
       val (at, length) = records(original)(random.nextInt(records(original).size))
-      val what = (0 to random.nextInt(2)).map { _ =>
+      val steps = (0 to random.nextInt(2)).map { _ =>
         val byte = at + headerBytes + random.nextInt(length)
         changed(byte) = random.nextInt(3) match {
           case 0 => (changed(byte) ^ (1 << random.nextInt(8))).toByte
@@ -79,10 +82,10 @@ object ManifestOracle {
         try Some(listed(directory))
         catch {
           case _: IOException => None
-          case e: Throwable => throw new AssertionError(s"change $change, ${what.mkString(", ")}: a MANIFEST ends with $e", e)
+          case e: Throwable => throw new AssertionError(s"change $change, ${steps.mkString(", ")}: a MANIFEST ends with $e", e)
         }
       val theirs = ours.flatMap(_ => Try(listedByRocksDb(directory)).toOption)
-      for (a <- ours; b <- theirs if a != b) throw new AssertionError(s"${what.mkString(", ")}: $a here and $b there")
+      for (a <- ours; b <- theirs if a != b) throw new AssertionError(s"${steps.mkString(", ")}: $a here and $b there")
       theirs.isDefined
     }
     Files.write(file.toPath, original)
@@ -91,7 +94,7 @@ object ManifestOracle {
 
   private val headerBytes = 7
 
-  /** Where the records of a short log begin, and how much each has. */
+  /** Returns the offset and the length of each record of a short log. */
   private def records(log: Array[Byte]): Seq[(Int, Int)] = {
     val buffer = ByteBuffer.wrap(log).order(ByteOrder.LITTLE_ENDIAN)
     Iterator.iterate(0)(at => at + headerBytes + (buffer.getShort(at + 4) & 0xffff)).takeWhile(_ + headerBytes <= log.length)
@@ -102,4 +105,24 @@ object ManifestOracle {
     DatabaseManifest.files(directory).map { f =>
       (f.name, f.bytes, f.level, f.smallest.toSeq, f.largest.toSeq, f.newest)
     }.toSet
+}
+
+/**
+ * MANIFESTs with changed bytes and right checksums, read by this project and by RocksDB. Arguments: the seed, the
+ * number of changes.
+ */
+object ManifestFuzz {
+  RocksDB.loadLibrary()
+
+  def main(arguments: Array[String]): Unit = {
+    val Array(seed, changes) = arguments.map(_.toInt)
+    val directory = Files.createTempDirectory("manifest-fuzz").toFile
+    try {
+      val random = new Random(seed)
+      val database = new WholeBases(random, directory).build(ChecksumType.kCRC32c)
+      val opened = ManifestOracle.changes(database, changes, random)
+      if (opened == 0) throw new AssertionError(s"none of $changes changed MANIFESTs can be opened")
+      println(s"$opened of $changes changed MANIFESTs list the same files, the others are refused by one of the readers")
+    } finally TestFiles.delete(directory)
+  }
 }

@@ -10,7 +10,7 @@ import org.rocksdb.{ChecksumType, RocksDB}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyHash
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
 
-/** How many mappings there are, what is read where there is none, and when they end. */
+/** The number of mappings, reads without a mapping, and the end of mappings. */
 final class MappedBases(files: WholeBases) {
   import files._
 
@@ -20,8 +20,8 @@ final class MappedBases(files: WholeBases) {
     finally maps.close()
   }
 
-  /** Many stores with many deltas each: what is mapped stays below the bound, and everything can be read. */
-  def boundsMappings(): Unit = {
+  /** Many stores with many deltas each: the number of mappings stays below the bound, and everything can be read. */
+  def limitsMappings(): Unit = {
     val cache = new TableCache(20)
     val path = build(ChecksumType.kCRC32c)
     val filesEach = path.listFiles.count(_.getName.endsWith(".sst"))
@@ -58,8 +58,8 @@ final class MappedBases(files: WholeBases) {
     expect(cache.openTables == 0 && mapped() == 0, s"${cache.openTables} tables stay open, ${mapped()} mapped")
   }
 
-  /** Where the process has no mapping left, RocksDB reads, or the read fails; nothing is wrong with the files. */
-  def doesWithoutMappings(): Unit = {
+  /** A process without a mapping left reads through RocksDB, or the read fails; the files are not damaged. */
+  def readsWithoutMappings(): Unit = {
     var failing = 0
     val cache = new TableCache(1000, (file, missing) =>
       if (failing == 0) SstTable.map(file, missing)
@@ -68,8 +68,8 @@ final class MappedBases(files: WholeBases) {
         throw noMapping()
       })
     val path = build(ChecksumType.kCRC32c)
-    val before = told
-    val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => told += 1)
+    val before = reports
+    val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1)
     val restored = merged.copy(beside = Some(Beside(version(1), live.size, Nil)))
     for (directory <- Seq(merged, restored)) {
       failing = Int.MaxValue
@@ -84,7 +84,7 @@ final class MappedBases(files: WholeBases) {
         val error = check(base, scanFirst)
         expect(error.collect { case e: IOException => e }.exists(TableCache.isOutOfMappings), s"without a mapping: $error")
         failing = 1
-        expect(check(base, scanFirst).isEmpty && failing == 0, "one mapping too few is not made up for")
+        expect(check(base, scanFirst).isEmpty && failing == 0, "a missing mapping is not made up for")
         cache.closeResting()
       }
       expect(base.isInstanceOf[TableBase] && !base.damaged, "files that cannot be mapped are taken for damaged")
@@ -94,26 +94,26 @@ final class MappedBases(files: WholeBases) {
     failing = Int.MaxValue
     val withDeltas = Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
     expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
-    expect(told == before && cache.openTables == 0, s"damage is told, or ${cache.openTables} tables stay open")
+    expect(reports == before && cache.openTables == 0, s"damage is reported, or ${cache.openTables} tables stay open")
   }
 
   private def noMapping() = new IOException("Map failed", new OutOfMemoryError("Map failed"))
 
-  /** Where there are as many mappings as there may be, those that nobody reads make room. */
+  /** When all mappings are in use, those of tables without readers make room. */
   def givesMappingsBack(): Unit = {
     val path = build(ChecksumType.kCRC32c)
-    val most = tablesOf(path).size
+    val limit = tablesOf(path).size
     lazy val cache: TableCache = new TableCache(1000, (file, missing) =>
-      if (cache.openTables < most) SstTable.map(file, missing) else throw noMapping())
+      if (cache.openTables < limit) SstTable.map(file, missing) else throw noMapping())
     val bases = Seq.fill(2)(open(path, cache))
     for (base <- bases ++ bases) {
       val error = check(base, scanFirst = false)
-      expect(error.isEmpty && cache.openTables == most, s"${cache.openTables} of $most tables are open: $error")
+      expect(error.isEmpty && cache.openTables == limit, s"${cache.openTables} of $limit tables are open: $error")
     }
     bases.foreach(_.release())
   }
 
-  /** Readers and scans that are used after their end, or after that of their base. */
+  /** Readers and scans that are used after their end, or after the end of their base. */
   def endsInOrder(): Unit = {
     val cache = new TableCache(1000)
     val base = open(build(ChecksumType.kCRC32c), cache)
@@ -121,7 +121,7 @@ final class MappedBases(files: WholeBases) {
     val scan = reader.cursor(Array[Byte](0, 0), null)
     checkGets(reader)
     base.release()
-    checkGets(reader) // it holds what it looked into
+    checkGets(reader) // it holds the tables that it has read
     scan.next()
     expect(scan.valid, "a scan ends with its base")
     reader.close()

@@ -14,16 +14,16 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
 
-/** Look-ups of many keys in a base that is not there as a whole: a database, and deltas beside it. */
+/** Look-ups of many keys in a base of which parts are missing: a database, and deltas beside it. */
 object SparseBases {
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("sparse-bases").toFile
     try {
       val test = new SparseBases(directory)
-      test.bringsBlocksTogether()
-      test.saysWhatFails()
+      test.fetchesBlocksTogether()
+      test.reportsFailures()
       test.endsWhenItIsInterrupted()
-      test.leavesAloneWhatWasVerified()
+      test.keepsVerifiedBlocks()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
@@ -40,7 +40,7 @@ final class SparseBases(directory: File) {
   private val (far, base) = build()
   private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
   private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
@@ -61,7 +61,7 @@ final class SparseBases(directory: File) {
   private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File =
     deltas.write(file, TestBases.meta(at, keys), changes)
 
-  /** A reader of it while nothing but metadata is there. */
+  /** Passes a reader of the base, of which only the metadata is there, to a function. */
   private def withReader(fetch: (String, Long, Long) => Unit)(use: (Base, BaseReader) => Unit): Unit = {
     far.forget()
     var opened = true
@@ -84,8 +84,8 @@ final class SparseBases(directory: File) {
 
   private val some = 0 until keyCount by 40
 
-  /** Requests wait for each other, which those that are made one after the other would for ever. */
-  def bringsBlocksTogether(): Unit = {
+  /** Requests wait for each other, so that sequential requests would wait forever. */
+  def fetchesBlocksTogether(): Unit = {
     val requests = new AtomicInteger
     val begins = new ConcurrentLinkedQueue[(String, Long)]
     val three = new CountDownLatch(3)
@@ -103,35 +103,37 @@ final class SparseBases(directory: File) {
       expect(asked >= 3 && asked <= 20, s"${some.size} keys took $asked requests")
       expect(stepsOf(begins.asScala.toSeq).forall(_ > SstTable.fetchedBytes / 2), s"requests overlap: $begins")
       some.foreach(check(reader, _))
-      expect(requests.get == asked, "what was expected is not there")
+      expect(requests.get == asked, "announced keys are not fetched")
       reader.expect(some.map(key))
-      expect(requests.get == asked, "what is there is asked for again")
+      expect(requests.get == asked, "present parts are fetched again")
     }
   }
 
-  /** How far from one request of a file to the next. */
+  /** Returns the distances between successive requests of each file. */
   private def stepsOf(begins: Seq[(String, Long)]): Seq[Long] =
     begins.groupMap(_._1)(_._2).values.map(_.sorted).flatMap(sorted => sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
 
-  def saysWhatFails(): Unit = {
+  def reportsFailures(): Unit = {
     withReader((_, _, _) => throw new FarRowsException("it is down", null)) { (base, reader) =>
       val failed = Try(reader.expect(some.map(key)))
       expect(failed.failed.toOption.exists(_.isInstanceOf[FarRowsException]), s"storage that is down gives $failed")
-      expect(!base.damaged && damages == 0, "what is far is taken for damaged")
+      expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
     }
     withReader((_, _, _) => ()) { (base, reader) =>
       val failed = Try(reader.expect(some.map(key)))
       expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")
-      expect(base.damaged && damages == 1, "the base does not know")
+      expect(base.damaged && damages == 1, "the base does not report the damage")
     }
   }
 
-  /** A request brings more than the block that is read; bytes that are damaged on their way are not read unverified. */
-  def leavesAloneWhatWasVerified(): Unit = {
+  /**
+   * A request fetches more than the block that is read; bytes that were damaged on their way are not read unverified.
+   */
+  def keepsVerifiedBlocks(): Unit = {
     var damages = false
     def fetch(name: String, offset: Long, length: Long): Unit = {
       far.fetch(name, offset, length)
-      if (damages) far.damage(name, offset + 5000, length - 5000) // all but the block that is read, and some more
+      if (damages) far.damage(name, offset + 5000, length - 5000) // the bytes after the block that is read
     }
     for (ahead <- Seq(false, true)) {
       damages = false
@@ -154,7 +156,10 @@ final class SparseBases(directory: File) {
     finally cursor.close()
   }
 
-  /** It does not return while tables are read: who closes them then would take memory from under a thread. */
+  /**
+   * An interrupted call does not return while tables are read: a caller that closes them would take memory from a
+   * thread.
+   */
   def endsWhenItIsInterrupted(): Unit = {
     val begun, goOn = new CountDownLatch(1)
     val underWay = new AtomicInteger

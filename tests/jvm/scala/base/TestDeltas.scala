@@ -5,14 +5,18 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
 
-/** Deltas of numbered keys, whose values are those of a round; without a round a key is removed. */
+/** Deltas of numbered keys, whose values are those of a round; a change without a round removes the key. */
 private[base] final class TestDeltas(
     memory: StoreMemory,
     directory: File,
     key: Int => Array[Byte],
     value: (Int, Int) => Array[Byte]) {
 
-  /** @param replaced keys, and the rounds of values that they had in the batch before they were changed again */
+  /**
+   * Writes a delta.
+   *
+   * @param replaced keys, and the rounds of values that they had in the batch before they were changed again
+   */
   def write(file: File, meta: String, changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)] = Nil): File = {
     val arena = new Arena(memory, directory)
     val overwritten = new OverwrittenChanges(memory, directory)
@@ -27,7 +31,7 @@ private[base] final class TestDeltas(
     file
   }
 
-  /** A record of that key and that value, or of its removal. */
+  /** Returns a record of a key and its value, or of its removal. */
   def record(arena: Arena, n: Int, round: Option[Int]): Long = {
     val bytes = round.map(value(n, _)).orNull
     val room = if (bytes == null) 0 else bytes.length

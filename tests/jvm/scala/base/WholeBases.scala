@@ -13,9 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaRea
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, StoreMemory}
 
 /**
- * Whole bases and deltas in a directory, and what must be read of them.
+ * Good bases and deltas in a directory, and the rows that must be read of them.
  *
- * @param random says which byte is flipped
+ * @param random chooses the byte that is flipped
  */
 final class WholeBases(val random: Random, val directory: File) {
   val keyCount = 3000
@@ -25,7 +25,7 @@ final class WholeBases(val random: Random, val directory: File) {
   val deltas = new TestDeltas(memory, directory, key, value)
   private var count = 0
 
-  def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   def value(n: Int, round: Int): Array[Byte] = Array.fill(20 + n % 90)((n * 31 + round).toByte)
@@ -35,7 +35,7 @@ final class WholeBases(val random: Random, val directory: File) {
     new File(directory, s"$name-$count")
   }
 
-  /** Several files of a level, over them one that was ingested, with newer values and removed keys. */
+  /** Builds several files of a level, and over them a file that was ingested, with newer values and removed keys. */
   def build(checksum: ChecksumType, compressed: Boolean = false): File = {
     val path = fresh("base")
     val filter = new BloomFilter(10, false)
@@ -72,14 +72,14 @@ final class WholeBases(val random: Random, val directory: File) {
     TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
 
   def openCompressed(path: File): RocksBase =
-    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => told += 1), memory) match {
+    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1), memory) match {
       case base: RocksBase => base
       case other => throw new AssertionError(s"a compressed base is read as $other")
     }
 
   def tablesOf(path: File): Seq[File] = path.listFiles.toSeq.filter(_.getName.endsWith(".sst"))
 
-  /** Reads all that there is; a difference fails, an exception is given back. */
+  /** Reads all rows. A difference fails; an exception is returned. */
   def check(base: Base, scanFirst: Boolean): Option[Throwable] = {
     val reader = base.reader()
     try {
@@ -114,7 +114,7 @@ final class WholeBases(val random: Random, val directory: File) {
     cursor.close()
   }
 
-  /** Changes a bit of one of the first bytes, this many; which byte. */
+  /** Flips a bit of a random byte among the first `before` bytes. Returns its offset. */
   def flip(file: File, before: Long): Long = {
     val access = new RandomAccessFile(file, "rw")
     val at = (random.nextDouble() * before).toLong
@@ -128,17 +128,17 @@ final class WholeBases(val random: Random, val directory: File) {
 
   def version(n: Int): VersionId = VersionId(n, Some(s"id-$n"))
 
-  /** How often damage was told of. */
-  var told = 0
+  /** Number of reports of damage. */
+  var reports = 0
 
-  /** What a delta says. */
+  /** Returns the changes of a delta. */
   def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {
     val reader = new DeltaReader(file)
     try Iterator.continually(reader).takeWhile(_.advance()).map(r => r.key.toSeq -> Option(r.value).map(_.toSeq)).toVector
     finally reader.close()
   }
 
-  /** A database without its two newest deltas, and those; both say what they are. */
+  /** Builds a database without its two newest deltas, and the deltas. */
   def buildBeside(): (File, Beside) = {
     val path = fresh("base")
     val table = new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c)
@@ -154,5 +154,5 @@ final class WholeBases(val random: Random, val directory: File) {
   }
 
   def openBeside(path: File, beside: Beside): Base =
-    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(beside), () => told += 1), memory)
+    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(beside), () => reports += 1), memory)
 }

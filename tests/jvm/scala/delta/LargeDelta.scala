@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Co
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
 
-/** A delta of more than 2 GiB: too long for a mapping, and for the numbers of 32 bits that a block's place might be in. */
+/** A delta of more than 2 GiB: too long for a mapping, and for 32-bit offsets of blocks. */
 object LargeDelta {
   private val changes = 34
   private val valueBytes = 64 << 20
@@ -36,7 +36,7 @@ object LargeDelta {
     } finally TestFiles.delete(directory)
   }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
   private def key(n: Int): Array[Byte] = Array[Byte](0, 0, n.toByte)
 
@@ -46,7 +46,7 @@ object LargeDelta {
     val value = OffHeap.allocate(valueBytes)
     val keys = OffHeap.allocate(2 * 64)
     def add(n: Int, key: Array[Byte], length: Int): Unit = {
-      val at = keys + n % 2 * 64 // the writer compares a key with the one before
+      val at = keys + n % 2 * 64 // the writer compares a key with the key before
       Bytes.put(key, at)
       sst.add(at, key.length, value, length)
     }
@@ -87,7 +87,10 @@ object LargeDelta {
     options.close()
   }
 
-  /** A base beside which it lies is read by RocksDB, after a restore that makes it part of the database. */
+  /**
+   * A base with such a delta beside its database is read by RocksDB, after a restore that makes it part of the
+   * database.
+   */
   private def asksForADatabase(file: File): Unit = {
     val beside = Beside(VersionId.empty, 0, Seq(BesideDelta(file.getPath, version)))
     val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(beside), () => throw new AssertionError("damage"))

@@ -3,30 +3,33 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.IOException
 import java.util.concurrent.atomic.AtomicInteger
 
-/** Lets memory run out, in JVMs whose memory is checked. */
+/** Exhausts memory, in JVMs whose memory is checked. */
 private[incremental] object MemoryShortage {
-  private val why = "a test has no more"
+  private val reason = "a test has no more"
 
-  /** Does something during which memory is allocated or copied that many times, and not once more. Whether that happened. */
+  /**
+   * Runs an action during which memory is allocated or copied this many times, and fails the next time. Returns true if
+   * an allocation or copy failed.
+   */
   def after(uses: Int)(action: => Unit): Boolean = {
     var left = uses
     MemoryGuard.beforeUse = () => {
       left -= 1
-      if (left == -1) throw new OutOfMemoryError(why)
+      if (left == -1) throw new OutOfMemoryError(reason)
     }
     try action
-    catch { case e: OutOfMemoryError if e.getMessage == why => }
+    catch { case e: OutOfMemoryError if e.getMessage == reason => }
     finally MemoryGuard.beforeUse = () => ()
     left < 0
   }
 }
 
-/** Lets the local disk fail, in JVMs whose memory is checked. */
+/** Fails the local disk, in JVMs whose memory is checked. */
 private[incremental] object DiskFailure {
 
   /**
-   * Does something during which files are opened, read, written and mapped that many times, and the next time fails.
-   * Whether that happened.
+   * Runs an action during which files are opened, read, written and mapped this many times, and fails the next time.
+   * Returns true if a use failed.
    */
   def after(uses: Int)(action: => Unit): Boolean = {
     val left = new AtomicInteger(uses)

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 import java.io.File
 import java.nio.file.Files
 
-/** Files that are all in use, of which only so many have a descriptor: `Descriptors FILES` says how many at most. */
+/** Reads many SST files in turns and prints the highest number of descriptors. Argument: the number of files. */
 object Descriptors {
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("descriptors")
@@ -12,16 +12,16 @@ object Descriptors {
       Files.write(path, Array.fill(64)(number.toByte))
       new SstFile(path.toFile)
     }
-    var most = 0
+    var highest = 0
     for (_ <- 1 to 2; (file, number) <- files.zipWithIndex) {
       require(file.read(8, 8).forall(_ == number.toByte), s"file $number has other bytes")
-      if (number % 50 == 0) most = math.max(most, descriptors(directory.toFile))
+      if (number % 50 == 0) highest = math.max(highest, descriptors(directory.toFile))
     }
     files.foreach(_.close())
     require(descriptors(directory.toFile) == 0, "descriptors are left")
     files.foreach(file => Files.delete(file.file.toPath))
     Files.delete(directory)
-    println(s"$most descriptors at most")
+    println(s"$highest descriptors at most")
   }
 
   private def descriptors(directory: File): Int =

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, StoreMemory}
 
 /**
- * A key of more than 1 GiB, which earlier releases took: a cursor shows it. Its buffer for keys may not be twice as long,
- * since no length of an array is.
+ * A key of more than 1 GiB, which earlier releases accepted: a cursor shows it. The cursor's buffer for keys must not
+ * double, since no array is as long.
  */
 object LongKey {
   private val keyBytes = 1100 << 20
@@ -25,9 +25,9 @@ object LongKey {
     } finally TestFiles.delete(directory)
   }
 
-  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
 
-  /** Three keys, of which the second begins as the first and is long. */
+  /** Writes three keys, of which the second begins with the first and is long. */
   private def write(file: File): Unit = {
     val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     val sst = new SstWriter(channel, 3, memory, file.getParentFile)

@@ -14,10 +14,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
 
 /**
- * SSTs of all kinds that RocksDB writes, and these with some bytes changed in a block, its trailer or the footer, read by
- * RocksDB and by this reader: both find the same rows, or this one refuses the file with an IOException. Mostly the
- * checksum of the changed block is made right again, so that nothing but the reader's own checks stands between it and
- * numbers that are impossible. Memory is checked. Arguments: the seed, the number of files, the changes to each.
+ * SSTs of all kinds that RocksDB writes, and the same with bytes changed in a block, its trailer or the footer, read by
+ * RocksDB and by this reader: both find the same rows, or this reader refuses the file with an IOException. Most
+ * changes also correct the checksum of the block, so that only the reader's own checks protect it against impossible
+ * numbers. Memory is checked. Arguments: the seed, the number of files, the changes to each.
  */
 object ReaderFuzz {
   private type Rows = Seq[(Seq[Byte], Option[Seq[Byte]])]
@@ -39,38 +39,38 @@ object ReaderFuzz {
   /**
    * A place in a file whose bytes may be changed.
    *
-   * @param hasTrailer whether a checksum is behind it
-   * @param isRead whether RocksDB reads it from its beginning, and so believes none of the numbers behind its entries
+   * @param hasTrailer true if a checksum follows it
+   * @param isRead true if RocksDB reads it from its beginning, and so does not use the numbers after its entries
    */
-  private final case class Place(what: String, offset: Int, bytes: Int, hasTrailer: Boolean, isRead: Boolean)
+  private final case class Place(kind: String, offset: Int, bytes: Int, hasTrailer: Boolean, isRead: Boolean)
 }
 
 private final class ReaderFuzz(random: Random, directory: File) {
   import ReaderFuzz._
 
   private var count = 0
-  private var whole, agree, kept, refused, refusedAlone = 0
+  private var intact, agree, kept, refused, refusedAlone = 0
 
   def summary: String = {
-    val ends = s"$whole whole and $agree changed files are read alike, $kept as they were before the change, $refused are " +
+    val ends = s"$intact intact and $agree changed files are read alike, $kept as they were before the change, $refused are " +
       s"refused, and $refusedAlone that RocksDB reads"
     if (agree == 0 || kept == 0 || refused == 0) throw new AssertionError(s"too few of a kind: $ends")
     s"$ends: every file is read alike or refused"
   }
 
-  /** Writes a file, compares the readers on it, and on it with each of this many changes. */
+  /** Writes a file, and compares the readers on it and on each of its changes. */
   def file(name: String, changes: Int): Unit = {
     val written = write()
     val content = Files.readAllBytes(written.toPath)
     val rows = compare(s"$name as it was written", written, None)
-    whole += 1
+    intact += 1
     if (rows.isDefined) {
       val places = placesIn(written, content)
       (0 until changes).foreach { change =>
-        val (what, changed, mended) = changedOnce(content, places)
+        val (description, changed, mended) = changedOnce(content, places)
         val copy = new File(directory, s"changed-$count-$change.sst")
         Files.write(copy.toPath, changed)
-        compare(s"$name, change $change ($what)", copy, rows, mended)
+        compare(s"$name, change $change ($description)", copy, rows, mended)
       }
     }
   }
@@ -113,7 +113,7 @@ private final class ReaderFuzz(random: Random, directory: File) {
     file
   }
 
-  private def someBytes(most: Int): Array[Byte] = Array.fill(random.nextInt(most))(random.nextInt().toByte)
+  private def someBytes(bound: Int): Array[Byte] = Array.fill(random.nextInt(bound))(random.nextInt().toByte)
 
   private def keys(): Seq[Array[Byte]] = {
     val common = someBytes(20)
@@ -166,11 +166,14 @@ private final class ReaderFuzz(random: Random, directory: File) {
       val steps = Seq.fill(1 + random.nextInt(3))(change(changed, place))
       val isMended = place.hasTrailer && random.nextInt(5) > 0
       if (isMended) mend(changed, place)
-      val what = s"${place.what} at ${place.offset}: ${steps.mkString(", ")}${if (isMended) ", with its checksum" else ""}"
-      (what, changed, Some(place).filter(_ => isMended || !place.hasTrailer))
+      val description = s"${place.kind} at ${place.offset}: ${steps.mkString(", ")}${if (isMended) ", with its checksum" else ""}"
+      (description, changed, Some(place).filter(_ => isMended || !place.hasTrailer))
     }
 
-  /** Changes some bytes of a place, most often those that are numbers: lengths where a block begins, restarts at its end. */
+  /**
+   * Changes bytes of a place, most often numbers: lengths at the beginning of a block, restarts at its end. Returns a
+   * description.
+   */
   private def change(content: Array[Byte], place: Place): String = {
     val bytes = place.bytes + (if (place.hasTrailer) 1 else 0)
     val within = random.nextInt(4) match {
@@ -212,8 +215,10 @@ private final class ReaderFuzz(random: Random, directory: File) {
   // --- readers
 
   /**
-   * Compares the readers; the rows that both found. RocksDB is not asked for a file whose checksums are right and whose
-   * numbers are not: it believes them, and reads anywhere in memory.
+   * Compares the readers. RocksDB does not read files with right checksums and wrong numbers: it trusts the numbers,
+   * and reads anywhere in memory.
+   *
+   * @return the rows that both found
    */
   private def compare(name: String, file: File, original: Option[Rows], mended: Option[Place] = None): Option[Rows] = {
     val here = refusing(name, "a mapped reader", ours(SstTable.map(file)))
@@ -222,7 +227,7 @@ private final class ReaderFuzz(random: Random, directory: File) {
     for (a <- here; b <- unmapped if a != b) throw new AssertionError(s"$name: mapped or not, other rows are read")
     val there = if (mended.exists(here.isEmpty || !_.isRead)) None else theirs(file)
     (here.orElse(unmapped), there) match {
-      case (Some(mine), _) if original.contains(mine) => // none of the changed bytes is needed here
+      case (Some(mine), _) if original.contains(mine) => // this reader needs none of the changed bytes
         kept += 1
         None
       case (Some(mine), Some(puts)) =>
@@ -248,12 +253,12 @@ private final class ReaderFuzz(random: Random, directory: File) {
 
   private def isLess(a: Seq[Byte], b: Seq[Byte]): Boolean = Arrays.compareUnsigned(a.toArray, b.toArray) < 0
 
-  /** What was read; None where that is refused as it should be. */
-  private def refusing[T](name: String, who: String, read: => T): Option[T] =
+  /** Returns the rows that were read, or None if the file is refused as it should be. */
+  private def refusing[T](name: String, reader: String, read: => T): Option[T] =
     try Some(read)
     catch {
       case _: IOException => None
-      case e: Throwable => throw new AssertionError(s"$name: $who ends with $e", e)
+      case e: Throwable => throw new AssertionError(s"$name: $reader ends with $e", e)
     }
 
   private def ours(open: => SstTable): Rows = {
@@ -275,7 +280,7 @@ private final class ReaderFuzz(random: Random, directory: File) {
     } finally table.close()
   }
 
-  /** Looks for single keys, and begins scans at them: in a changed file these may be anywhere. */
+  /** Looks up single keys, and begins scans at them: in a changed file these may be anywhere. */
   private def search(file: File, rows: Rows): Unit = {
     val table = SstTable.map(file)
     try {
