@@ -15,19 +15,17 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMe
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
- * The data plane alone, bytes in and out, without Spark's API, an agent or storage: what a batch costs by phase.
+ * The data plane alone, bytes in and out, without Spark's API, an agent or storage: the cost of a batch by phase.
  * Arguments are name=value:
+ * - pattern: uniform, zipf, append, read, absent (gets of absent keys), scan, ordered, prefix, range (after a batch
+ *   of changes, ordered scans of 100 rows each, for as many rows as there are keys)
+ * - keys, batch, batches (the first third does not count), value (bytes), budget (MiB)
+ * - start: memory (all keys were put since the start), base (all keys are in a compacted base, and none in memory)
+ * - merge: number of batches after which a new base, made by ingestion, is offered; 0: never
+ * - directory
  *
- *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix, range
- *    (after a batch of changes, ordered scans of 100 rows each, for as many rows as there are keys)
- *  - keys, batch, batches (of which the first third does not count), value (bytes), budget (MiB)
- *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in
- *    memory)
- *  - merge: a new base, made by ingesting, is offered after this many batches; 0: never
- *  - directory
- *
- * One JSON object a line: what, and per batch or operation: cpu_ns (median over the batches of the thread's CPU
- * time), ns (of the time passed), least_ns.
+ * It prints one JSON object a line: what, and per batch or operation: cpu_ns (median over the batches of the thread's
+ * CPU time), ns (elapsed), least_ns.
  */
 object DataPlane {
   RocksDB.loadLibrary()
@@ -64,7 +62,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
   private lazy val zipf = new Zipf(keyCount, random)
 
   /**
-   * As Spark encodes a row of one string: null bits, offset and size, the characters; before it the column
+   * Returns a key as Spark encodes a row of one string: null bits, offset and size, characters; before it the column
    * family.
    */
   private def key(n: Long): Array[Byte] = {
@@ -73,7 +71,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
     buffer.put(f"key-$n%012d".getBytes("US-ASCII")).array
   }
 
-  /** Keys of a joined or windowed store: five rows of one prefix. */
+  /** Returns a key of a joined or windowed store: five rows have one prefix. */
   private def prefixed(n: Long): Array[Byte] = {
     val buffer = java.nio.ByteBuffer.allocate(2 + 4 + 24 + 8).order(java.nio.ByteOrder.LITTLE_ENDIAN)
     buffer.putShort(0).putInt(24).putLong(0).putInt(8).putInt(16).putLong(n / 5 * 0x9E3779B97F4A7C15L).putLong(n % 5)
@@ -196,7 +194,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
       case "prefix" => time("prefix", batch)(prefixes(transaction))
       case "read" | "absent" => time("get", batch)(picked.foreach(transaction.get))
       case "uniform" | "zipf" | "append" => time("get and put", batch)(touch(transaction, picked))
-      case other => throw new IllegalArgumentException(s"there is no pattern '$other'")
+      case other => throw new IllegalArgumentException(s"unknown pattern '$other'")
     }
     commit(transaction)
     note("the whole batch", start, 1)
@@ -218,7 +216,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
     if (n != keys) throw new AssertionError(s"$n rows, not $keys")
   }
 
-  /** Scan ranges of a fixed number of keys, which begin at any key. */
+  /** Scans ranges of a fixed number of keys, which begin at any key. */
   private def ranges(transaction: Transaction): Unit =
     for (_ <- 0 until keyCount / rangeRows) {
       val n = random.nextLong(keyCount - rangeRows)
@@ -229,7 +227,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
       if (found != rangeRows) throw new AssertionError(s"$found rows of a range")
     }
 
-  /** As a session window does: scan the rows of a prefix, change one of them. */
+  /** Scans the rows of prefixes and changes one row of each, as a session window does. */
   private def prefixes(transaction: Transaction): Unit = {
     var i = 0
     while (i < batch) {
@@ -249,11 +247,11 @@ final class DataPlane(settings: Map[String, String], directory: File) {
     }
   }
 
-  private def report(): Unit = times.foreach { case (what, values) =>
+  private def report(): Unit = times.foreach { case (measure, values) =>
     val passed = values.map(_._1).sorted
     val cpu = values.map(_._2).sorted
     println("""{"what": "%s", "cpu_ns": %.1f, "ns": %.1f, "least_ns": %.1f}""".formatLocal(
-      java.util.Locale.ROOT, what, cpu(cpu.size / 2), passed(passed.size / 2), passed.head))
+      java.util.Locale.ROOT, measure, cpu(cpu.size / 2), passed(passed.size / 2), passed.head))
   }
 }
 

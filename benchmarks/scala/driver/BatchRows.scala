@@ -4,9 +4,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * The rows of one batch of one store, made before the clock starts. `key` and `value` point one reused
- * UnsafeRow at the wanted place, as an operator's projection does, so neither copies nor allocates. For one
- * thread.
+ * The rows of one batch of one store, made before the clock starts. `key` and `value` point one reused UnsafeRow at the
+ * row, as an operator's projection does: they neither copy nor allocate. One thread.
  */
 final class BatchRows(plan: StorePlan, keys: KeyLayout, values: ValueLayout) {
   private val touched = plan.touched.length

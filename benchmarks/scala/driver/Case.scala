@@ -8,10 +8,9 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.conf.Configuration
 
 /**
- * A case: some providers side by side on the same sequence of steps. Within a step the providers take turns,
- * segment by segment, in an order that rotates; no provider works in the background while another is
- * measured. A provider that fails or returns other rows than the model leaves the case with an error event;
- * the others continue.
+ * A case: several providers run the same sequence of steps. Within a step the providers take turns, segment by segment,
+ * in an order that rotates; no provider works in the background while another is measured. A provider that fails or
+ * returns other rows than the model leaves the case with an error event; the others continue.
  */
 final class Case(node: JsonNode, work: Path, events: Events) {
   private val name = node.get("name").asText
@@ -75,8 +74,8 @@ final class Case(node: JsonNode, work: Path, events: Events) {
   }
 
   /**
-   * Batches with maintenance after each, until so many of them in succession have made no provider write much
-   * more than they changed: what a load left to merge is merged then.
+   * Runs batches with maintenance after each, until no provider has written much more than the change in a number of
+   * successive batches: merges that a load left over have ended then.
    */
   private def settle(label: String, step: JsonNode): Unit = {
     var (calm, left) = (0, step.get("rounds").asInt)
@@ -128,7 +127,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
     forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
   }
 
-  /** A batch on a fresh provider: what a query waits for after its executor was lost. */
+  /** Measures a batch on a fresh provider: the time that a query waits after it has lost an executor. */
   private def recover(label: String, step: JsonNode): Unit = {
     val wipe = step.path("local").asText("absent") == "absent"
     for (_ <- 0 until step.path("repetitions").asInt(3)) {
@@ -178,8 +177,8 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       "heap_bytes" -> (before - Usage.heapBytesAfterGc()), "keys" -> model.size)
   }
 
-  private def check(right: Boolean, what: String): Unit =
-    if (!right) throw new IllegalStateException(s"content differs from the model: $what")
+  private def check(right: Boolean, message: String): Unit =
+    if (!right) throw new IllegalStateException(s"content differs from the model: $message")
 
   private def forEach(label: String)(work: Subject => Unit): Unit = {
     turn += 1

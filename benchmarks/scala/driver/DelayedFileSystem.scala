@@ -13,9 +13,9 @@ import org.apache.hadoop.util.Progressable
 
 /**
  * A file system that answers like storage across a network: each request waits `fs.delayed.request.ms` before it
- * begins, and each stream carries `fs.delayed.stream.bytes` a second. A request is a status, a listing, an open, a
- * create, a rename, a delete, the first read of a stream and each read after a seek. Streams do not share a
- * bandwidth, as those of an object store do not.
+ * begins, and each stream carries `fs.delayed.stream.bytes` a second. Requests are a status, a listing, an open, a
+ * create, a rename, a delete, the first read of a stream and each read after a seek. Streams do not share a bandwidth,
+ * as those of an object store do not.
  */
 trait Delays extends FileSystem {
   private var requestNanos = 0L
@@ -49,7 +49,7 @@ trait Delays extends FileSystem {
   abstract override def listStatus(path: Path): Array[FileStatus] = request(super.listStatus(path))
   abstract override def getFileStatus(path: Path): FileStatus = request(super.getFileStatus(path))
 
-  /** A file system makes one call of another; only the outer one is a request. */
+  /** True within a request: a file system's call may make others, and only the outer one is a request. */
   private val within = ThreadLocal.withInitial[Boolean](() => false)
 
   private def request[A](call: => A): A =
@@ -108,7 +108,7 @@ trait Delays extends FileSystem {
   }
 }
 
-/** A local directory, far away. */
+/** A local directory with the delays of remote storage. */
 final class DelayedFileSystem extends DelayedLocalFiles {
   override def getScheme: String = "delayed"
   override def getUri: URI = URI.create("delayed:///")
@@ -125,5 +125,5 @@ class DelayedLocalFiles extends RawLocalFileSystem with Delays {
     delayed(super.create(path, overwrite, bufferBytes, replication, blockBytes, progress))
 }
 
-/** A real HDFS, whose loopback is too near to be true: its client waits before it asks. */
+/** A real HDFS, whose client waits before it asks, as the loopback interface has no delay. */
 final class DelayedHdfs extends DistributedFileSystem with Delays

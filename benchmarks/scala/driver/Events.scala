@@ -6,10 +6,7 @@ import java.nio.file.{Files, Path}
 import com.fasterxml.jackson.databind.ObjectMapper
 import com.fasterxml.jackson.module.scala.DefaultScalaModule
 
-/**
- * Writes what was measured as one JSON object a line; every line is flushed, so that a killed run keeps what
- * it had.
- */
+/** Writes measurements as one JSON object a line. Each line is flushed, so that a killed run keeps the lines before. */
 final class Events(file: Path) extends Closeable {
   private val mapper = new ObjectMapper().registerModule(DefaultScalaModule)
   private val out: BufferedWriter = Files.newBufferedWriter(file)
@@ -24,7 +21,7 @@ final class Events(file: Path) extends Closeable {
 }
 
 object Events {
-  /** Messages of an error and of what caused it, and the upper end of the innermost stack. */
+  /** Returns the messages of an error and of its causes, and the top of the innermost stack. */
   def describe(error: Throwable): Seq[(String, Any)] = {
     val chain = Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(8).toSeq
     Seq("message" -> chain.map(_.toString).mkString(" <- "),

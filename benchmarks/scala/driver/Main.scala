@@ -9,10 +9,10 @@ import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.SparkSession
 
 /**
- * Runs the store-level cases of a specification in this JVM and writes what it measured.
+ * Runs the store-level cases of a specification in this JVM and writes the measurements.
  *
- * Arguments: specification (JSON: `work` directory, `spark_conf`, `cases`), output (JSON lines). A Spark
- * session of two cores runs underneath, so that providers find what they find in an executor.
+ * Arguments: specification (JSON: `work` directory, `spark_conf`, `cases`), output (JSON lines). It starts a Spark
+ * session of two cores, so that providers find the environment of an executor.
  */
 object Main {
   def main(args: Array[String]): Unit = {
@@ -23,7 +23,7 @@ object Main {
       builder.config(option.getKey, option.getValue.asText)
     }
     val session = builder.getOrCreate()
-    session.streams // makes the coordinator, which providers look for
+    session.streams // creates the coordinator that providers ask
     try {
       for (node <- spec.get("cases").elements.asScala) {
         new Case(node, Paths.get(spec.get("work").asText), events).run()

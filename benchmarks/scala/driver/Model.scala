@@ -4,8 +4,8 @@ import java.util.Arrays
 
 /**
  * The required content of every store: for each key number the version of its last write, 0 for an absent key. Live
- * keys are those in [low, high) with a version. Not thread-safe; the driver changes it while it plans,
- * before any store runs the plan.
+ * keys are those in [low, high) with a version. One thread, the driver's: it changes the model while it plans, before
+ * any store runs the plan.
  */
 final class Model {
   private var versions = new Array[Int](1 << 16)
@@ -15,7 +15,7 @@ final class Model {
 
   def size: Long = live
 
-  /** Bytes of the model on the heap, which are not the store's. */
+  /** Bytes of the model on the heap, which do not belong to a store. */
   def heapBytes: Long = 4L * versions.length
   def versionOf(index: Long): Int = if (index < versions.length) versions(index.toInt) else 0
 
@@ -32,7 +32,7 @@ final class Model {
     versions(index.toInt) = 0
   }
 
-  /** Sum over live keys of a number made of key and version: what a scan must add up to, in any order. */
+  /** Returns the sum over live keys of a number made of key and version. A scan in any order must have the same sum. */
   def checksum: Long = {
     var sum = 0L
     var index = low

@@ -6,10 +6,10 @@ import org.apache.commons.math3.distribution.ZipfDistribution
 import org.apache.commons.math3.random.Well19937c
 
 /**
- * A batch of a store: get then put of each of `touched` in order (only get if `readOnly`), then
- * remove each of `removed`.
+ * A batch of a store: get then put of each of `touched` in order (only get if `readOnly`), then remove of each of
+ * `removed`.
  *
- * @param expected what the versions returned by the gets add up to, each weighted by its place in the batch
+ * @param expected sum of the versions that the gets return, each weighted by its index in the batch
  */
 final case class StorePlan(
     touched: Array[Long],
@@ -18,12 +18,12 @@ final case class StorePlan(
     readOnly: Boolean,
     expected: Long)
 
-/** Draws batches by access pattern and carries the model forward. Deterministic for a seed. */
+/** A planner of batches by access pattern, which also applies them to the model. Deterministic for a seed. */
 final class Planner(model: Model, stores: Int, seed: Long) {
   private val random = new Well19937c(seed)
   private var zipf: ZipfDistribution = _
 
-  /** Plans of one batch, one a store. A draw is an operation: a key drawn twice is read and written twice. */
+  /** Returns the plans of a batch, one for each store. A key that is drawn twice is read and written twice. */
   def batch(pattern: String, size: Int, version: Int): Array[StorePlan] = {
     val removed = pattern match {
       case "sliding" => Array.tabulate(math.min(size, model.size.toInt))(model.low + _)
@@ -32,7 +32,7 @@ final class Planner(model: Model, stores: Int, seed: Long) {
     split(draw(pattern, size), removed, version, readOnly = pattern == "read-only")
   }
 
-  /** Plans that put the given new key numbers without reading them first. */
+  /** Returns plans that put new key numbers without a read before. */
   def load(from: Long, until: Long, version: Int): Array[StorePlan] = {
     val plans = split((from until until).toArray, Array.emptyLongArray, version, readOnly = false)
     plans
@@ -54,7 +54,7 @@ final class Planner(model: Model, stores: Int, seed: Long) {
 
   def uniform(bound: Long): Long = (random.nextDouble() * bound).toLong
 
-  /** Key numbers by the store that has them, in their order. */
+  /** Returns key numbers by store, in their order. */
   private def byStore(indices: Array[Long]): Array[Array[Long]] = {
     val parts = Array.fill(stores)(Array.newBuilder[Long])
     indices.foreach(index => parts((index % stores).toInt) += index)

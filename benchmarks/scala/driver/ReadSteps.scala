@@ -8,9 +8,9 @@ import org.apache.spark.unsafe.Platform
 final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
 
   /**
-   * The full scan that processing of timeouts and watermark eviction does.
+   * Measures a full scan, as of time-outs and of the eviction by watermark.
    *
-   * @param uncommitted this many keys of the batch under way are rewritten (with what they held) before
+   * @param uncommitted number of keys that the open batch rewrites, with their present values, before the scan
    */
   def scan(subject: Subject, uncommitted: Int): Seq[(String, Any)] = {
     val plan = rewrite(uncommitted)
@@ -34,7 +34,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
     }
   }
 
-  /** Runs a prefix scan for each group: joins and session windows. */
+  /** Measures a prefix scan for each group, as of joins and session windows. */
   def prefix(subject: Subject, groups: Array[Long]): Seq[(String, Any)] = {
     val layout = KeyLayout.Prefix
     val buffer = new Array[Byte](layout.prefixBytes * groups.length)
@@ -64,7 +64,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
     Seq("wall_ms" -> nanos / 1e6, "scans" -> groups.length, "rows" -> count)
   }
 
-  /** The first rows in key order of a range-encoded store: timers that are due. */
+  /** Measures a read of the first rows in key order of a range-encoded store, as of timers that are due. */
   def first(subject: Subject, wanted: Int): Seq[(String, Any)] = {
     val results = inStores(subject) { store =>
       val started = System.nanoTime()
@@ -85,7 +85,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
     Seq("wall_ms" -> results.map(_._1).sum / 1e6, "rows" -> results.map(_._2).sum)
   }
 
-  /** Every byte of every row against the model; not timed for comparison. */
+  /** Compares every byte of every row with the model. The time is not for comparisons. */
   def verify(subject: Subject): Seq[(String, Any)] = {
     val counts = inStores(subject) { store =>
       val rows = store.iterator()
@@ -122,10 +122,10 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
   private def inStores[T](subject: Subject)(work: StateStore => T): Seq[T] = subject.stores.map { handle =>
     val store = handle.open()
     val result = work(store)
-    handle.commit(store) // not abort: some providers load anew after one
+    handle.commit(store) // not abort, after which some providers load the state again
     result
   }
 
-  private def check(subject: Subject, right: Boolean, what: String): Unit =
-    if (!right) throw new IllegalStateException(s"content differs from the model in ${subject.name}: $what")
+  private def check(subject: Subject, right: Boolean, message: String): Unit =
+    if (!right) throw new IllegalStateException(s"content differs from the model in ${subject.name}: $message")
 }

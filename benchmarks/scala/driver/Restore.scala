@@ -4,12 +4,12 @@ import java.nio.file.{Files, Path, StandardCopyOption}
 
 import org.apache.spark.sql.execution.streaming.state.StateStore
 
-/** Time from the start of a task on a fresh provider instance to its first row. */
+/** The time from the start of a task on a fresh provider instance to its first row. */
 object Restore {
 
   /**
-   * Closes the subject, plays a restart (with `wipe` on another machine) and opens its stores again at their
-   * version. What was opened is aborted; the `last` time it is committed, which is when metrics can be read.
+   * Closes the subject, restarts it (with `wipe` as on another machine) and opens its stores again at their version. It
+   * aborts the open stores, and commits them the `last` time, since only a commit reports metrics.
    */
   def measure(
       subject: Subject, shape: Shape, model: Model, wipe: Boolean, last: Boolean): Seq[(String, Any)] = {
@@ -43,7 +43,7 @@ object Restore {
     Nil
   }
 
-  /** Measures a copy of the live bytes on this machine: the yardstick of a restore. */
+  /** Measures a copy of the live bytes on this machine, with which restores are compared. */
   def copyMillis(directory: Path, bytes: Long): Seq[(String, Any)] = {
     val source = directory.resolve("live-bytes")
     val block = new Array[Byte](1 << 20)

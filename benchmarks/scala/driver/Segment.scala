@@ -1,17 +1,17 @@
 package statestore.benchmark
 
 /**
- * Consecutive batches of one subject with its background maintenance, all of whose cost falls into this
- * segment: it ends when the maintenance has. Emits an event "batch" for each batch and one "segment".
+ * Consecutive batches of one subject with all of their background maintenance: the segment ends when the maintenance
+ * has ended. Emits an event "batch" for each batch and one event "segment".
  *
- * @param every a round of maintenance starts after each this many batches, 0 for never
+ * @param every number of batches after which a round of maintenance starts, 0 for none
  * @param emit takes the kind of an event and its fields
  */
 final class Segment(
     subject: Subject, plans: Array[Array[StorePlan]], every: Int,
       emit: (String, Seq[(String, Any)]) => Unit) {
 
-  private var ownSeconds = 0.0 // CPU that the driver spent on plans, rows and listings
+  private var ownSeconds = 0.0 // CPU time of the driver for plans, rows and listings
 
   def run(look: Boolean): Unit = {
     subject.takeCustomMetrics()

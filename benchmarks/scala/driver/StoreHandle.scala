@@ -1,14 +1,18 @@
 package statestore.benchmark
 
+import java.io.FileNotFoundException
 import java.util.UUID
 
+import scala.collection.mutable
+
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * A store of a provider: its provider instance and its present version, with checkpoint id if the provider
- * has them. For one thread at a time.
+ * A store of a provider: its provider instance and its present version, with a checkpoint id if the provider has them.
+ * One thread at a time.
  */
 final class StoreHandle(
     id: StateStoreId,
@@ -23,7 +27,7 @@ final class StoreHandle(
 
   def provider: StateStoreProvider = instance
 
-  /** A fresh provider instance, as a task on a new executor makes it. */
+  /** Creates a fresh provider instance, as a task on a new executor does. */
   def start(): Unit =
     instance = StateStoreProvider.createAndInit(
       StateStoreProviderId(id, UUID.randomUUID()), keys.schema, values.schema,
@@ -41,5 +45,46 @@ final class StoreHandle(
   def stop(): Unit = if (instance != null) {
     instance.close()
     instance = null
+  }
+}
+
+/**
+ * The files below one directory of checkpoint storage, as an observer sees them. Each `look` lists the directory; a
+ * file that is new (by path, length and time of change) counts as written. A file that exists only between two looks is
+ * missed, so look after each batch. Hadoop's checksum side files are storage as well, and count. One thread.
+ */
+final class StorageView(root: Path, conf: Configuration) {
+  private val fs: FileSystem = root.getFileSystem(conf) match {
+    case local: org.apache.hadoop.fs.LocalFileSystem => local.getRaw
+    case other => other
+  }
+  private val known = mutable.HashSet.empty[(String, Long, Long)]
+  var writtenBytes = 0L
+  var writtenFiles = 0L
+  var bytes = 0L
+  var files = 0L
+
+  def look(): Unit = {
+    bytes = 0L
+    files = 0L
+    val present = mutable.HashSet.empty[(String, Long, Long)]
+    visit(root) { status =>
+      val key = (status.getPath.toUri.getPath, status.getLen, status.getModificationTime)
+      present += key
+      bytes += status.getLen
+      files += 1
+      if (!known.contains(key)) {
+        writtenBytes += status.getLen
+        writtenFiles += 1
+      }
+    }
+    known.clear()
+    known ++= present
+  }
+
+  private def visit(directory: Path)(found: FileStatus => Unit): Unit = {
+    val entries = try fs.listStatus(directory)
+      catch { case _: FileNotFoundException => Array.empty[FileStatus] }
+    entries.foreach(entry => if (entry.isDirectory) visit(entry.getPath)(found) else found(entry))
   }
 }

@@ -13,20 +13,19 @@ import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreCon
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The times of a batch: sums over the stores, and `wallNanos` for open, get and put of every key, and commit
- * of all of them. They exclude the collection of metrics, which a task does afterwards.
+ * The times of a batch: sums over the stores, and `wallNanos` for open, get and put of every key, and commit of all of
+ * them. They exclude the collection of metrics, which a task does afterwards.
  */
 final case class BatchTimes(
     wallNanos: Long, openNanos: Long, rowsNanos: Long, commitNanos: Long, metricsNanos: Long, right: Boolean)
 
 /**
- * A measured provider: its configuration, its stores, its directory of checkpoint storage and its local
- * directory.
+ * A measured provider: its configuration, its stores, its directory of checkpoint storage and its local directory.
  *
  * @param node `name`, `provider` (class), `conf` (SQL options; `{dir}` stands for the local directory)
- * @param local directory of this subject alone; below it `files` may be wiped to play a new machine
- * @param root URI of checkpoint storage of this subject alone
- * @param hadoopConf for that storage
+ * @param local directory of this subject alone; its `files` are deleted to simulate a new machine
+ * @param root URI of this subject's own checkpoint storage
+ * @param hadoopConf configuration of that storage
  */
 final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Configuration, shape: Shape) {
   val name: String = node.get("name").asText
@@ -58,7 +57,7 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
   def run(plans: Array[StorePlan]): BatchTimes = {
     val rows = plans.map(new BatchRows(_, shape.keys, shape.values))
     val started = System.nanoTime()
-    val parts = each(store => one(stores(store), plans(store), rows(store)))
+    val parts = each(store => runBatch(stores(store), plans(store), rows(store)))
     val ended = System.nanoTime()
     collect(parts.map(_._1))
     val times = parts.map(_._2)
@@ -67,7 +66,7 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
       System.nanoTime() - ended, times.forall(_.right))
   }
 
-  /** Custom metrics summed over batches and stores since the last call. */
+  /** Returns the custom metrics, summed over batches and stores since the last call. */
   def takeCustomMetrics(): Map[String, Long] = {
     val taken = custom.toMap
     custom.clear()
@@ -79,10 +78,7 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
 
   def maintain(): Unit = maintenance.start(stores.map(_.provider))
 
-  /**
-   * Closes every provider instance, and with `wipe` forgets the local files: the next `start` is on a new
-   * machine.
-   */
+  /** Closes every provider instance, and with `wipe` deletes the local files: the next `start` is on a new machine. */
   def stop(wipe: Boolean): Unit = {
     maintenance.drain()
     stores.foreach(_.stop())
@@ -104,7 +100,7 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
     case Some(executor) => stores.indices.map(store => executor.submit(() => work(store))).map(_.get())
   }
 
-  private def one(handle: StoreHandle, plan: StorePlan, rows: BatchRows): (StateStore, BatchTimes) = {
+  private def runBatch(handle: StoreHandle, plan: StorePlan, rows: BatchRows): (StateStore, BatchTimes) = {
     val started = System.nanoTime()
     val store = handle.open()
     try {

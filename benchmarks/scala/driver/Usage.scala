@@ -22,7 +22,7 @@ object Usage {
   def childrenCpuSeconds: Double =
     children.map(cpuSecondsOf(_, 11)).sum + cpuSecondsOf(ProcessHandle.current().pid, 13)
 
-  /** Bytes of heap in use after two collections. */
+  /** Returns the bytes of heap in use after two collections. */
   def heapBytesAfterGc(): Long = {
     System.gc()
     System.gc()
@@ -30,7 +30,8 @@ object Usage {
   }
 
   /**
-   * Resident bytes: of the JVM (all, anonymous, file-backed), proportional of its children (now, highest).
+   * Returns resident bytes: of the JVM (all, anonymous, file-backed) and of its children (proportional now, highest
+   * resident size).
    */
   def resident(): Map[String, Long] = {
     val status = statusOf(Paths.get("/proc/self/status"))
@@ -44,7 +45,10 @@ object Usage {
         children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
   }
 
-  /** Bounded resources: threads and descriptors of the JVM and of its children, and the JVM's mappings. */
+  /**
+   * Returns numbers of bounded resources: threads and descriptors of the JVM and of its children, and the JVM's
+   * mappings.
+   */
   def handles(): Map[String, Long] = Map(
     "jvm_threads" -> entriesOf(Paths.get("/proc/self/task")),
     "jvm_descriptors" -> entriesOf(Paths.get("/proc/self/fd")),
@@ -53,17 +57,20 @@ object Usage {
     "children_descriptors" -> children.map(pid => entriesOf(proc(pid, "fd"))).sum)
 
   private def entriesOf(directory: Path): Long =
-    Try(Using.resource(Files.list(directory))(_.count())).getOrElse(0L) // it ended meanwhile
+    Try(Using.resource(Files.list(directory))(_.count())).getOrElse(0L) // the process ended meanwhile
 
   private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq
   private def proc(pid: Long, file: String): Path = Paths.get(s"/proc/$pid/$file")
 
-  /** Sum of proc(5)'s utime (field 11 after the name), stime, cutime and cstime (14) from `first` on. */
+  /**
+   * Returns the sum of the times in proc(5)'s stat, utime (field 11 after the name), stime, cutime and cstime (14),
+   * from `first` on.
+   */
   private def cpuSecondsOf(pid: Long, first: Int): Double = Try {
     val stat = Files.readString(proc(pid, "stat"))
     val fields = stat.substring(stat.lastIndexOf(')') + 2).split(' ')
     fields.slice(first, 15).map(_.toLong).sum / ticksPerSecond
-  }.getOrElse(0.0) // it ended meanwhile
+  }.getOrElse(0.0) // the process ended meanwhile
 
   private def statusOf(file: Path): Map[String, Long] = Try {
     Files.readAllLines(file).asScala.collect {

@@ -16,12 +16,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena,
 import org.apache.spark.unsafe.Platform
 
 /**
- * This store's own SST reader and writer beside RocksDB's through JNI: the same rows, the same keys asked for, in
- * turns in one JVM, and the same answers, or it fails. Arguments are name=value: keys, value (bytes), changed
- * (keys that each delta of the base "restored" changes), deltas (how many), operations (a turn), turns, warm
- * (turns that do not count), writes (sizes of deltas, separated by commas), directory. One JSON object a line:
- * what, subject, and per row or operation: cpu_ns (median over the turns of the thread's CPU time, which other
- * work on the machine disturbs least), ns (of the time passed), least_ns.
+ * A comparison of this store's own SST reader and writer with RocksDB's through JNI: the same rows and keys, in turns
+ * in one JVM. It fails if the answers differ. Arguments are name=value: keys, value (bytes), changed (keys that each
+ * delta of the base "restored" changes), deltas (their number), operations (a turn), turns, warm (turns that do not
+ * count), writes (sizes of deltas, separated by commas), directory. It prints one JSON object a line: what, subject,
+ * and per row or operation: cpu_ns (median over the turns of the thread's CPU time, which other work on the machine
+ * disturbs least), ns (elapsed), least_ns.
  */
 object SstComparison {
   RocksDB.loadLibrary()
@@ -44,7 +44,10 @@ object SstComparison {
     file.delete()
   }
 
-  /** As Spark encodes a row of one string, after the column family: null bits, offset and size, the characters. */
+  /**
+   * Returns a key as Spark encodes a row of one string, after the column family: null bits, offset and size,
+   * characters.
+   */
   def key(n: Long): Array[Byte] = {
     val buffer = ByteBuffer.allocate(2 + 8 + 8 + 16).order(java.nio.ByteOrder.LITTLE_ENDIAN)
     buffer.putShort(0).putLong(0).putInt(16).putInt(16)
@@ -61,37 +64,42 @@ object SstComparison {
     new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter).setChecksumType(ChecksumType.kCRC32c)
 }
 
-/** Times of subjects that take turns, and the answers that they must agree on. */
+/** The times of subjects that take turns. Their answers must be equal. */
 final class TurnTimes(turns: Int, warm: Int) {
   private val times = mutable.LinkedHashMap.empty[(String, String), mutable.ArrayBuffer[(Double, Double)]]
   private val threads = java.lang.management.ManagementFactory.getThreadMXBean
 
-  /** Runs each subject once a turn; each answers a number, the same for all. */
-  def compare(what: String, per: Int, subjects: Seq[(String, () => Long)]): Unit =
+  /**
+   * Runs each subject once a turn.
+   *
+   * @param per number of operations of a run
+   * @param subjects name and run of each; the runs return the same number
+   */
+  def compare(measure: String, per: Int, subjects: Seq[(String, () => Long)]): Unit =
     for (turn <- 0 until turns + warm) {
       val answers = subjects.map { case (name, action) =>
         val start = System.nanoTime
         val startCpu = threads.getCurrentThreadCpuTime
         val answer = action()
         val cpu = threads.getCurrentThreadCpuTime - startCpu
-        if (turn >= warm) note(what, name, (System.nanoTime - start).toDouble / per, cpu.toDouble / per)
+        if (turn >= warm) note(measure, name, (System.nanoTime - start).toDouble / per, cpu.toDouble / per)
         name -> answer
       }
-      if (answers.map(_._2).distinct.size > 1) throw new AssertionError(s"$what: the answers differ: $answers")
+      if (answers.map(_._2).distinct.size > 1) throw new AssertionError(s"$measure: the answers differ: $answers")
     }
 
-  private def note(what: String, name: String, ns: Double, cpuNs: Double): Unit =
-    times.getOrElseUpdate((what, name), mutable.ArrayBuffer.empty) += ns -> cpuNs
+  private def note(measure: String, name: String, ns: Double, cpuNs: Double): Unit =
+    times.getOrElseUpdate((measure, name), mutable.ArrayBuffer.empty) += ns -> cpuNs
 
-  def print(out: PrintStream): Unit = times.foreach { case ((what, name), values) =>
+  def print(out: PrintStream): Unit = times.foreach { case ((measure, name), values) =>
     val passed = values.map(_._1).sorted
     val cpu = values.map(_._2).sorted
     out.println(("""{"what": "%s", "subject": "%s", "cpu_ns": %.1f, "ns": %.1f, "least_ns": %.1f}""").formatLocal(
-      java.util.Locale.ROOT, what, name, cpu(cpu.size / 2), passed(passed.size / 2), passed.head))
+      java.util.Locale.ROOT, measure, name, cpu(cpu.size / 2), passed(passed.size / 2), passed.head))
   }
 }
 
-/** Look-ups and scans of a base of one sorted run, and of one with deltas above it, as a restore leaves it. */
+/** Look-ups and scans of a base of one sorted run, and of a base with deltas above it, as a restore leaves it. */
 final class SstReading(settings: Map[String, String], directory: File, times: TurnTimes) {
   import SstComparison.{key, tableOptions, value}
 
@@ -157,7 +165,7 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     val random = new SplittableRandom(3)
     val hits = Array.fill(operations)(key(random.nextInt(keys)))
     val misses = Array.fill(operations)(key(random.nextInt(keys)))
-    misses.foreach(absent => absent(absent.length - 1) = 'x') // among the others in key order
+    misses.foreach(absent => absent(absent.length - 1) = 'x') // between present keys in key order
     def each(action: BaseReader => Long) = readers.map { case (subject, reader) => subject -> (() => action(reader)) }
     times.compare(s"$name: point hit", operations, each(gets(_, hits)))
     times.compare(s"$name: point miss", operations, each(gets(_, misses)))
@@ -177,7 +185,10 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
   private def open(path: File): Base =
     Base.open(BaseDirectory(path.getPath, VersionId(1, None), keys, () => ()), new StoreMemory(512L << 20))
 
-  /** On a base that was just opened: each block is verified as it is read. Opening it is counted, too. */
+  /**
+   * Runs an action on a base that was just opened, so that each block is verified as it is read. Opening it is
+   * measured, too.
+   */
   private def first(path: File)(action: BaseReader => Long): Long = {
     val base = open(path)
     val reader = base.reader()
@@ -213,7 +224,7 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
   }
 }
 
-/** A base opened by RocksDB as well as it can be, read as [[RocksBase]] reads it. */
+/** A base that RocksDB opens with its best settings, read as [[RocksBase]] reads it. */
 final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, verify: Boolean = true, mapped: Boolean = false) {
   private val cache = new LRUCache(cacheBytes)
   private val options = new Options().setAllowMmapReads(mapped).setMaxOpenFiles(-1)
@@ -225,7 +236,7 @@ final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, veri
   def close(): Unit = Seq(db, readOptions, options, cache).foreach(_.close())
 }
 
-/** Writing a delta from records in memory that are in key order; its CRC-32 belongs to it. */
+/** Writes of a delta from sorted records in memory, its CRC-32 included. */
 final class SstWriting(settings: Map[String, String], directory: File, times: TurnTimes) {
   private val filter = new BloomFilter(10, false)
   private val options =
