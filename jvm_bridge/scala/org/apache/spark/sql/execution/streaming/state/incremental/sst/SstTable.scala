@@ -182,8 +182,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     }
     var i = first
     while (i <= last) {
-      val current = if (i == first) handle else block(i)
-      metadata.blocks.verify(content, (current.offset - handle.offset).toInt, current)
+      val part = if (i == first) handle else block(i)
+      metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)
       verified(i) = true
       i += 1
     }
@@ -210,8 +210,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** Returns true if the content has all of the blocks and no hole. */
   private def areComplete(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =
     (first to last).forall { i =>
-      val current = if (i == first) handle else block(i)
-      metadata.blocks.holds(content, (current.offset - handle.offset).toInt, current)
+      val part = if (i == first) handle else block(i)
+      metadata.blocks.holds(content, (part.offset - handle.offset).toInt, part)
     }
 
   /**
