@@ -62,7 +62,11 @@ ROOMS: Mapping[str, Room] = {
     ),
     "vectorized": _room(
         "vectorised functions: Spark's physical operator and its Python runner; the session extension",
-        "release settings checkpoint processors",
+        "release settings checkpoint processors lookahead",
+    ),
+    "lookahead": _room(
+        "the keys of an operator's input, announced to a store that was restored lazily",
+        f"release settings {ROOT}",
     ),
 }
 

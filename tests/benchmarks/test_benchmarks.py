@@ -13,7 +13,7 @@ import pytest
 import scala_jars
 
 from benchmarks import command, results, statistics
-from benchmarks.comparisons import data_plane, processors, sst
+from benchmarks.comparisons import data_plane, look_ahead, processors, sst
 from benchmarks.environment import jvm, providers
 from benchmarks.page import goals, plots, report, stores, summary
 from benchmarks.page.reasons import REASONS
@@ -179,6 +179,14 @@ def test_comparisons_in_one_jvm_compile_and_measure() -> None:
         small = ["keys=500", "batch=50", "batches=6", "merge=2", f"pattern={pattern}"]
         lines = data_plane.table(data_plane.measure(small, other_jar=jar)).splitlines()
         assert lines[-1].startswith("| the whole batch | ") and "CPU" in lines[-1], lines
+
+
+@pytest.mark.spark
+@pytest.mark.tier("more")
+def test_an_operator_fetches_blocks_together_with_look_ahead_alone() -> None:
+    """The comparison compares rows, and whether the threads that fetch together were there."""
+    found = look_ahead.measure(["aggregation"], keys=40_000, changed=50, request_ms=5, turns=1)
+    assert look_ahead.table(found).splitlines()[-1].startswith("| aggregation | ")
 
 
 def test_every_scenario_is_declared_for_every_extent() -> None:

@@ -136,6 +136,17 @@ class Options:
         doc="""Least bytes of remote files for which a restore is lazy, if restoreMode is lazy or auto.""",
         trade_off="Files that can be fetched within a second are better fetched at once.",
     )
+    look_ahead: bool = option(
+        "lookAhead",
+        BOOL,
+        "true",
+        group="Memory and local disk",
+        doc="""After a lazy restore, take up to 4,096 rows of an operator's input at a time, and fetch the
+        blocks that their keys lie in together. Aggregations, deduplication and functions of groups with
+        state do so. Needs the session extension.""",
+        trade_off="""If off, an operator waits for one block after the other. The rows are held in memory,
+        4 MiB of them at most. Without a lazy restore nothing is taken ahead.""",
+    )
     hydration_rate_limit_bytes_per_s: int = option(
         "hydrationRateLimit",
         BYTES,

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
@@ -26,6 +28,11 @@ private[incremental] final class FamilyRegistry(
     }
     families.put(name, schema)
   }
+
+  /** Names of the families whose keys are rows of this many columns, encoded as a whole. */
+  def ofWholeKeys(columns: Int): Seq[String] = families.asScala.iterator.collect {
+    case (name, FamilySchema(NoPrefixKeyStateEncoderSpec(schema), _, _)) if schema.length == columns => name
+  }.toSeq
 
   def unregister(name: String): Unit = families.remove(name)
 

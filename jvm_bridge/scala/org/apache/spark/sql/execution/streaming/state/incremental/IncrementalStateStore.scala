@@ -82,6 +82,21 @@ final class IncrementalStateStore private[incremental] (
     transaction.multiGet(encoded).iterator.map(codec.decodeValue)
   }
 
+  /** True if rows may have to be fetched from storage. */
+  private[incremental] def isSparse: Boolean = transaction.isSparse
+
+  /**
+   * Fetch the blocks that look-ups of these keys will read, many at a time, in each family whose keys are such rows as
+   * a whole. Does nothing once the store has ended.
+   */
+  private[incremental] def expect(keys: Array[UnsafeRow]): Unit = if (state eq Updating) {
+    val encoded = provider.families.ofWholeKeys(keys.head.numFields).filter(families.get(_).isDefined).flatMap { name =>
+      val codec = codecs("expect", name)
+      keys.iterator.map(codec.encodeKey)
+    }
+    transaction.expect(encoded)
+  }
+
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
     val codec = openToWrite("put", colFamilyName)
     notNull(key)

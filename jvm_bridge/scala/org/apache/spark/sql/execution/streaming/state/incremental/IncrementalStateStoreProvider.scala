@@ -239,7 +239,10 @@ class IncrementalStateStoreProvider
           local.ended()
           throw e
       }
-    Option(TaskContext.get()).foreach(opening.endWith)
+    Option(TaskContext.get()).foreach { task =>
+      opening.endWith(task)
+      SparseStores.add(opening, task)
+    }
     opening
   }
 

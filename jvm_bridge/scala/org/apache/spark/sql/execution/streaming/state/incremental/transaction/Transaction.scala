@@ -103,6 +103,17 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
+  /** True if rows may have to be fetched from storage. */
+  def isSparse: Boolean = view.isSparse
+
+  /** Fetch the blocks that look-ups of these keys will read, many at a time. */
+  def expect(keys: Iterable[Array[Byte]]): Unit = {
+    calls.enter()
+    try if (view.isSparse) view.expect(keys.filter(isOnlyInBase))
+    catch { case e: Throwable => calls.fail(e) }
+    finally calls.exit()
+  }
+
   /**
    * Sets the value of a key.
    *

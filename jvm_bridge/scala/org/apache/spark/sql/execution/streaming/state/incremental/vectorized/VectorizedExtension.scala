@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.incremental.lookahead.LookAheadRule
 import org.apache.spark.sql.execution.streaming.state.incremental.processors.StatefulProcessorRule
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 
@@ -19,6 +20,7 @@ class VectorizedExtension extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     inject(extensions, new VectorizedRule)
     inject(extensions, new StatefulProcessorRule)
+    inject(extensions, new LookAheadRule)
   }
 
   private def inject(extensions: SparkSessionExtensions, rule: => Rule[SparkPlan]): Unit =

@@ -1,0 +1,34 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.streaming.{
+  BaseStreamingDeduplicateExec, FlatMapGroupsWithStateExec, StatefulOperatorStateInfo, StateStoreRestoreExec}
+
+/** Operators that look each row of their input up in their state by key. */
+object KeyedOperators {
+
+  /**
+   * @param keys  the expressions over the input that make the key
+   * @param id    of the operator in its query
+   * @param input the child whose rows are looked up
+   */
+  final case class Operator(keys: Seq[Expression], id: Long, input: SparkPlan)
+
+  /** Return such an operator; None for another kind, and in a batch query. */
+  def of(plan: SparkPlan): Option[Operator] = plan match {
+    case exec: StateStoreRestoreExec => operator(exec.keyExpressions, exec.stateInfo, exec.child)
+    case exec: BaseStreamingDeduplicateExec => operator(exec.keyExpressions, exec.stateInfo, exec.child)
+    case exec: FlatMapGroupsWithStateExec => operator(exec.groupingAttributes, exec.stateInfo, exec.child)
+    case exec: FlatMapGroupsInPandasWithStateExec => operator(exec.groupingAttributes, exec.stateInfo, exec.child)
+    case exec: ProcessorHandles.PythonProcessorExec => operator(exec.groupingAttributes, exec.stateInfo, exec.child)
+    case _ => None
+  }
+
+  private def operator(
+      keys: Seq[Expression],
+      info: Option[StatefulOperatorStateInfo],
+      input: SparkPlan): Option[Operator] =
+    if (keys.isEmpty) None else info.map(state => Operator(keys, state.operatorId, input))
+}

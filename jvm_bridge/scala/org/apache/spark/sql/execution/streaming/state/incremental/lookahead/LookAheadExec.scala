@@ -1,0 +1,85 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.lookahead
+
+import java.util.ArrayDeque
+
+import scala.collection.mutable.ArrayBuffer
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, SortOrder, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning
+import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.streaming.state.incremental.SparseStores
+
+/**
+ * Operator that passes the input of a stateful operator on as it is. If the operator's store was restored lazily, it takes some
+ * thousand rows at a time and has the store fetch the blocks of all their keys together, where the operator would wait
+ * for each in turn.
+ *
+ * @param keys     the expressions by which the operator looks a row up
+ * @param operator id of the operator in its query
+ */
+private[lookahead] final case class LookAheadExec(keys: Seq[Expression], operator: Long, child: SparkPlan) extends UnaryExecNode {
+  override def output: Seq[Attribute] = child.output
+  override def outputPartitioning: Partitioning = child.outputPartitioning
+  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
+
+  protected override def doExecute(): RDD[InternalRow] = {
+    val (id, expressions, columns) = (operator, keys, child.output)
+    child.execute().mapPartitionsInternal { rows =>
+      lazy val key = UnsafeProjection.create(expressions, columns)
+      new LookAheadRows(rows, SparseStores.expecting(id), row => key(row))
+    }
+  }
+
+  protected override def withNewChildInternal(newChild: SparkPlan): LookAheadExec = copy(child = newChild)
+}
+
+/**
+ * Rows, some of which are taken before they are asked for.
+ *
+ * @param expecting called with the first row; the function that announces keys to the store, None if there is nothing
+ *                  to announce
+ * @param key       the function that makes the key of a row; its result is reused
+ */
+private[lookahead] final class LookAheadRows(
+    rows: Iterator[InternalRow],
+    expecting: => Option[Array[UnsafeRow] => Unit],
+    key: InternalRow => UnsafeRow)
+    extends Iterator[InternalRow] {
+  import LookAheadRows._
+
+  private lazy val announce = expecting
+  private val taken = new ArrayDeque[InternalRow]
+
+  def hasNext: Boolean = !taken.isEmpty || rows.hasNext
+
+  def next(): InternalRow = {
+    if (taken.isEmpty && announce.isDefined && rows.hasNext) take()
+    if (taken.isEmpty) rows.next() else taken.poll()
+  }
+
+  private def take(): Unit = {
+    val keys = new ArrayBuffer[UnsafeRow]
+    var bytes = 0L
+    while (rows.hasNext && keys.length < MaxRows && bytes < MaxBytes) {
+      val row = rows.next().copy()
+      taken.add(row)
+      keys += key(row).copy()
+      bytes += keys.last.getSizeInBytes
+      row match {
+        case unsafe: UnsafeRow => bytes += unsafe.getSizeInBytes
+        case other => bytes += GuessedBytes * other.numFields
+      }
+    }
+    announce.get(keys.toArray)
+  }
+}
+
+private object LookAheadRows {
+  private val MaxRows = 4096
+  private val MaxBytes = 4L << 20
+
+  /** Bytes that a value counts if its row does not know its size. */
+  private val GuessedBytes = 64L
+}
