@@ -65,7 +65,9 @@ def jars() -> Path:
     directory = CACHE / f"scalafmt-{version()}"
     if not directory.is_dir():
         if shutil.which("mvn") is None:
-            raise SystemExit("scalafmt is fetched with Maven, and there is no 'mvn'")
+            raise SystemExit(
+                "scalafmt is fetched with Maven, and there is no 'mvn': install the package maven"
+            )
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
             fresh = Path(temporary) / "jars"

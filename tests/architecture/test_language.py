@@ -1,7 +1,4 @@
-"""Texts for users and readers begin with a verb or a noun; names are nouns and verbs.
-
-`UNFINISHED` lists the folders that are not in the convention yet. It only ever gets shorter.
-"""
+"""Texts for users and readers begin with a verb or a noun; names are nouns and verbs."""
 
 from __future__ import annotations
 
@@ -24,28 +21,14 @@ NAMES = {
 }
 """Names that no variable, argument, function or attribute has."""
 
-ROOMS = "jvm_bridge/scala/org/apache/spark/sql/execution/streaming/state/incremental"
-
-UNFINISHED = (
-    f"{ROOMS}/base/",
-    f"{ROOMS}/delta/",
-    f"{ROOMS}/memory/",
-    f"{ROOMS}/rows/",
-    f"{ROOMS}/sst/",
-    "tests/jvm/scala/base/",
-    "tests/jvm/scala/memory/",
-    "tests/jvm/scala/sst/",
-)
-"""Folders and files, by their beginning, whose Scala the tests below leave out."""
 
 SKIPPED = (".venv", "build/", "dist/")
 
 
 def _files(checkout: Path, ending: str) -> Iterator[tuple[str, str]]:
-    skipped = (*SKIPPED, *UNFINISHED) if ending == ".scala" else SKIPPED
     for path in sorted(checkout.rglob(f"*{ending}")):
         name = path.relative_to(checkout).as_posix()
-        if not name.startswith(skipped) and "__pycache__" not in name:
+        if not name.startswith(SKIPPED) and "__pycache__" not in name:
             yield name, path.read_text(encoding="utf-8")
 
 
@@ -119,10 +102,6 @@ def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
 def test_names_are_nouns_and_verbs(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := forbidden_names(text))}
     assert found == {}
-
-
-def test_the_unfinished_folders_exist(checkout: Path) -> None:
-    assert [name for name in UNFINISHED if not (checkout / name).exists()] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import java.util.SplittableRandom
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, IngestExternalFileOptions, Options, RocksDB}
+import org.rocksdb.{
+  BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, IngestExternalFileOptions, Options, RocksDB
+}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
@@ -31,7 +33,8 @@ object DataPlane {
   RocksDB.loadLibrary()
 
   def main(arguments: Array[String]): Unit = {
-    val settings = Map("pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30", "value" -> "100",
+    val settings = Map("pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30",
+      "value" -> "100",
       "budget" -> "256", "start" -> "base", "merge" -> "10", "directory" -> System.getProperty("java.io.tmpdir")) ++
       arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
     val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "data-plane").toFile

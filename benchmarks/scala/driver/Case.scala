@@ -46,7 +46,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
         case "restore" => restore(label, step)
         case "recover" => recover(label, step)
         case "verify" => forEach(label)(subject =>
-          record(label, subject, "verify", reads.verify(subject): _*))
+            record(label, subject, "verify", reads.verify(subject): _*))
         case "storage" => forEach(label)(storage(label, _))
         case "memory" => forEach(label)(memory(label, _))
         case other => throw new IllegalArgumentException(s"unknown step '$other' in case '$name'")
@@ -87,8 +87,10 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       val rows = plans.flatten.map(_.touched.length).sum
       forEach(label) { subject =>
         val before = subject.storage.writtenBytes
-        new Segment(subject, plans, 1, (kind, fields) =>
-          if (kind != "batch") record(label, subject, s"settled-$kind", fields: _*)).run(look = true)
+        new Segment(subject, plans, 1,
+          (kind, fields) =>
+            if (kind != "batch") record(label, subject, s"settled-$kind", fields: _*)
+        ).run(look = true)
         val written = subject.storage.writtenBytes - before
         if (written > step.get("share").asLong * rows * (shape.keys.rowBytes + shape.values.rowBytes)) calm = 0
       }
@@ -104,9 +106,11 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       }
       val every = step.path("maintenance_every").asInt(10)
       forEach(label) { subject =>
-        new Segment(subject, plans, every, (kind, fields) =>
-          record(label, subject, kind,
-            fields :+ ("warmup" -> (segment < warmups)): _*)).run(step.path("look").asBoolean(true))
+        new Segment(subject, plans, every,
+          (kind, fields) =>
+            record(label, subject, kind,
+              fields :+ ("warmup" -> (segment < warmups)): _*)
+        ).run(step.path("look").asBoolean(true))
       }
     }
   }
@@ -172,7 +176,8 @@ final class Case(node: JsonNode, work: Path, events: Events) {
 
   private def close(subject: Subject): Unit = {
     val before = Usage.heapBytesAfterGc()
-    try subject.close() catch { case e: Throwable => fail("close", subject, e) }
+    try subject.close()
+    catch { case e: Throwable => fail("close", subject, e) }
     record("close", subject, "heap",
       "heap_bytes" -> (before - Usage.heapBytesAfterGc()), "keys" -> model.size)
   }
@@ -184,7 +189,9 @@ final class Case(node: JsonNode, work: Path, events: Events) {
     turn += 1
     for (place <- subjects.indices) {
       val subject = subjects((place + turn) % subjects.length)
-      if (subject.failure.isEmpty) try work(subject) catch { case e: Throwable => fail(label, subject, e) }
+      if (subject.failure.isEmpty)
+        try work(subject)
+        catch { case e: Throwable => fail(label, subject, e) }
     }
   }
 

@@ -79,7 +79,7 @@ object MergeThreads {
   /** Returns true while a merge runs: a pool's thread works unless it waits for a task. */
   def areBusy: Boolean = Thread.getAllStackTraces.asScala.exists { case (thread, stack) =>
     thread.getName.startsWith(prefix) && !thread.getName.startsWith(timer) &&
-      !stack.exists(_.getMethodName == "getTask")
+    !stack.exists(_.getMethodName == "getTask")
   }
 
   def awaitIdle(): Unit = while (areBusy) Thread.sleep(pollMs)

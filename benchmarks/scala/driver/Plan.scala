@@ -48,7 +48,7 @@ final class Planner(model: Model, stores: Int, seed: Long) {
           zipf = new ZipfDistribution(random, span.toInt, 1.0)
         Array.fill(size)(model.low + (zipf.sample().toLong * 2147483647L) % span)
       case other => throw new IllegalArgumentException(
-        s"unknown access pattern '$other': use uniform, zipf, append, sliding or read-only")
+          s"unknown access pattern '$other': use uniform, zipf, append, sliding or read-only")
     }
   }
 

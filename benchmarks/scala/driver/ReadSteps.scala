@@ -108,16 +108,17 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
       s"row of key number $index")
   }
 
-  private def rewrite(count: Int): Option[IndexedSeq[(UnsafeRow, UnsafeRow)]] = if (count == 0) None else
+  private def rewrite(count: Int): Option[IndexedSeq[(UnsafeRow, UnsafeRow)]] = if (count == 0) None
+  else
     Some {
-    val indices = Array.fill(count)(model.low + planner.uniform(model.high - model.low))
-      .filter(model.versionOf(_) != 0).distinct
-    indices.toIndexedSeq.map { index =>
-      val plan = StorePlan(Array(index), Array.emptyLongArray, model.versionOf(index), readOnly = false, 0L)
-      val rows = new BatchRows(plan, shape.keys, shape.values)
-      (rows.key(0), rows.value(0))
+      val indices = Array.fill(count)(model.low + planner.uniform(model.high - model.low))
+        .filter(model.versionOf(_) != 0).distinct
+      indices.toIndexedSeq.map { index =>
+        val plan = StorePlan(Array(index), Array.emptyLongArray, model.versionOf(index), readOnly = false, 0L)
+        val rows = new BatchRows(plan, shape.keys, shape.values)
+        (rows.key(0), rows.value(0))
+      }
     }
-  }
 
   private def inStores[T](subject: Subject)(work: StateStore => T): Seq[T] = subject.stores.map { handle =>
     val store = handle.open()

@@ -9,7 +9,7 @@ package statestore.benchmark
  */
 final class Segment(
     subject: Subject, plans: Array[Array[StorePlan]], every: Int,
-      emit: (String, Seq[(String, Any)]) => Unit) {
+    emit: (String, Seq[(String, Any)]) => Unit) {
 
   private var ownSeconds = 0.0 // CPU time of the driver for plans, rows and listings
 
@@ -29,20 +29,21 @@ final class Segment(
     val (ended, jvmAfter) = (System.nanoTime(), Usage.jvmCpuSeconds)
     val childrenAfter = Usage.childrenCpuSeconds
     subject.storage.look()
-    emit("segment", Seq(
-      "batches" -> plans.length,
-      "wall_ms" -> (ended - wall) / 1e6,
-      "drain_ms" -> (ended - drain) / 1e6,
-      "cpu_jvm_s" -> (jvmAfter - jvm - ownSeconds),
-      "cpu_children_s" -> (childrenAfter - children),
-      "written_bytes" -> (subject.storage.writtenBytes - writtenBefore._1),
-      "written_files" -> (subject.storage.writtenFiles - writtenBefore._2),
-      "storage_bytes" -> subject.storage.bytes,
-      "storage_files" -> subject.storage.files,
-      "reported_bytes" -> subject.reportedMemoryBytes,
-      "reported_keys" -> subject.reportedKeys,
-      "resident" -> Usage.resident(),
-      "custom" -> subject.takeCustomMetrics()))
+    emit("segment",
+      Seq(
+        "batches" -> plans.length,
+        "wall_ms" -> (ended - wall) / 1e6,
+        "drain_ms" -> (ended - drain) / 1e6,
+        "cpu_jvm_s" -> (jvmAfter - jvm - ownSeconds),
+        "cpu_children_s" -> (childrenAfter - children),
+        "written_bytes" -> (subject.storage.writtenBytes - writtenBefore._1),
+        "written_files" -> (subject.storage.writtenFiles - writtenBefore._2),
+        "storage_bytes" -> subject.storage.bytes,
+        "storage_files" -> subject.storage.files,
+        "reported_bytes" -> subject.reportedMemoryBytes,
+        "reported_keys" -> subject.reportedKeys,
+        "resident" -> Usage.resident(),
+        "custom" -> subject.takeCustomMetrics()))
     subject.maintenance.takeFailures().foreach { e =>
       emit("maintenance-error", Events.describe(e))
     }
@@ -51,20 +52,22 @@ final class Segment(
   private def report(plan: Array[StorePlan], times: BatchTimes, overlapped: Boolean): Unit = {
     if (!times.right) throw new IllegalStateException(
       s"content differs from the model: wrong values in batch ${plan.head.version}")
-    emit("batch", Seq(
-      "version" -> plan.head.version,
-      "operations" -> plan.map(p => p.touched.length + p.removed.length).sum,
-      "distinct" -> plan.map(_.touched.distinct.length).sum,
-      "wall_ms" -> times.wallNanos / 1e6,
-      "open_ms" -> times.openNanos / 1e6,
-      "rows_ms" -> times.rowsNanos / 1e6,
-      "commit_ms" -> times.commitNanos / 1e6,
-      "metrics_ms" -> times.metricsNanos / 1e6,
-      "overlapped" -> overlapped))
+    emit("batch",
+      Seq(
+        "version" -> plan.head.version,
+        "operations" -> plan.map(p => p.touched.length + p.removed.length).sum,
+        "distinct" -> plan.map(_.touched.distinct.length).sum,
+        "wall_ms" -> times.wallNanos / 1e6,
+        "open_ms" -> times.openNanos / 1e6,
+        "rows_ms" -> times.rowsNanos / 1e6,
+        "commit_ms" -> times.commitNanos / 1e6,
+        "metrics_ms" -> times.metricsNanos / 1e6,
+        "overlapped" -> overlapped))
   }
 
   private def aside[T](work: => T): T = {
     val before = Usage.threadCpuSeconds
-    try work finally ownSeconds += Usage.threadCpuSeconds - before
+    try work
+    finally ownSeconds += Usage.threadCpuSeconds - before
   }
 }

@@ -40,7 +40,7 @@ object KeyLayout {
     case "prefix" => Prefix
     case "range" => Range
     case other => throw new IllegalArgumentException(
-      s"unknown key layout '$other': use plain, prefix or range")
+        s"unknown key layout '$other': use plain, prefix or range")
   }
 
   private def put(buffer: Array[Byte], offset: Int, field: Int, value: Long): Unit =

@@ -83,7 +83,8 @@ final class StorageView(root: Path, conf: Configuration) {
   }
 
   private def visit(directory: Path)(found: FileStatus => Unit): Unit = {
-    val entries = try fs.listStatus(directory)
+    val entries =
+      try fs.listStatus(directory)
       catch { case _: FileNotFoundException => Array.empty[FileStatus] }
     entries.foreach(entry => if (entry.isDirectory) visit(entry.getPath)(found) else found(entry))
   }

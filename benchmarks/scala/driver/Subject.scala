@@ -86,7 +86,8 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
   }
 
   def close(): Unit = {
-    try stop(wipe = true) finally {
+    try stop(wipe = true)
+    finally {
       maintenance.close()
       pool.foreach(_.shutdown())
       val path = new StoragePath(root)
@@ -107,7 +108,8 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
       touchAndCommit(handle, store, plan, rows, started)
     } catch {
       case e: Throwable => // an open store would keep the provider from being closed
-        try store.abort() catch { case second: Throwable => e.addSuppressed(second) }
+        try store.abort()
+        catch { case second: Throwable => e.addSuppressed(second) }
         throw e
     }
   }
@@ -137,8 +139,9 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
     val touched = System.nanoTime()
     handle.commit(store)
     val ended = System.nanoTime()
-    (store, BatchTimes(ended - started, opened - started, touched - opened,
-      ended - touched, 0L, sum == plan.expected))
+    (store,
+      BatchTimes(ended - started, opened - started, touched - opened,
+        ended - touched, 0L, sum == plan.expected))
   }
 
   private def collect(committed: Seq[StateStore]): Unit = {

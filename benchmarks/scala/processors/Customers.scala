@@ -2,7 +2,8 @@ package statestore.benchmark.processors
 
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.streaming.{
-  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessor, TimeMode, TimerValues, TTLConfig, ValueState}
+  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessor, TimeMode, TimerValues, TTLConfig, ValueState
+}
 
 case class Purchase(key: String, field: Long, n: Long)
 

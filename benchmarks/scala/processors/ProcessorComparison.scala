@@ -42,15 +42,17 @@ object ProcessorComparison {
   private def compare(kind: String, settings: Map[String, String]): Unit = {
     val directory = Files.createTempDirectory(new File(settings("directory")).toPath, s"processors-$kind").toFile
     val subjects = Seq(
-      new Subject("rocksdb-changelog", kind, directory, Map(
-        "providerClass" -> s"${state}RocksDBStateStoreProvider",
-        "rocksdb.changelogCheckpointing.enabled" -> "true")),
-      new Subject("incremental", kind, directory, Map(
-        "providerClass" -> s"${state}incremental.IncrementalStateStoreProvider",
-        "checkpointFormatVersion" -> "2",
-        "incremental.agentPython" -> settings("python"),
-        "incremental.minPauseBetweenMerges" -> "0",
-        "incremental.localDir" -> new File(directory, "local").toString)))
+      new Subject("rocksdb-changelog", kind, directory,
+        Map(
+          "providerClass" -> s"${state}RocksDBStateStoreProvider",
+          "rocksdb.changelogCheckpointing.enabled" -> "true")),
+      new Subject("incremental", kind, directory,
+        Map(
+          "providerClass" -> s"${state}incremental.IncrementalStateStoreProvider",
+          "checkpointFormatVersion" -> "2",
+          "incremental.agentPython" -> settings("python"),
+          "incremental.minPauseBetweenMerges" -> "0",
+          "incremental.localDir" -> new File(directory, "local").toString)))
     try {
       val random = new SplittableRandom(11)
       val keys = settings("keys").toInt
@@ -100,7 +102,8 @@ object ProcessorComparison {
       version = store.commit()
       if (conf.enableStateStoreCheckpointIds) checkpoint = store.getStateStoreCheckpointInfo().stateStoreCkptId
       val ended = now()
-      if (counts) Seq("open" -> (begun, opened), "rows" -> (opened, done), "commit" -> (done, ended), "batch" -> (begun, ended))
+      if (counts) Seq("open" -> (begun, opened), "rows" -> (opened, done), "commit" -> (done, ended),
+        "batch" -> (begun, ended))
         .foreach { case (phase, (from, to)) =>
           note(phase, to._1 - from._1)
           note(s"$phase cpu", to._2 - from._2)
@@ -115,7 +118,9 @@ object ProcessorComparison {
       times.getOrElseUpdate(phase, mutable.ArrayBuffer.empty) += ns / 1e6
 
     def figures: String = {
-      val medians = times.map { case (phase, all) => s""""$phase": ${"%.2f".formatLocal(java.util.Locale.ROOT, median(all))}""" }
+      val medians = times.map { case (phase, all) =>
+        s""""$phase": ${"%.2f".formatLocal(java.util.Locale.ROOT, median(all))}"""
+      }
       s"""{"kind": "$kind", "subject": "$name", "ms": {${medians.mkString(", ")}}}"""
     }
 

@@ -12,7 +12,9 @@ import org.rocksdb._
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory
+}
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -27,8 +29,10 @@ object SstComparison {
   RocksDB.loadLibrary()
 
   def main(arguments: Array[String]): Unit = {
-    val settings = Map("keys" -> "500000", "value" -> "100", "changed" -> "5000", "deltas" -> "20", "operations" -> "50000",
-      "turns" -> "9", "warm" -> "3", "writes" -> "1000,20000,100000", "directory" -> System.getProperty("java.io.tmpdir")) ++
+    val settings = Map("keys" -> "500000", "value" -> "100", "changed" -> "5000", "deltas" -> "20",
+      "operations" -> "50000",
+      "turns" -> "9", "warm" -> "3", "writes" -> "1000,20000,100000",
+      "directory" -> System.getProperty("java.io.tmpdir")) ++
       arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
     val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "sst-comparison").toFile
     try {
@@ -131,7 +135,8 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
 
   private def write(name: String, numbers: Seq[Int], round: Int): File = {
     val file = new File(directory, s"$name.sst")
-    val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(tableOptions(filter))
+    val options =
+      new Options().setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(tableOptions(filter))
     val environment = new EnvOptions
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)
@@ -143,7 +148,8 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
   }
 
   private def rewrite(db: RocksDB): Unit = {
-    val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+    val all =
+      new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
     db.compactRange(db.getDefaultColumnFamily, null, null, all)
     all.close()
   }
@@ -170,11 +176,13 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     times.compare(s"$name: point hit", operations, each(gets(_, hits)))
     times.compare(s"$name: point miss", operations, each(gets(_, misses)))
     times.compare(s"$name: row of a full scan", keys, each(scan(_, Array.emptyByteArray, Int.MaxValue)))
-    times.compare(s"$name: first point hits after opening", operations, Seq(
-      "own" -> (() => first(path)(gets(_, hits))), "own, verified" -> (() => gets(readers.head._2, hits))))
-    times.compare(s"$name: row of the first full scan after opening", keys, Seq(
-      "own" -> (() => first(path)(scan(_, Array.emptyByteArray, Int.MaxValue))),
-      "own, verified" -> (() => scan(readers.head._2, Array.emptyByteArray, Int.MaxValue))))
+    times.compare(s"$name: first point hits after opening", operations,
+      Seq(
+        "own" -> (() => first(path)(gets(_, hits))), "own, verified" -> (() => gets(readers.head._2, hits))))
+    times.compare(s"$name: row of the first full scan after opening", keys,
+      Seq(
+        "own" -> (() => first(path)(scan(_, Array.emptyByteArray, Int.MaxValue))),
+        "own, verified" -> (() => scan(readers.head._2, Array.emptyByteArray, Int.MaxValue))))
     val starts = hits.take(operations / 50)
     times.compare(s"$name: scan of 100 rows", starts.length, each(reader => starts.map(scan(reader, _, 100)).sum))
     readers.foreach(_._2.close())
@@ -215,7 +223,8 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     var sum = 0L
     var n = 0
     while (cursor.valid && n < atMost) {
-      sum += Platform.getByte(null, cursor.keyAddress + cursor.keyLength - 1) + Platform.getByte(null, cursor.valueAddress)
+      sum += Platform.getByte(null, cursor.keyAddress + cursor.keyLength - 1) + Platform.getByte(null,
+        cursor.valueAddress)
       n += 1
       if (n < atMost) cursor.next()
     }
@@ -225,7 +234,8 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
 }
 
 /** A base that RocksDB opens with its best settings, read as [[RocksBase]] reads it. */
-final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, verify: Boolean = true, mapped: Boolean = false) {
+final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, verify: Boolean = true,
+    mapped: Boolean = false) {
   private val cache = new LRUCache(cacheBytes)
   private val options = new Options().setAllowMmapReads(mapped).setMaxOpenFiles(-1)
     .setTableFormatConfig(SstComparison.tableOptions(filter).setBlockCache(cache))
@@ -240,7 +250,8 @@ final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, veri
 final class SstWriting(settings: Map[String, String], directory: File, times: TurnTimes) {
   private val filter = new BloomFilter(10, false)
   private val options =
-    new Options().setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(SstComparison.tableOptions(filter))
+    new Options().setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(
+      SstComparison.tableOptions(filter))
   private val environment = new EnvOptions
   private val meta = "{}".getBytes("US-ASCII")
   private var count = 0
@@ -256,10 +267,11 @@ final class SstWriting(settings: Map[String, String], directory: File, times: Tu
     sorted.addUnsorted(records.foreach(_), _ => true)
     def writer() = new DeltaWriter(sorted, records.length, overwritten, memory, directory)
     val inOrder = records.sortWith(Record.compare(_, _) < 0)
-    times.compare(s"delta of $rows: row", rows, Seq(
-      "own" -> (() => own(writer(), records.length)),
-      "own, synced" -> (() => own(writer(), records.length, sync = true)),
-      "RocksDB (syncs)" -> (() => rocks(inOrder))))
+    times.compare(s"delta of $rows: row", rows,
+      Seq(
+        "own" -> (() => own(writer(), records.length)),
+        "own, synced" -> (() => own(writer(), records.length, sync = true)),
+        "RocksDB (syncs)" -> (() => rocks(inOrder))))
     sorted.free()
     arena.free()
     overwritten.free()

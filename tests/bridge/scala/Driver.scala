@@ -146,7 +146,9 @@ object Driver {
       Json.obj("ok" -> lines.find(_(3).endsWith(text(c, "class"))).fold(0L)(_(1).toLong))
     case "maintain" => ok(providers.get(text(c, "provider")).doMaintenance())
     case "close_all" =>
-      stores.values.forEach(store => try store.abort() catch { case _: Exception => () }) // most have ended
+      stores.values.forEach(store =>
+        try store.abort()
+        catch { case _: Exception => () }) // most have ended
       stores.clear()
       providers.values.forEach(_.close())
       ok(providers.clear())
@@ -209,7 +211,8 @@ object Driver {
     val hadoop = new Configuration
     hadoop.set("fs.probe.impl", classOf[ProbeFileSystem].getName)
     val id = StateStoreProviderId(
-      StateStoreId(text(c, "location"), 0, c.path("partition").asInt), UUID.fromString(
+      StateStoreId(text(c, "location"), 0, c.path("partition").asInt),
+      UUID.fromString(
         Json.text(c, "run").getOrElse(UUID.randomUUID.toString)))
     StateStoreProvider.createAndInit(
       id, keys, values, NoPrefixKeyStateEncoderSpec(keys), c.path("families").asBoolean, StateStoreConf(sql),

@@ -139,36 +139,38 @@ object BoundedCosts extends StoreCases {
    * room.
    */
   private def tablesAreLargerThanAnyFile(directory: File): Unit =
-    withState(directory, new StoreMemory(4 << 10, largestPieceBytes = 8 << 10, largestFileBytes = 8 << 10)) { (state, _) =>
-      val n = 20000
-      def key(i: Int): Array[Byte] = Array[Byte](0, 0, 1, 0, 0, 0, (i >> 13).toByte, (i >> 8).toByte, i.toByte)
-      val all = Array[Byte](0, 0)
-      def rows(transaction: Transaction, ordered: Boolean): Int = {
-        val scan = transaction.scan(all, Array[Byte](0, 1), ordered)
-        Iterator.continually(scan.advance()).takeWhile(identity).size
-      }
-      def check(transaction: Transaction, wanted: Int): Unit = {
-        for (i <- 0 until n by 7) expect(StateModel.text(transaction.get(key(i))) == s"v$i", s"row $i is wrong")
-        expect(rows(transaction, ordered = false) == wanted && rows(transaction, ordered = true) == wanted, "rows are missing")
-        val prefix = transaction.scan(key(0).take(7), Array[Byte](0, 0, 1, 0, 0, 0, 1), ordered = false)
-        expect(Iterator.continually(prefix.advance()).takeWhile(identity).nonEmpty, "a prefix has no rows")
-        prefix.close()
-        expect(transaction.keys == wanted, s"${transaction.keys} keys")
-      }
-      val first = begin(state, VersionId.empty)
-      for (i <- 0 until n) first.put(key(i), bytes(s"v$i"))
-      check(first, n)
-      val delta = new File(directory, "pieces.sst")
-      first.writeDelta(delta, bytes("{}"))
-      TestBases.verify(delta, n + 1L, "{}")
-      first.committed(VersionId(1, Some("id1")))
-      for (batch <- 2 to 4) {
-        state.indexCommitted()
-        val next = begin(state, VersionId(batch - 1L, Some(s"id${batch - 1}")))
-        next.put(bytes(s"\u0000\u0000more$batch"), bytes("v"))
-        check(next, n + batch - 1)
-        next.committed(VersionId(batch.toLong, Some(s"id$batch")))
-      }
+    withState(directory, new StoreMemory(4 << 10, largestPieceBytes = 8 << 10, largestFileBytes = 8 << 10)) {
+      (state, _) =>
+        val n = 20000
+        def key(i: Int): Array[Byte] = Array[Byte](0, 0, 1, 0, 0, 0, (i >> 13).toByte, (i >> 8).toByte, i.toByte)
+        val all = Array[Byte](0, 0)
+        def rows(transaction: Transaction, ordered: Boolean): Int = {
+          val scan = transaction.scan(all, Array[Byte](0, 1), ordered)
+          Iterator.continually(scan.advance()).takeWhile(identity).size
+        }
+        def check(transaction: Transaction, wanted: Int): Unit = {
+          for (i <- 0 until n by 7) expect(StateModel.text(transaction.get(key(i))) == s"v$i", s"row $i is wrong")
+          expect(rows(transaction, ordered = false) == wanted && rows(transaction, ordered = true) == wanted,
+            "rows are missing")
+          val prefix = transaction.scan(key(0).take(7), Array[Byte](0, 0, 1, 0, 0, 0, 1), ordered = false)
+          expect(Iterator.continually(prefix.advance()).takeWhile(identity).nonEmpty, "a prefix has no rows")
+          prefix.close()
+          expect(transaction.keys == wanted, s"${transaction.keys} keys")
+        }
+        val first = begin(state, VersionId.empty)
+        for (i <- 0 until n) first.put(key(i), bytes(s"v$i"))
+        check(first, n)
+        val delta = new File(directory, "pieces.sst")
+        first.writeDelta(delta, bytes("{}"))
+        TestBases.verify(delta, n + 1L, "{}")
+        first.committed(VersionId(1, Some("id1")))
+        for (batch <- 2 to 4) {
+          state.indexCommitted()
+          val next = begin(state, VersionId(batch - 1L, Some(s"id${batch - 1}")))
+          next.put(bytes(s"\u0000\u0000more$batch"), bytes("v"))
+          check(next, n + batch - 1)
+          next.committed(VersionId(batch.toLong, Some(s"id$batch")))
+        }
     }
 
   private def manyChangesNeedLittleHeap(directory: File): Unit =

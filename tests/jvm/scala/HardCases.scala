@@ -10,7 +10,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirec
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedEvictions
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{FailedCalls, StateConf, StoreVersions, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
+  FailedCalls, StateConf, StoreVersions, Transaction
+}
 
 /**
  * Cases that the random walk does not meet: several threads in one transaction, faults in the middle, versions that
@@ -206,7 +208,8 @@ object HardCases extends StoreCases {
   }
 
   /** Versions wait for the end of a reader; the last of them came from an attempt that failed. */
-  private def versionsThatACommitRollsBackAreFreed(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
+  private def versionsThatACommitRollsBackAreFreed(
+      directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     def key(i: Int): Array[Byte] = Array[Byte](0, 0, i.toByte)
     def batch(from: VersionId, number: Int, id: String): VersionId = {
       val transaction = begin(state, from)
@@ -228,9 +231,12 @@ object HardCases extends StoreCases {
     reader.abort()
   }
 
-  private def familiesAreCountedThoughTheirIdsAreReused(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
+  private def familiesAreCountedThoughTheirIdsAreReused(
+      directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     def key(family: Int, i: Int): Array[Byte] = ColumnFamilies.from(family) ++ bytes(s"key$i")
-    def counts(families: ColumnFamilies): Map[String, Long] = families.byName.map { case (name, one) => name -> one.keys }
+    def counts(families: ColumnFamilies): Map[String, Long] = families.byName.map { case (name, one) =>
+      name -> one.keys
+    }
     var at = VersionId.empty
     var before = ColumnFamilies.initial
     def batch(now: ColumnFamilies, wanted: Map[String, Long])(change: Transaction => Unit): Unit = {
@@ -241,7 +247,8 @@ object HardCases extends StoreCases {
       at = VersionId(at.number + 1, Some(s"id${at.number}"))
       transaction.committed(at)
     }
-    def removeAll(transaction: Transaction): Unit = transaction.removeRange(ColumnFamilies.from(1), ColumnFamilies.until(1))
+    def removeAll(transaction: Transaction): Unit = transaction.removeRange(ColumnFamilies.from(1),
+      ColumnFamilies.until(1))
     val first = before.added("first", internal = false)
     batch(first, Map("default" -> 10L, "first" -> 7L)) { transaction =>
       for (i <- 0 until 10) transaction.put(key(0, i), bytes("v"))
@@ -253,10 +260,11 @@ object HardCases extends StoreCases {
       removeAll(transaction)
       for (i <- 5 until 8) transaction.put(key(1, i), bytes("w"))
     }
-    batch(before.removed("second").added("third", internal = false), Map("default" -> 9L, "third" -> 1L)) { transaction =>
-      removeAll(transaction)
-      transaction.put(key(1, 5), bytes("x"))
-      transaction.remove(key(0, 0))
+    batch(before.removed("second").added("third", internal = false), Map("default" -> 9L, "third" -> 1L)) {
+      transaction =>
+        removeAll(transaction)
+        transaction.put(key(1, 5), bytes("x"))
+        transaction.remove(key(0, 0))
     }
     batch(before.removed("third"), Map("default" -> 9L))(removeAll)
   }

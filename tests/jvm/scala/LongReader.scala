@@ -59,7 +59,9 @@ private final class LongReader(directory: File, memory: StoreMemory) {
     val Reading(reader, wanted) = reading
     expect(rowsOf(reader) == wanted.toSeq, "a reader sees other rows than at its beginning")
     expect(rowsOf(reader, ordered = false).toMap == wanted, "a scan of a reader sees other rows than at its beginning")
-    wanted.take(50).foreach { case (key, value) => expect(text(reader.get(bytes(key))) == value, s"a reader reads $key") }
+    wanted.take(50).foreach { case (key, value) =>
+      expect(text(reader.get(bytes(key))) == value, s"a reader reads $key")
+    }
   }
 
   def batch(n: Int): Unit = {

@@ -9,7 +9,9 @@ import scala.util.Random
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{OrderedScan, StateConf, StoreVersions, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
+  OrderedScan, StateConf, StoreVersions, Transaction
+}
 
 /** Cases that count the removed keys that scans pass: the keys of fired timers are passed once, not by every batch. */
 object RemovedKeys {

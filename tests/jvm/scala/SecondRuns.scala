@@ -18,7 +18,8 @@ private[incremental] object SecondRuns extends StoreCases {
 
   private val until = bytes("\u0000\u0001")
   private def key(i: Int): Array[Byte] = bytes(f"\u0000\u0000\u0003\u0000\u0000\u0000$i%06d")
-  private def version(n: Int, id: String): VersionId = if (n == 0) VersionId.empty else VersionId(n.toLong, Some(s"$id$n"))
+  private def version(n: Int, id: String): VersionId =
+    if (n == 0) VersionId.empty else VersionId(n.toLong, Some(s"$id$n"))
 
   /** Reads all rows in each possible way. */
   private def check(transaction: Transaction, rows: Map[Int, String], message: String): Unit = {
@@ -31,7 +32,8 @@ private[incremental] object SecondRuns extends StoreCases {
     }
     for (ordered <- Seq(false, true)) {
       val found = scanned(bytes("\u0000\u0000"), ordered)
-      expect(found == rows, s"$message: ${found.size} rows where there are ${rows.size}, or other ones (ordered: $ordered)")
+      expect(found == rows,
+        s"$message: ${found.size} rows where there are ${rows.size}, or other ones (ordered: $ordered)")
     }
     rows.foreach { case (i, value) => expect(StateModel.text(transaction.get(key(i))) == value, s"$message: row $i") }
     for (hundred <- 0 until 3) {
@@ -97,26 +99,27 @@ private[incremental] object SecondRuns extends StoreCases {
   private def evictedRowsAreInTheBase(directory: File): Unit =
     for (budget <- Seq(64L << 20, 200L << 10, 120L << 10)) withState(directory, budget) { (state, memory) =>
       var built = 0
-      batches(state, 24, scans = true, { (number, rows) =>
-        if (number % 4 == 0) {
-          built += 1
-          val at = version(number, lastRun)
-          val maker = new StoreVersions(memory, transaction.StateConf(new File(directory, "spill")))
-          val all = begin(maker, VersionId.empty)
-          rows.foreach { case (i, value) => all.put(key(i), bytes(value)) }
-          val delta = new File(directory, s"delta-$budget-$built.sst")
-          all.writeDelta(delta, bytes(TestBases.meta(at, rows.size)))
-          all.abort()
-          maker.close()
-          val path = new File(directory, s"base-$budget-$built")
-          TestBases.build(path, Seq(delta), new Random(built), compressed = false)
-          // The next batch begins on a newer version. Like the agent, the test merges no version that is not certain.
-          offered = Some(BaseDirectory(path.getPath, at, rows.size, () => ()))
-        } else if (number % 4 == 1) {
-          offered.foreach(state.offerBase)
-          offered = None
-        }
-      })
+      batches(state, 24, scans = true,
+        { (number, rows) =>
+          if (number % 4 == 0) {
+            built += 1
+            val at = version(number, lastRun)
+            val maker = new StoreVersions(memory, transaction.StateConf(new File(directory, "spill")))
+            val all = begin(maker, VersionId.empty)
+            rows.foreach { case (i, value) => all.put(key(i), bytes(value)) }
+            val delta = new File(directory, s"delta-$budget-$built.sst")
+            all.writeDelta(delta, bytes(TestBases.meta(at, rows.size)))
+            all.abort()
+            maker.close()
+            val path = new File(directory, s"base-$budget-$built")
+            TestBases.build(path, Seq(delta), new Random(built), compressed = false)
+            // The next batch begins on a newer version. Like the agent, the test merges no version that is not certain.
+            offered = Some(BaseDirectory(path.getPath, at, rows.size, () => ()))
+          } else if (number % 4 == 1) {
+            offered.foreach(state.offerBase)
+            offered = None
+          }
+        })
     }
 
   private var offered: Option[BaseDirectory] = None

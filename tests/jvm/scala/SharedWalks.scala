@@ -23,7 +23,8 @@ object SharedWalks {
         new StateWalk(seed * 1000L + i, own, fixedBudget = 0, memory)
       }
       run(walks, steps)
-      if (memory.usedBytes != 0) throw new AssertionError(s"${memory.usedBytes} bytes stay taken after the stores are closed")
+      if (memory.usedBytes != 0)
+        throw new AssertionError(s"${memory.usedBytes} bytes stay taken after the stores are closed")
       walks.foreach(walk => println(walk.summary))
     } finally TestFiles.delete(directory)
   }

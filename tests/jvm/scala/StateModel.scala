@@ -83,7 +83,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
   private def expect(condition: Boolean, message: => String): Unit =
     if (!condition) throw new AssertionError(s"seed $seed, after ${counts.toSeq.sorted.mkString(" ")}: $message")
 
-  private def same[T](got: T, wanted: T, message: => String): Unit = expect(got == wanted, s"$message: got $got, wanted $wanted")
+  private def same[T](got: T, wanted: T, message: => String): Unit = expect(got == wanted,
+    s"$message: got $got, wanted $wanted")
 
   def run(steps: Int): Unit = {
     var step = 0
@@ -116,7 +117,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
     state.tryBegin(node.at, readOnly).getOrElse {
       count("restore")
       if (node eq root) state.resetEmpty() else state.reset(bases.make(node))
-      state.tryBegin(node.at, readOnly).getOrElse(throw new AssertionError(s"seed $seed: cannot begin after reset at ${node.at}"))
+      state.tryBegin(node.at, readOnly).getOrElse(
+        throw new AssertionError(s"seed $seed: cannot begin after reset at ${node.at}"))
     }
 
   private def batch(node: Node): Unit = {
@@ -236,7 +238,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
   private def removeRange(transaction: Transaction, rows: Rows): Rows = {
     val (from, until) = range(rows)
     val gone = cut(rows, from, until)
-    same(transaction.removeRange(bytes(from), if (until == null) null else bytes(until)), gone.size.toLong, "rows removed")
+    same(transaction.removeRange(bytes(from), if (until == null) null else bytes(until)), gone.size.toLong,
+      "rows removed")
     rows -- gone.keys
   }
 
@@ -273,7 +276,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
     if (rows != wanted.toSeq) {
       val missing = (wanted.toSet -- rows).take(3)
       val extra = (rows.toSet -- wanted.toSet).take(3)
-      expect(false, s"scan (ordered $ordered): ${got.size} rows, wanted ${wanted.size}; missing $missing, too many $extra")
+      expect(false,
+        s"scan (ordered $ordered): ${got.size} rows, wanted ${wanted.size}; missing $missing, too many $extra")
     }
   }
 

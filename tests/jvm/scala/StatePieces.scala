@@ -8,13 +8,19 @@ import java.util.Arrays
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try}
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
+import org.rocksdb.{
+  BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter
+}
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationException
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, RowSizes, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, RowSizes, StoreMemory
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
+  SstCursor, SstPointReader, SstTable, UnsupportedSstException
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
@@ -106,7 +112,8 @@ object StatePieces {
 
   private def checkFilter(table: SstTable, keys: Seq[Array[Byte]]): Unit = {
     keys.foreach(key => expect(table.mayContain(KeyHash.of(key)), s"the filter misses a key of ${key.length} bytes"))
-    val others = Seq.fill(20000)(Array.fill(20)(random.nextInt().toByte)).count(key => table.mayContain(KeyHash.of(key)))
+    val others =
+      Seq.fill(20000)(Array.fill(20)(random.nextInt().toByte)).count(key => table.mayContain(KeyHash.of(key)))
     expect(others < 600, s"the filter lets $others of 20000 other keys pass")
   }
 
@@ -115,7 +122,8 @@ object StatePieces {
     keys.zipWithIndex.foreach { case (key, i) =>
       expect(finder.find(table, key), s"a key of ${key.length} bytes is not found")
       expect((finder.valueLength == Record.removed) == (i % 7 == 0), "removed or not is wrong")
-      if (i % 7 != 0) expect(Arrays.equals(Bytes.array(finder.valueAddress, finder.valueLength), valueOf(key)), "wrong value")
+      if (i % 7 != 0) expect(Arrays.equals(Bytes.array(finder.valueAddress, finder.valueLength), valueOf(key)),
+        "wrong value")
     }
     val present = keys.map(_.toSeq).toSet
     val wanted = Seq.fill(20000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte))
@@ -128,7 +136,8 @@ object StatePieces {
     val cursor = new SstCursor(table)
     cursor.seekToFirst()
     keys.foreach { key =>
-      expect(cursor.valid && Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), key), "the cursor misses a key")
+      expect(cursor.valid && Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), key),
+        "the cursor misses a key")
       cursor.next()
     }
     expect(!cursor.valid, "the cursor goes on after the last key")
@@ -136,7 +145,8 @@ object StatePieces {
       val i = keys.indexWhere(Arrays.compareUnsigned(_, wanted) >= 0)
       cursor.seek(wanted)
       expect(cursor.valid == i >= 0, "a seek ends elsewhere")
-      if (i >= 0) expect(Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), keys(i)), "a seek leads elsewhere")
+      if (i >= 0) expect(Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), keys(i)),
+        "a seek leads elsewhere")
     }
     cursor.close()
   }
@@ -208,7 +218,8 @@ object StatePieces {
       }
     }
     val zero = Array[Byte](0, 0, 0, 0, 0, 0)
-    expect(!PrefixIndex.serves(zero, Array[Byte](0, 0, 0, 0, 0, 1)), "keys of every other encoder are taken for a prefix")
+    expect(!PrefixIndex.serves(zero, Array[Byte](0, 0, 0, 0, 0, 1)),
+      "keys of every other encoder are taken for a prefix")
     index.free()
     arena.free()
     expect(memory.usedBytes == 0, "the index of prefixes keeps memory")
@@ -240,7 +251,8 @@ object StatePieces {
       val after = transaction.lookUps
       expect(after.misses - before.misses == some.length && after.hits == before.hits, s"$after after $before")
       expect(after.filters - before.filters == filters, s"${after.filters - before.filters} filters, not $filters")
-      expect(blocks.contains((after.blocks - before.blocks).toInt), s"${after.blocks - before.blocks} blocks, not $blocks")
+      expect(blocks.contains((after.blocks - before.blocks).toInt),
+        s"${after.blocks - before.blocks} blocks, not $blocks")
     }
     look(newer, present = true, filters = 100, blocks = 100 to 100)
     look(older, present = true, filters = 200, blocks = 100 to 115) // a filter is wrong once in a hundred times
@@ -287,7 +299,8 @@ object StatePieces {
 
   /** The buffers of a delta are free again with its commit, not only after a garbage collection. */
   private def givesBuffersBack(directory: File): Unit = {
-    val buffers = ManagementFactory.getPlatformMXBeans(classOf[BufferPoolMXBean]).asScala.find(_.getName == "direct").get
+    val buffers =
+      ManagementFactory.getPlatformMXBeans(classOf[BufferPoolMXBean]).asScala.find(_.getName == "direct").get
     val state = new StoreVersions(new StoreMemory(64L << 20), StateConf(new File(directory, "buffers")))
     var before = Long.MaxValue
     for (batch <- 0 until 20) {
@@ -296,7 +309,8 @@ object StatePieces {
       val delta = new File(directory, s"buffers-$batch.sst")
       transaction.writeDelta(delta, StateModel.bytes(TestBases.meta(counted(batch + 1), 1000)))
       transaction.committed(counted(batch + 1))
-      expect(buffers.getMemoryUsed <= before, s"${buffers.getMemoryUsed} bytes of buffers, and $before before batch $batch")
+      expect(buffers.getMemoryUsed <= before,
+        s"${buffers.getMemoryUsed} bytes of buffers, and $before before batch $batch")
       before = buffers.getMemoryUsed
     }
     state.close()
@@ -351,9 +365,11 @@ object StatePieces {
   private def refusesRowsThatCannotBeRead(directory: File): Unit = {
     val (key, all) = (RowSizes.mostKeyBytes.toLong, RowSizes.mostBytes.toLong)
     val readable = Seq(0L -> 0L, key -> 0L, key -> (all - key), 0L -> all)
-    val not = Seq(key + 1 -> 0L, key -> (all - key + 1), 0L -> (all + 1), key -> Int.MaxValue.toLong, 1L -> Int.MaxValue.toLong)
+    val not = Seq(key + 1 -> 0L, key -> (all - key + 1), 0L -> (all + 1), key -> Int.MaxValue.toLong,
+      1L -> Int.MaxValue.toLong)
     for ((rows, isReadable) <- Seq(readable -> true, not -> false); (keyBytes, valueBytes) <- rows) {
-      expect(RowSizes.canBeRead(keyBytes, valueBytes) == isReadable, s"a key of $keyBytes bytes with a value of $valueBytes")
+      expect(RowSizes.canBeRead(keyBytes, valueBytes) == isReadable,
+        s"a key of $keyBytes bytes with a value of $valueBytes")
     }
     for (bytes <- Seq(0, 1, 256, 1 << 29, 1 << 30, (1 << 30) + 1, Int.MaxValue - 8, Int.MaxValue)) {
       val room = RowSizes.doubled(bytes)
@@ -370,7 +386,8 @@ object StatePieces {
       () => transaction.append(tooLong, Array[Byte](1), ','))
     changes.foreach { change =>
       val failure = Try(change()).failed.toOption
-      expect(failure.exists(_.isInstanceOf[StateStoreUnsupportedOperationException]), s"too long a key ends with $failure")
+      expect(failure.exists(_.isInstanceOf[StateStoreUnsupportedOperationException]),
+        s"too long a key ends with $failure")
       expect(failure.get.getMessage.contains(tooLong.length.toString), failure.get.getMessage)
     }
     check(transaction, Seq(Array[Byte](0, 0) -> Array[Byte](1)))

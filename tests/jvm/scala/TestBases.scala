@@ -7,9 +7,14 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.jdk.CollectionConverters._
 import scala.util.Random
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
+import org.rocksdb.{
+  BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions,
+  Options, ReadOptions, RocksDB, SstFileReader
+}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, ManifestOracle}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{
+  BaseDirectory, Beside, BesideDelta, ManifestOracle
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
 /**
@@ -69,7 +74,8 @@ object TestBases {
 
   /** Returns the fields of the reserved record that a base checks. */
   def meta(at: VersionId, keys: Long, format: Int = 1): String =
-    new String(Json.bytes(Json.obj("format" -> format, "version" -> at.number, "id" -> at.id, "keys" -> keys)), "US-ASCII")
+    new String(Json.bytes(Json.obj("format" -> format, "version" -> at.number, "id" -> at.id, "keys" -> keys)),
+      "US-ASCII")
 
   def build(path: File, deltas: Seq[File], random: Random): Unit =
     build(path, deltas, random, compressed = random.nextInt(4) == 0)
@@ -98,7 +104,8 @@ object TestBases {
       if (i == compactAfter) db.compactRange()
     }
     if (rewritten) {
-      val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+      val all =
+        new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
       db.compactRange(db.getDefaultColumnFamily, null, null, all)
       all.close()
     }
@@ -116,7 +123,8 @@ object TestBases {
     reader.open(file.getPath)
     reader.verifyChecksum()
     val properties = reader.getTableProperties
-    if (properties.getNumEntries != entries) throw new AssertionError(s"$file: ${properties.getNumEntries} entries, not $entries")
+    if (properties.getNumEntries != entries)
+      throw new AssertionError(s"$file: ${properties.getNumEntries} entries, not $entries")
     val readOptions = new ReadOptions
     val iterator = reader.newIterator(readOptions)
     iterator.seekToLast()

@@ -21,10 +21,11 @@ object SettingsProbe {
       val texts = new OptionTexts(asked => Some(question.get(2).asText).filter(_ => asked == name))
       val answer = mapper.createObjectNode()
       try question.get(0).asText match {
-        case "boolean" => answer.put("value", texts.boolean(name))
-        case "bytes" => answer.put("value", texts.bytes(name))
-        case "durationMs" => answer.put("value", texts.durationMs(name))
-      } catch { case e: IllegalArgumentException => answer.put("error", e.getMessage) }
+          case "boolean" => answer.put("value", texts.boolean(name))
+          case "bytes" => answer.put("value", texts.bytes(name))
+          case "durationMs" => answer.put("value", texts.durationMs(name))
+        }
+      catch { case e: IllegalArgumentException => answer.put("error", e.getMessage) }
       out.println(answer)
     }
     out.flush()

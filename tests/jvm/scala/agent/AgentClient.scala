@@ -22,8 +22,9 @@ object AgentClient {
     () => new InternalError("a mapped file"), () => new StackOverflowError, () => new NoClassDefFoundError("class"))
 
   def main(arguments: Array[String]): Unit = {
-    val program = Files.createTempFile("python", "", PosixFilePermissions.asFileAttribute(
-      PosixFilePermissions.fromString("rwx------")))
+    val program = Files.createTempFile("python", "",
+      PosixFilePermissions.asFileAttribute(
+        PosixFilePermissions.fromString("rwx------")))
     Files.writeString(program, s"#!/bin/sh\nexec '${arguments(0)}' '${arguments(1)}'\n")
     try {
       linesAreRead()
@@ -59,7 +60,9 @@ object AgentClient {
     conf.setConfString(AgentStore.Prefix + "agentPython", python)
     conf.setConfString(AgentStore.Prefix + "callTimeout", "1s")
     val store = new AgentStore(StateStoreId("/tmp/none", 0, 0), "run", StateStoreConf(conf), new Configuration(false))
-    val failure = try { store.opened; None } catch { case e: AgentException => Some(e) }
+    val failure =
+      try { store.opened; None }
+      catch { case e: AgentException => Some(e) }
     require(
       failure.exists(e => e.option.contains(AgentStore.Prefix + "callTimeout") && e.getMessage.contains("1000 ms")),
       s"the first call ended with $failure")

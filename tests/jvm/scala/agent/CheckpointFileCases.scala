@@ -21,7 +21,9 @@ object CheckpointFileCases {
   private def check(failure: String, holds: => Boolean): Unit = if (!holds) throw new AssertionError(failure)
 
   private def fails[E <: Throwable](failure: String, kind: Class[E])(body: => Unit): Unit =
-    check(failure, try { body; false } catch { case e: Throwable => kind.isInstance(e) })
+    check(failure,
+      try { body; false }
+      catch { case e: Throwable => kind.isInstance(e) })
 
   private def write(files: CheckpointFileManager, path: Path, text: String, overwrite: Boolean): Unit = {
     val out = files.createAtomic(path, overwrite)
@@ -45,10 +47,10 @@ object CheckpointFileCases {
   private def tree(directory: Local): Map[String, String] = {
     val walk = Files.walk(directory)
     try walk.iterator.asScala.map { file =>
-      val mode = PosixFilePermissions.toString(Files.getPosixFilePermissions(file))
-      val bytes = if (Files.isDirectory(file)) "" else java.util.Arrays.toString(Files.readAllBytes(file))
-      directory.relativize(file).toString -> s"$mode $bytes"
-    }.toMap
+        val mode = PosixFilePermissions.toString(Files.getPosixFilePermissions(file))
+        val bytes = if (Files.isDirectory(file)) "" else java.util.Arrays.toString(Files.readAllBytes(file))
+        directory.relativize(file).toString -> s"$mode $bytes"
+      }.toMap
     finally walk.close()
   }
 
@@ -84,23 +86,25 @@ object CheckpointFileCases {
     val writers = 8
     val pool = Executors.newFixedThreadPool(writers)
     try for (round <- 0 until 40) {
-      val path = new Path(root, s"raced-$round")
-      val start = new CountDownLatch(1)
-      val won = (0 until writers).map { writer =>
-        pool.submit(new Callable[Option[Int]] {
-          override def call(): Option[Int] = {
-            val out = files.createAtomic(path, overwriteIfPossible = false)
-            out.write((s"$writer " * 500).getBytes(UTF_8))
-            start.await()
-            try { out.close(); Some(writer) } catch { case _: FileAlreadyExistsException => None }
-          }
-        })
+        val path = new Path(root, s"raced-$round")
+        val start = new CountDownLatch(1)
+        val won = (0 until writers).map { writer =>
+          pool.submit(new Callable[Option[Int]] {
+            override def call(): Option[Int] = {
+              val out = files.createAtomic(path, overwriteIfPossible = false)
+              out.write((s"$writer " * 500).getBytes(UTF_8))
+              start.await()
+              try { out.close(); Some(writer) }
+              catch { case _: FileAlreadyExistsException => None }
+            }
+          })
+        }
+        start.countDown()
+        val winners = won.flatMap(_.get)
+        check(s"${winners.size} writers won", winners.size == 1)
+        check("the file is not the winner's", read(files, path) == s"${winners.head} " * 500)
       }
-      start.countDown()
-      val winners = won.flatMap(_.get)
-      check(s"${winners.size} writers won", winners.size == 1)
-      check("the file is not the winner's", read(files, path) == s"${winners.head} " * 500)
-    } finally pool.shutdown()
+    finally pool.shutdown()
   }
 
   private def neverHalf(files: CheckpointFileManager, root: Path): Unit = {

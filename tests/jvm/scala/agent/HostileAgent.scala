@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
  */
 object HostileAgent {
   def main(arguments: Array[String]): Unit = {
-    val directory = Files.createTempDirectory(Paths.get("/tmp"), "hostile-")  // a socket's path must be short
+    val directory = Files.createTempDirectory(Paths.get("/tmp"), "hostile-") // a socket's path must be short
     try {
       val test = new HostileAgent(new Random(arguments(0).toLong), directory)
       test.refusesAnotherUser()
@@ -43,7 +43,8 @@ final class HostileAgent(random: Random, directory: Path) {
       require(Files.getOwner(directory) != nobody, "this test cannot run as nobody")
       new AgentConnection(open).checkPeer(socket, Files.getOwner(directory))
       val failure =
-        try { new AgentConnection(open).checkPeer(socket, nobody); None } catch { case e: IOException => Some(e) }
+        try { new AgentConnection(open).checkPeer(socket, nobody); None }
+        catch { case e: IOException => Some(e) }
       require(failure.exists(_.getMessage.contains("which is not the agent")),
         s"another user was not refused: $failure")
     } finally open.close()
@@ -68,7 +69,8 @@ final class HostileAgent(random: Random, directory: Path) {
   /** Sends a senseless request for a file, which must be answered. Returns true if the answer is an error. */
   def answersAnything(): Boolean = {
     val operation = pick("list", "read", "download", "exists", "none", "", "write")
-    val path = pick("", ":", "a:b", "no-such:/x", "\u0000", "x" * 5000, s"$directory/none", s"$directory/\ud800", "b:")
+    val path = pick("", ":", "a:b", "no-such:/x", "\u0000", "x" * 5000, s"$directory/none",
+      s"$directory/${0xd800.toChar}", "b:")
     val header = Json.obj("fs" -> operation, "path" -> path, "offset" -> random.nextLong(),
       "length" -> pick[Any](-1, Int.MaxValue, Long.MaxValue, 5, None), "most" -> random.nextInt(),
       "to" -> pick("", "\u0000", s"$directory/none/x"), "upload" -> pick("", "\u0000", s"$directory/none/x"))
@@ -114,7 +116,7 @@ final class HostileAgent(random: Random, directory: Path) {
     val thread = new Thread(() => {
       val channel = listener.accept()
       try act(channel)
-      catch { case _: IOException => () }  // the JVM hung up
+      catch { case _: IOException => () } // the JVM hung up
       finally channel.close()
     })
     thread.start()

@@ -39,7 +39,8 @@ object ColdBases {
   private var changes = 0L
 
   /** Returns the number of page faults of this thread that waited for a disk. */
-  private def majorFaults: Long = new String(Files.readAllBytes(Paths.get("/proc/thread-self/stat"))).split(" ")(11).toLong
+  private def majorFaults: Long =
+    new String(Files.readAllBytes(Paths.get("/proc/thread-self/stat"))).split(" ")(11).toLong
 
   private def during(action: => Unit): Long = {
     val before = majorFaults
@@ -67,9 +68,9 @@ object ColdBases {
     }
     try during(mappings.foreach(mapping => (0 until mapping.capacity by 4096).foreach(mapping.get(_))))
     finally mappings.foreach { mapping =>
-      OffHeap.mapped(mapping)
-      OffHeap.dispose(mapping)
-    }
+        OffHeap.mapped(mapping)
+        OffHeap.dispose(mapping)
+      }
   }
 
   /** Drops tables, which nobody has mapped, from the operating system's cache. */

@@ -138,7 +138,8 @@ final class IndexSearches(files: WholeBases) {
     val file = write(keys.zip(keys.drop(1)).collect { case (a, b) if !Arrays.equals(a, b) => a })
     val often = SstTable.map(file)
     expect(often.blocks > 500, s"${often.blocks} blocks are too few")
-    val wanted = random.shuffle(keys) ++ Seq.fill(2000)(prefix.getBytes("US-ASCII") ++ anyBytes()) ++ Seq.fill(500)(anyBytes())
+    val wanted =
+      random.shuffle(keys) ++ Seq.fill(2000)(prefix.getBytes("US-ASCII") ++ anyBytes()) ++ Seq.fill(500)(anyBytes())
     wanted.foreach(blockOf(often, _))
     wanted.grouped(5).foreach { some =>
       val another = SstTable.map(file)

@@ -74,7 +74,8 @@ final class DamagedBeside(files: WholeBases) {
     val Seq(last, first) = beside.deltas
     val before = reports
     for ((n, keys) <- Seq(3 -> live.size, 2 -> rows.size); file = newer(n, keys)) {
-      val deltas = if (n == 3) Seq(last.copy(path = file.getPath), first) else Seq(last, first.copy(path = file.getPath))
+      val deltas =
+        if (n == 3) Seq(last.copy(path = file.getPath), first) else Seq(last, first.copy(path = file.getPath))
       refused(file)(openBeside(path, beside.copy(deltas = deltas)))
       refused(file)(changes(file))
     }

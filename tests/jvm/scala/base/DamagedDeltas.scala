@@ -16,7 +16,8 @@ final class DamagedDeltas(files: WholeBases) {
   import files._
 
   def flipsInDeltas(n: Int): Unit = {
-    val file = delta((0 until 1000).map(n => n -> (if (n % 3 == 0) None else Some(1))), (0 until 5000).map(n => n % 1000 -> n))
+    val file = delta((0 until 1000).map(n => n -> (if (n % 3 == 0) None else Some(1))),
+      (0 until 5000).map(n => n % 1000 -> n))
     val intact = changes(file)
     expect(intact.length == 6000 && changes(file) == intact, s"${intact.length} changes")
     val original = Files.readAllBytes(file.toPath)
@@ -75,7 +76,8 @@ final class DamagedDeltas(files: WholeBases) {
     def ofTexts(keys: String*): Seq[Array[Byte]] = keys.map(_.map(_.toByte).toArray)
     val halves = (0 to 6).map(n => ofTexts("a" * n, "a" * n + "b")) :+ ofTexts("a", "\uffff\uffff")
     val withMore =
-      Seq(ofTexts("a", "\uffff\uffff") :+ Reserved.metaKey, ofTexts("a") :+ Reserved.metaKey :+ (Reserved.metaKey :+ 0.toByte))
+      Seq(ofTexts("a", "\uffff\uffff") :+ Reserved.metaKey,
+        ofTexts("a") :+ Reserved.metaKey :+ (Reserved.metaKey :+ 0.toByte))
     (halves ++ withMore).foreach(refusesToRead)
   }
 
@@ -95,7 +97,8 @@ final class DamagedDeltas(files: WholeBases) {
 
   private val meta = "{}".getBytes("US-ASCII")
 
-  private def writer[T](changes: Seq[(Int, Option[Int])], count: Int, sorted: Boolean = true)(use: DeltaWriter => T): T = {
+  private def writer[T](changes: Seq[(Int, Option[Int])], count: Int, sorted: Boolean = true)(
+      use: DeltaWriter => T): T = {
     val arena = new Arena(memory, directory)
     val overwritten = new OverwrittenChanges(memory, directory)
     val records = new SortedRuns(memory, directory)

@@ -70,7 +70,8 @@ final class DamagedTables(files: WholeBases) {
         cut()
         for (scanFirst <- Seq(true, false)) {
           val error = check(base, scanFirst)
-          expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]), s"cut off when $when: $error")
+          expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]),
+            s"cut off when $when: $error")
           if (error.exists(_.isInstanceOf[IOException])) {
             expect(error.get.getMessage.contains(file.getPath), s"${error.get.getMessage} does not name $file")
             expect(base.damaged, "the base does not report the damage")
@@ -146,7 +147,8 @@ final class DamagedCompressed(files: WholeBases) {
     scan.next()
     expect(scan.valid, "a scan ends with its first row")
     reader.close()
-    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.contains(KeyHash.of(key(1)), key(1)),
+    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)),
+      () => reader.contains(KeyHash.of(key(1)), key(1)),
       () => reader.cursor(key(1), null), () => scan.next(), () => base.reader())
     def refused(use: () => Any): Boolean = Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException])
     late.init.foreach(use => expect(refused(use), "used after its end"))

@@ -18,7 +18,8 @@ object FarThreads {
         ()
       }
       FarBlocks.atOnce(work, machineWith(started))
-      require(begun.get == parts && ended.get == parts, s"$begun parts were begun and $ended ended, with $started threads")
+      require(begun.get == parts && ended.get == parts,
+        s"$begun parts were begun and $ended ended, with $started threads")
     }
     println("all parts are done without threads")
   }

@@ -76,13 +76,15 @@ object ManifestOracle {
       }
       val crc = new CRC32C
       crc.update(changed, at + 6, length + 1)
-      ByteBuffer.wrap(changed).order(ByteOrder.LITTLE_ENDIAN).putInt(at, Integer.rotateRight(crc.getValue.toInt, 15) + 0xa282ead8)
+      ByteBuffer.wrap(changed).order(ByteOrder.LITTLE_ENDIAN).putInt(at,
+        Integer.rotateRight(crc.getValue.toInt, 15) + 0xa282ead8)
       Files.write(file.toPath, changed)
       val ours =
         try Some(listed(directory))
         catch {
           case _: IOException => None
-          case e: Throwable => throw new AssertionError(s"change $change, ${steps.mkString(", ")}: a MANIFEST ends with $e", e)
+          case e: Throwable =>
+            throw new AssertionError(s"change $change, ${steps.mkString(", ")}: a MANIFEST ends with $e", e)
         }
       val theirs = ours.flatMap(_ => Try(listedByRocksDb(directory)).toOption)
       for (a <- ours; b <- theirs if a != b) throw new AssertionError(s"${steps.mkString(", ")}: $a here and $b there")
@@ -97,7 +99,8 @@ object ManifestOracle {
   /** Returns the offset and the length of each record of a short log. */
   private def records(log: Array[Byte]): Seq[(Int, Int)] = {
     val buffer = ByteBuffer.wrap(log).order(ByteOrder.LITTLE_ENDIAN)
-    Iterator.iterate(0)(at => at + headerBytes + (buffer.getShort(at + 4) & 0xffff)).takeWhile(_ + headerBytes <= log.length)
+    Iterator.iterate(0)(at => at + headerBytes + (buffer.getShort(at + 4) & 0xffff)).takeWhile(
+      _ + headerBytes <= log.length)
       .map(at => at -> (buffer.getShort(at + 4) & 0xffff)).filter(_._2 > 0).toList
   }
 
@@ -122,7 +125,8 @@ object ManifestFuzz {
       val database = new WholeBases(random, directory).build(ChecksumType.kCRC32c)
       val opened = ManifestOracle.changes(database, changes, random)
       if (opened == 0) throw new AssertionError(s"none of $changes changed MANIFESTs can be opened")
-      println(s"$opened of $changes changed MANIFESTs list the same files, the others are refused by one of the readers")
+      println(
+        s"$opened of $changes changed MANIFESTs list the same files, the others are refused by one of the readers")
     } finally TestFiles.delete(directory)
   }
 }

@@ -61,12 +61,13 @@ final class MappedBases(files: WholeBases) {
   /** A process without a mapping left reads through RocksDB, or the read fails; the files are not damaged. */
   def readsWithoutMappings(): Unit = {
     var failing = 0
-    val cache = new TableCache(1000, (file, missing) =>
-      if (failing == 0) SstTable.map(file, missing)
-      else {
-        failing -= 1
-        throw noMapping()
-      })
+    val cache = new TableCache(1000,
+      (file, missing) =>
+        if (failing == 0) SstTable.map(file, missing)
+        else {
+          failing -= 1
+          throw noMapping()
+        })
     val path = build(ChecksumType.kCRC32c)
     val before = reports
     val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1)
@@ -74,7 +75,8 @@ final class MappedBases(files: WholeBases) {
     for (directory <- Seq(merged, restored)) {
       failing = Int.MaxValue
       val byRocksDb = Base.open(directory, memory, cache)
-      expect(byRocksDb.isInstanceOf[RocksBase] && check(byRocksDb, scanFirst = true).isEmpty, "it is read without RocksDB")
+      expect(byRocksDb.isInstanceOf[RocksBase] && check(byRocksDb, scanFirst = true).isEmpty,
+        "it is read without RocksDB")
       byRocksDb.release()
       failing = 0
       val base = Base.open(directory, memory, cache)
@@ -82,7 +84,8 @@ final class MappedBases(files: WholeBases) {
       for (scanFirst <- Seq(true, false)) {
         failing = Int.MaxValue
         val error = check(base, scanFirst)
-        expect(error.collect { case e: IOException => e }.exists(TableCache.isOutOfMappings), s"without a mapping: $error")
+        expect(error.collect { case e: IOException => e }.exists(TableCache.isOutOfMappings),
+          s"without a mapping: $error")
         failing = 1
         expect(check(base, scanFirst).isEmpty && failing == 0, "a missing mapping is not made up for")
         cache.closeResting()
@@ -92,7 +95,8 @@ final class MappedBases(files: WholeBases) {
     }
     val (deltasPath, beside) = buildBeside()
     failing = Int.MaxValue
-    val withDeltas = Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
+    val withDeltas =
+      Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
     expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
     expect(reports == before && cache.openTables == 0, s"damage is reported, or ${cache.openTables} tables stay open")
   }
@@ -103,8 +107,9 @@ final class MappedBases(files: WholeBases) {
   def givesMappingsBack(): Unit = {
     val path = build(ChecksumType.kCRC32c)
     val limit = tablesOf(path).size
-    lazy val cache: TableCache = new TableCache(1000, (file, missing) =>
-      if (cache.openTables < limit) SstTable.map(file, missing) else throw noMapping())
+    lazy val cache: TableCache = new TableCache(1000,
+      (file, missing) =>
+        if (cache.openTables < limit) SstTable.map(file, missing) else throw noMapping())
     val bases = Seq.fill(2)(open(path, cache))
     for (base <- bases ++ bases) {
       val error = check(base, scanFirst = false)
@@ -126,8 +131,10 @@ final class MappedBases(files: WholeBases) {
     expect(scan.valid, "a scan ends with its base")
     reader.close()
     expect(cache.openTables == 0 && mapped() == 0, s"${mapped()} are mapped")
-    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.cursor(key(1), null), () => scan.next(),
+    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.cursor(key(1), null),
+      () => scan.next(),
       () => base.reader().get(KeyHash.of(key(1)), key(1)))
-    late.foreach(use => expect(Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException]), "used after its end"))
+    late.foreach(use =>
+      expect(Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException]), "used after its end"))
   }
 }

@@ -41,7 +41,8 @@ final class SparseBases(directory: File) {
   private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
 
   private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
-  private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
+  private def key(n: Int): Array[Byte] =
+    Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
 
@@ -51,7 +52,8 @@ final class SparseBases(directory: File) {
     TestBases.build(path, Seq(first), new Random(1), compressed = false)
     beside.mkdir()
     val newer = delta(new File(beside, "newer.sst"), version(2), keyCount, all.filter(_ % 5 == 0).map(_ -> Some(9)))
-    val newest = delta(new File(beside, "newest.sst"), version(3), all.count(_ % 11 != 0), all.filter(_ % 11 == 0).map(_ -> None))
+    val newest = delta(new File(beside, "newest.sst"), version(3), all.count(_ % 11 != 0),
+      all.filter(_ % 11 == 0).map(_ -> None))
     val files = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq ++ Seq(newer, newest)
     val made = new FarFiles(path, files)
     val besides = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
@@ -67,7 +69,8 @@ final class SparseBases(directory: File) {
     var opened = true
     val lazily = base.copy(fetch = (name, offset, length) =>
       if (opened) far.fetch(name, offset, length) else fetch(name, offset, length))
-    val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1), memory)
+    val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
+      memory)
     val reader = made.reader()
     opened = false
     try use(made, reader)
@@ -111,7 +114,8 @@ final class SparseBases(directory: File) {
 
   /** Returns the distances between successive requests of each file. */
   private def stepsOf(begins: Seq[(String, Long)]): Seq[Long] =
-    begins.groupMap(_._1)(_._2).values.map(_.sorted).flatMap(sorted => sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
+    begins.groupMap(_._1)(_._2).values.map(_.sorted).flatMap(sorted =>
+      sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
 
   def reportsFailures(): Unit = {
     withReader((_, _, _) => throw new FarRowsException("it is down", null)) { (base, reader) =>

@@ -5,7 +5,10 @@ import java.io.{File, RandomAccessFile}
 import scala.jdk.CollectionConverters._
 import scala.util.Random
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, RocksDB}
+import org.rocksdb.{
+  BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions,
+  Options, RocksDB
+}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestBases
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
@@ -47,14 +50,16 @@ final class WholeBases(val random: Random, val directory: File) {
     ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil))
     rewrite(db)
     ingest(db, delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil))
-    ingest(db, delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(1), live.size)))
+    ingest(db,
+      delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(1), live.size)))
     if (compressed) rewrite(db)
     Seq(db, options, filter).foreach(_.close())
     path
   }
 
   private def rewrite(db: RocksDB): Unit = {
-    val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+    val all =
+      new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
     db.compactRange(db.getDefaultColumnFamily, null, null, all)
     all.close()
   }
@@ -72,7 +77,8 @@ final class WholeBases(val random: Random, val directory: File) {
     TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
 
   def openCompressed(path: File): RocksBase =
-    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1), memory) match {
+    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1),
+      memory) match {
       case base: RocksBase => base
       case other => throw new AssertionError(s"a compressed base is read as $other")
     }
@@ -106,7 +112,8 @@ final class WholeBases(val random: Random, val directory: File) {
     val cursor = reader.cursor(Array[Byte](0, 0), null)
     live.toSeq.sorted.foreach { case (n, round) =>
       expect(cursor.valid, s"the scan ends before key $n")
-      expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key(n)), s"the scan is elsewhere than at key $n")
+      expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key(n)),
+        s"the scan is elsewhere than at key $n")
       expect(Bytes.array(cursor.valueAddress, cursor.valueLength).sameElements(value(n, round)), s"scanned key $n")
       cursor.next()
     }
@@ -134,7 +141,8 @@ final class WholeBases(val random: Random, val directory: File) {
   /** Returns the changes of a delta. */
   def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {
     val reader = new DeltaReader(file)
-    try Iterator.continually(reader).takeWhile(_.advance()).map(r => r.key.toSeq -> Option(r.value).map(_.toSeq)).toVector
+    try
+      Iterator.continually(reader).takeWhile(_.advance()).map(r => r.key.toSeq -> Option(r.value).map(_.toSeq)).toVector
     finally reader.close()
   }
 
@@ -147,8 +155,10 @@ final class WholeBases(val random: Random, val directory: File) {
     val db = RocksDB.open(options, path.getPath)
     ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil, TestBases.meta(version(1), rows.size)))
     Seq(db, options).foreach(_.close())
-    val newer = delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil, TestBases.meta(version(2), rows.size))
-    val newest = delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(3), live.size))
+    val newer = delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil,
+      TestBases.meta(version(2), rows.size))
+    val newest = delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil,
+      TestBases.meta(version(3), live.size))
     val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
     (path, Beside(version(1), rows.size, deltas))
   }

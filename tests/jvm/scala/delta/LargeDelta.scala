@@ -10,8 +10,12 @@ import scala.util.Try
 import org.rocksdb.{Options, RocksDB, SstFileReader}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory, Beside, BesideDelta, NeedsDatabaseException}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaMetadata, Reserved, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{
+  Base, BaseDirectory, Beside, BesideDelta, NeedsDatabaseException
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
+  ColumnFamilies, DeltaMetadata, Reserved, VersionId
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
 
@@ -93,7 +97,8 @@ object LargeDelta {
    */
   private def asksForADatabase(file: File): Unit = {
     val beside = Beside(VersionId.empty, 0, Seq(BesideDelta(file.getPath, version)))
-    val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(beside), () => throw new AssertionError("damage"))
+    val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(beside),
+      () => throw new AssertionError("damage"))
     val opened = Try(Base.open(directory, memory))
     expect(opened.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$opened")
   }

@@ -32,7 +32,8 @@ object GuardedMemory {
     case Failure(fault: MemoryFault) =>
       expect(fault.getMessage.contains(says), s"$use: ${fault.getMessage}")
       val found = Iterator.iterate[Throwable](fault.getCause)(_.getCause).takeWhile(_ != null).map(_.getMessage).toSeq
-      expect(found.length == causes.length && found.zip(causes).forall { case (a, b) => a.startsWith(b) }, s"$use: $found")
+      expect(found.length == causes.length && found.zip(causes).forall { case (a, b) => a.startsWith(b) },
+        s"$use: $found")
     case other => throw new AssertionError(s"$use: $other")
   }
 
@@ -56,7 +57,8 @@ object GuardedMemory {
     val address = segment.address
     segment.free()
     faults("read after the end", "were freed", "freed here", "allocated here")(OffHeap.getLong(null, address))
-    faults("written after the end", "were freed", "freed here", "allocated here")(OffHeap.putByte(null, address + 99, 1))
+    faults("written after the end", "were freed", "freed here", "allocated here")(
+      OffHeap.putByte(null, address + 99, 1))
     faults("freed twice", "it was before", "freed here", "allocated here")(segment.free())
     faults("freed elsewhere", "nobody's")(OffHeap.free(address + 1))
   }

@@ -35,7 +35,9 @@ final class ReportCases(random: Random) {
     val message = CommitMessages.write("1", "host", Seq(report(), report()))
     require(CommitMessages.read(message.updated(7, 9.toByte)).isEmpty, "a message of another release was read")
     for (length <- 0 until message.length by 7) {
-      val refused = try { CommitMessages.read(message.take(length)); false } catch { case _: IOException => true }
+      val refused =
+        try { CommitMessages.read(message.take(length)); false }
+        catch { case _: IOException => true }
       require(refused, s"$length of ${message.length} bytes were read")
     }
     for (_ <- 1 to 2000) {
@@ -72,9 +74,10 @@ final class ReportCases(random: Random) {
   def damageAndRestartsAreCountedOnce(): Unit = {
     val board = new Board
     def commit(executor: String, version: Long, damaged: Long, restarts: Long, before: Long): StoreView = {
-      board.committed(executor, "host", Seq(report().copy(
-        key = StoreKey("run", 0, 0, "default"), version = version, deltaBytes = 10, damagedFiles = damaged,
-        agentRestarts = restarts, agentRestartsBefore = before, restored = None)))
+      board.committed(executor, "host",
+        Seq(report().copy(
+          key = StoreKey("run", 0, 0, "default"), version = version, deltaBytes = 10, damagedFiles = damaged,
+          agentRestarts = restarts, agentRestartsBefore = before, restored = None)))
       board.view("run").get.stores.head
     }
     def counted(metric: String): Long = board.view("run").get.tallies.counters((metric, ""))
@@ -91,9 +94,10 @@ final class ReportCases(random: Random) {
 
   def tooManyStoresAreLeftOut(): Unit = {
     val board = new Board
-    for (first <- 0 until Board.MaxStores + 500 by 500) board.committed("1", "host", Seq.tabulate(500) { n =>
-      report().copy(key = StoreKey("run", 0, first + n, "default"))
-    })
+    for (first <- 0 until Board.MaxStores + 500 by 500) board.committed("1", "host",
+      Seq.tabulate(500) { n =>
+        report().copy(key = StoreKey("run", 0, first + n, "default"))
+      })
     require(board.view("run").get.stores.size == Board.MaxStores)
     for (run <- 0 until 2 * Board.MaxRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
     require(board.views.size == Board.MaxRuns, "runs are not forgotten")

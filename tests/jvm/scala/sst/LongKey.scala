@@ -56,7 +56,8 @@ object LongKey {
       for ((length, value) <- Seq(2 -> 1, keyBytes -> 2, 1 -> 3)) {
         expect(cursor.valid && cursor.keyLength == length && cursor.valueLength == value,
           s"a key of ${cursor.keyLength} bytes, and a value of ${cursor.valueLength}, in place of $length and $value")
-        val (first, end) = (OffHeap.getByte(null, cursor.keyAddress), OffHeap.getByte(null, cursor.keyAddress + length - 1))
+        val (first, end) =
+          (OffHeap.getByte(null, cursor.keyAddress), OffHeap.getByte(null, cursor.keyAddress + length - 1))
         expect(first == end && first == (if (value == 3) 'z' else 'a'), s"the key of $length bytes is another")
         cursor.next()
       }

@@ -52,8 +52,9 @@ private final class ReaderFuzz(random: Random, directory: File) {
   private var intact, agree, kept, refused, refusedAlone = 0
 
   def summary: String = {
-    val ends = s"$intact intact and $agree changed files are read alike, $kept as they were before the change, $refused are " +
-      s"refused, and $refusedAlone that RocksDB reads"
+    val ends =
+      s"$intact intact and $agree changed files are read alike, $kept as they were before the change, $refused are " +
+        s"refused, and $refusedAlone that RocksDB reads"
     if (agree == 0 || kept == 0 || refused == 0) throw new AssertionError(s"too few of a kind: $ends")
     s"$ends: every file is read alike or refused"
   }
@@ -93,7 +94,8 @@ private final class ReaderFuzz(random: Random, directory: File) {
       .setIndexBlockRestartInterval(mostly(1, 3))
       .setIndexShortening(oneOf(IndexShorteningMode.values.toSeq: _*))
       .setIndexType(mostly(IndexType.kBinarySearch, IndexType.kTwoLevelIndexSearch))
-      .setDataBlockIndexType(mostly(DataBlockIndexType.kDataBlockBinarySearch, DataBlockIndexType.kDataBlockBinaryAndHash))
+      .setDataBlockIndexType(
+        mostly(DataBlockIndexType.kDataBlockBinarySearch, DataBlockIndexType.kDataBlockBinaryAndHash))
     if (random.nextInt(4) > 0) table.setFilterPolicy(filter)
     val options = new Options().setTableFormatConfig(table).setMergeOperator(new StringAppendOperator(','))
       .setCompressionType(mostly(CompressionType.NO_COMPRESSION, CompressionType.LZ4_COMPRESSION))
@@ -166,7 +168,8 @@ private final class ReaderFuzz(random: Random, directory: File) {
       val steps = Seq.fill(1 + random.nextInt(3))(change(changed, place))
       val isMended = place.hasTrailer && random.nextInt(5) > 0
       if (isMended) mend(changed, place)
-      val description = s"${place.kind} at ${place.offset}: ${steps.mkString(", ")}${if (isMended) ", with its checksum" else ""}"
+      val description =
+        s"${place.kind} at ${place.offset}: ${steps.mkString(", ")}${if (isMended) ", with its checksum" else ""}"
       (description, changed, Some(place).filter(_ => isMended || !place.hasTrailer))
     }
 
@@ -234,8 +237,9 @@ private final class ReaderFuzz(random: Random, directory: File) {
         // RocksDB shows neither removals nor the older of two entries of a key, and does not expect keys out of order.
         if (mine.map(_._1).sliding(2).forall(pair => pair.size < 2 || isLess(pair(0), pair(1)))) {
           val shown = mine.collect { case (key, Some(value)) => key -> value }
-          if (shown != puts) throw new AssertionError(s"$name: ${shown.size} rows here and ${puts.size} there, or other ones: " +
-            s"${shown.diff(puts).take(2)} and ${puts.diff(shown).take(2)}")
+          if (shown != puts)
+            throw new AssertionError(s"$name: ${shown.size} rows here and ${puts.size} there, or other ones: " +
+              s"${shown.diff(puts).take(2)} and ${puts.diff(shown).take(2)}")
         }
         agree += 1
         Some(mine)

@@ -81,7 +81,8 @@ object Contradictions {
       expect(given == 1, s"the directory was given back $given times")
     }
     val silent = base(directory, """{"format":1}""")
-    seen[IOException]("says that it is VersionId(-1")(state.reset(BaseDirectory(silent.getPath, version(1), 10, () => ())))
+    seen[IOException]("says that it is VersionId(-1")(
+      state.reset(BaseDirectory(silent.getPath, version(1), 10, () => ())))
     val still = state.tryBegin(version(1), readOnly = true).get
     expect(still.keys == 3, s"${still.keys} keys after bases that were refused")
     still.abort()

@@ -9,7 +9,9 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.collection.immutable.TreeMap
 import scala.util.{Random, Try}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{
+  BaseDirectory, Beside, BesideDelta, FarRowsException
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{DiskFailure, MemoryShortage}
 
@@ -33,10 +35,12 @@ private[incremental] object FailedCalls extends StoreCases {
   private val groups = 12
   private val rowsEach = 12
 
-  private def key(group: Int, i: Int): String = s"\u0000\u0000\u0002\u0000\u0000\u0000g${('a' + group).toChar}${('a' + i).toChar}"
+  private def key(group: Int, i: Int): String =
+    s"\u0000\u0000\u0002\u0000\u0000\u0000g${('a' + group).toChar}${('a' + i).toChar}"
 
   private val first: Rows =
-    TreeMap.from(for (group <- 0 until groups; i <- 0 until rowsEach) yield key(group, i) -> (s"first $group $i " + "x" * 3000))
+    TreeMap.from(
+      for (group <- 0 until groups; i <- 0 until rowsEach) yield key(group, i) -> (s"first $group $i " + "x" * 3000))
   private val at = VersionId(1, Some("first"))
 
   private def after(prefix: String): String = prefix.init + (prefix.last + 1).toChar
@@ -81,7 +85,8 @@ private[incremental] object FailedCalls extends StoreCases {
     }
     def get(transaction: Transaction, rows: Rows): Rows = {
       for (i <- 0 until rowsEach) {
-        expect(StateModel.text(transaction.get(bytes(key(5, i)))) == rows.getOrElse(key(5, i), null), s"row $i of group 5")
+        expect(StateModel.text(transaction.get(bytes(key(5, i)))) == rows.getOrElse(key(5, i), null),
+          s"row $i of group 5")
       }
       rows
     }
@@ -96,7 +101,8 @@ private[incremental] object FailedCalls extends StoreCases {
       rows
     }
     Seq(prefix(3) _, put _, prefix(4) _, prefix(5) _, append _, range(ordered = true) _, range(ordered = true) _, get _,
-      range(ordered = false) _, wholeScan _, range(ordered = true) _, put _, range(ordered = true) _, removeRange _, put _,
+      range(ordered = false) _, wholeScan _, range(ordered = true) _, put _, range(ordered = true) _, removeRange _,
+      put _,
       range(ordered = true) _, prefix(2) _, wholeScan _, keys _)
   }
 
@@ -123,7 +129,8 @@ private[incremental] object FailedCalls extends StoreCases {
     val delta = new File(directory, "batch.sst")
     def write(transaction: Transaction, rows: Rows): Rows = {
       val written = transaction.writeDelta(delta, bytes(TestBases.meta(VersionId(2, Some("batch")), rows.size)))
-      expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the delta has other bytes than it says")
+      expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta),
+        "the delta has other bytes than it says")
       rows
     }
     val all = steps :+ write _
@@ -184,18 +191,19 @@ private[incremental] object FailedCalls extends StoreCases {
       withState(place, 8L << 20) { (state, memory) =>
         committed(state, place)
         val spill = new File(place, "spill")
-        more = batch(state, directory, { action =>
-          Files.write(spill.toPath, Array[Byte](1)) // no directory: like a full disk
-          memory.setBudget(memory.usedBytes + room)
-          try {
-            action
-            false
-          } catch { case _: IOException => true }
-          finally {
-            memory.setBudget(8L << 20)
-            Files.delete(spill.toPath)
-          }
-        })
+        more = batch(state, directory,
+          { action =>
+            Files.write(spill.toPath, Array[Byte](1)) // no directory: like a full disk
+            memory.setBudget(memory.usedBytes + room)
+            try {
+              action
+              false
+            } catch { case _: IOException => true }
+            finally {
+              memory.setBudget(8L << 20)
+              Files.delete(spill.toPath)
+            }
+          })
       }
       room += 512
     }
@@ -253,14 +261,15 @@ private[incremental] object FailedCalls extends StoreCases {
         }
         state.reset(BaseDirectory(path.getPath, at, -1, () => (),
           beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), remote.names, fetch))))
-        more = batch(state, directory, { action =>
-          remaining.set(requests)
-          try {
-            action
-            false
-          } catch { case _: FarRowsException => true }
-          finally remaining.set(Int.MaxValue)
-        })
+        more = batch(state, directory,
+          { action =>
+            remaining.set(requests)
+            try {
+              action
+              false
+            } catch { case _: FarRowsException => true }
+            finally remaining.set(Int.MaxValue)
+          })
       }
       requests += 1
     }
@@ -306,7 +315,8 @@ private[incremental] object FailedCalls extends StoreCases {
       while (more) {
         val transaction = begin(state, VersionId.empty)
         first.foreach { case (key, value) => transaction.put(bytes(key), bytes(value)) }
-        (0 until 6).foreach(_ => transaction.scan(from, until, ordered).close()) // from now on the changes are kept in order
+        (0 until 6).foreach(_ =>
+          transaction.scan(from, until, ordered).close()) // from now on the changes are kept in order
         transaction.put(bytes(key(2, 100)), bytes("new"))
         more = MemoryShortage.after(uses)(transaction.scan(from, until, ordered))
         if (more) expect(transaction.memtable.pins == 0, "a scan that did not begin pins the memtable")
@@ -330,7 +340,8 @@ private[incremental] object FailedCalls extends StoreCases {
         () => transaction.removeRange(bytes("\u0000\u0000"), bytes("\u0000\u0001")))
       changes.foreach { change =>
         val failure = Try(change()).failed.toOption
-        expect(failure.exists(_.getMessage.contains("are being committed")), s"a change during the commit ends with $failure")
+        expect(failure.exists(_.getMessage.contains("are being committed")),
+          s"a change during the commit ends with $failure")
       }
       expect(StateModel.text(transaction.get(bytes("\u0000\u0000one"))) == "1", "the transaction cannot be read")
       transaction.committed(at)
@@ -345,10 +356,11 @@ private[incremental] object FailedCalls extends StoreCases {
       val path = new File(directory, "base")
       TestBases.build(path, Seq(committed(state, directory)), new Random(1), compressed = false)
       val called, answers = new CountDownLatch(1)
-      state.reset(BaseDirectory(path.getPath, at, first.size, () => {
-        called.countDown()
-        answers.await(60, TimeUnit.SECONDS)
-      }))
+      state.reset(BaseDirectory(path.getPath, at, first.size,
+        () => {
+          called.countDown()
+          answers.await(60, TimeUnit.SECONDS)
+        }))
       val other = new Thread(() => state.resetEmpty())
       other.start()
       expect(called.await(60, TimeUnit.SECONDS), "the base is not given back")

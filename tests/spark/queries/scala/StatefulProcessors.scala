@@ -2,8 +2,9 @@ package statestore.queries
 
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.streaming.{
-  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessorWithInitialState, TimeMode, TimerValues, TTLConfig,
-  ValueState}
+  ExpiredTimerInfo, ListState, MapState, OutputMode, StatefulProcessorWithInitialState, TimeMode, TimerValues,
+  TTLConfig, ValueState
+}
 
 /** `transformWithState` by key, with the rule of [[GroupsWithState]], and an initial state for one key. */
 object StatefulProcessors {

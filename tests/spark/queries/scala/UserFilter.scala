@@ -16,9 +16,11 @@ class UserFilter extends Filter {
 
   override def doFilter(request: ServletRequest, response: ServletResponse, chain: FilterChain): Unit = {
     val asked = request.asInstanceOf[HttpServletRequest]
-    chain.doFilter(new HttpServletRequestWrapper(asked) {
-      override def getRemoteUser: String =
-        Option(asked.getHeader("X-User")).orElse(file.map(Files.readString)).orNull
-    }, response)
+    chain.doFilter(
+      new HttpServletRequestWrapper(asked) {
+        override def getRemoteUser: String =
+          Option(asked.getHeader("X-User")).orElse(file.map(Files.readString)).orNull
+      },
+      response)
   }
 }

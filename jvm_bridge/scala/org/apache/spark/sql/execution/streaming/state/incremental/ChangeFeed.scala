@@ -22,7 +22,7 @@ import org.apache.spark.util.NextIterator
  * @param release called once, when the files are not needed any more
  */
 final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () => Unit)
-  extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
+    extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
   private val from = ColumnFamilies.from(codec.family.id)
   private val unread = deltas.iterator
   private var version = 0L

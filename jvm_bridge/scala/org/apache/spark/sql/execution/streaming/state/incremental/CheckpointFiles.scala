@@ -58,7 +58,8 @@ private object CheckpointFiles {
 
   /** Returns true if the files belong to Hadoop's local file system, and no other class takes its place. */
   private def isPlain(path: Path, hadoopConf: Configuration): Boolean =
-    path.toUri.getScheme == "file" && hadoopConf.get(implementation, classOf[LocalFs].getName) == classOf[LocalFs].getName
+    path.toUri.getScheme == "file" && hadoopConf.get(implementation, classOf[LocalFs].getName) == classOf[
+      LocalFs].getName
 }
 
 /** A local file that is being written, as the stream that Spark expects. */

@@ -6,8 +6,12 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, ReportedMetrics, SparkStateStore, Tasks}
-import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{
+  Driver, ReportedMetrics, SparkStateStore, Tasks
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.rows.{
+  FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.TaskContext
@@ -27,7 +31,7 @@ final class IncrementalStateStore private[incremental] (
     shownVersion: Long,
     private var readOnly: Boolean,
     private var forceSnapshot: Boolean)
-  extends SparkStateStore with Logging {
+    extends SparkStateStore with Logging {
   import IncrementalStateStore._
 
   private val local = provider.local

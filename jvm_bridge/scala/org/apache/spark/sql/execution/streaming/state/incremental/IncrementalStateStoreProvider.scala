@@ -21,7 +21,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Co
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, StoreKey}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{
+  Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
@@ -35,8 +37,7 @@ import org.apache.spark.util.{NextIterator, ShutdownHookManager}
  * time, in any threads: each has its own view. An error of the agent reaches the query as an AgentException below
  * Spark's own errors for loading and committing.
  */
-class IncrementalStateStoreProvider
-  extends SparkStateStoreProvider with Logging {
+class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging {
   private var storeId: StateStoreId = _
   private var keySchema: StructType = _
   private var valueSchema: StructType = _
@@ -75,8 +76,9 @@ class IncrementalStateStoreProvider
     local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
     metrics = new ProviderMetrics(storeId, local)
     val key = StoreKey(runId, storeId.operatorId, storeId.partitionId, storeId.storeName)
-    observed = new ObservedStore(key, storeId.checkpointRootLocation, local, version =>
-      if (conf.enableStateStoreCheckpointIds) CommittedIds.of(storeId, version, hadoopConf) else None)
+    observed = new ObservedStore(key, storeId.checkpointRootLocation, local,
+      version =>
+        if (conf.enableStateStoreCheckpointIds) CommittedIds.of(storeId, version, hadoopConf) else None)
     families.register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
     // Shows errors of the schema now, not in the first batch.
@@ -143,8 +145,7 @@ class IncrementalStateStoreProvider
       startVersion: Long,
       endVersion: Long,
       colFamilyNameOpt: Option[String],
-      endVersionStateStoreCkptId: Option[String])
-    : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+      endVersionStateStoreCkptId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
     assert(startVersion >= 1)
     assert(endVersion >= startVersion)
     val name = colFamilyNameOpt.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)
@@ -327,7 +328,8 @@ private[incremental] object CurrentTask {
 
   /** Returns the attempt of the task; None if there is no task. */
   def attempt: Option[TaskAttempt] = Option(TaskContext.get()).map { context =>
-    TaskAttempt(application, context.taskAttemptId(), again = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0)
+    TaskAttempt(application, context.taskAttemptId(),
+      again = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0)
   }
 
   /** Returns 8 hexadecimal digits that stand for the Spark application in the ids of attempts. */

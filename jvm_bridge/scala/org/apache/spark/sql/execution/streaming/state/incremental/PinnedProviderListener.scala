@@ -9,7 +9,9 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.observed.Observatory
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{CheckpointFileManager, StreamExecution, StreamingQueryWrapper}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
+  CheckpointFileManager, StreamExecution, StreamingQueryWrapper
+}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.streaming.StreamingQueryListener

@@ -3,9 +3,13 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainSizes, HydrationCounters, RestoreAnswer, SnapshotAges}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  ChainSizes, HydrationCounters, RestoreAnswer, SnapshotAges
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeCounters, Opened, VerificationCounters}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{
+  Committed, LocalStore, MergeCounters, Opened, VerificationCounters
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
@@ -64,8 +68,8 @@ object StoreMetrics {
       _.committed.fold(0L)(_.writeMs)),
     time("incrementalCommitStoreMs", "State store: commit - time until the delta is in checkpoint storage")(
       _.committed.fold(0L)(_.commitMs)),
-    sum("incrementalForcedSnapshots", "State store: stores whose snapshot Spark forced at the commit")(
-      f => if (f.forcedSnapshot) 1 else 0))
+    sum("incrementalForcedSnapshots", "State store: stores whose snapshot Spark forced at the commit")(f =>
+      if (f.forcedSnapshot) 1 else 0))
 
   private val chain: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     largest("incrementalChainDeltas", "State store: deltas since the newest snapshot, longest chain")(
@@ -92,8 +96,8 @@ object StoreMetrics {
       _.merged.ingests),
     sum("incrementalMergeFailures", "State store: merges that failed since then")(
       _.merged.failures),
-    size("incrementalUploadedBytes", "State store: bytes uploaded by deltas and merges since then")(
-      f => f.merged.uploadedBytes + f.committed.fold(0L)(_.delta.bytes)),
+    size("incrementalUploadedBytes", "State store: bytes uploaded by deltas and merges since then")(f =>
+      f.merged.uploadedBytes + f.committed.fold(0L)(_.delta.bytes)),
     sum("incrementalSharedFiles", "State store: files that the newest snapshot shares with older ones")(
       _.merges.sharedFiles),
     sum("incrementalNewFiles", "State store: files that the newest snapshot uploaded")(_.merges.newFiles),
@@ -189,7 +193,7 @@ final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
 
 /** A figure of each store whose largest value is shown: an age, the length of a chain. */
 final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: String = "sum")
-  extends StateStoreCustomMetric {
+    extends StateStoreCustomMetric {
   override def withNewDesc(desc: String): StateStoreCustomMaxMetric = copy(desc = desc)
 
   override def createSQLMetric(sparkContext: SparkContext): SQLMetric = {

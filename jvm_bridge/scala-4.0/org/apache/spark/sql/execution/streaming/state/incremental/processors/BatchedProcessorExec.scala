@@ -26,11 +26,11 @@ private[processors] class BatchedProcessorExec(
     initial: SparkPlan,
     initialGrouping: Seq[Attribute],
     initialSchema: StructType)
-  extends TransformWithStateInPandasExec(
-    function, grouping, out, mode, time, info, timestampMs, lateWatermark, evictionWatermark,
-    input, streaming, withInitialState, initial, initialGrouping, initialSchema)
-  with BatchedProcessor
-  with OperatorTwin {
+    extends TransformWithStateInPandasExec(
+      function, grouping, out, mode, time, info, timestampMs, lateWatermark, evictionWatermark,
+      input, streaming, withInitialState, initial, initialGrouping, initialSchema)
+    with BatchedProcessor
+    with OperatorTwin {
 
   def this(exec: TransformWithStateInPandasExec, input: SparkPlan, initial: SparkPlan) = this(
     exec.functionExpr, exec.groupingAttributes, exec.output, exec.outputMode, exec.timeMode,
@@ -40,7 +40,8 @@ private[processors] class BatchedProcessorExec(
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store)
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPandasExec =
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPandasExec =
     new BatchedProcessorExec(this, newLeft, newRight)
 }
 

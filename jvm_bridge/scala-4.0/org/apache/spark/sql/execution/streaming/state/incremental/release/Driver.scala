@@ -3,7 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreCustomMetric, StateStoreId, StateStoreMetrics}
+import org.apache.spark.sql.execution.streaming.state.{
+  StateStoreConf, StateStoreCustomMetric, StateStoreId, StateStoreMetrics
+}
 
 /** The calls of a store on the driver's query. Spark 4.0 takes no reports of commits and snapshots. */
 object Driver {

@@ -4,7 +4,8 @@ import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.{
-  BaseStreamingDeduplicateExec, FlatMapGroupsWithStateExec, StatefulOperatorStateInfo, StateStoreRestoreExec}
+  BaseStreamingDeduplicateExec, FlatMapGroupsWithStateExec, StatefulOperatorStateInfo, StateStoreRestoreExec
+}
 
 /** Operators that look each row of their input up in their state by key. */
 object KeyedOperators {

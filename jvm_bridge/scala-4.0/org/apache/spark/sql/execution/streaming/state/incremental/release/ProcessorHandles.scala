@@ -6,7 +6,8 @@ import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPandasExec
 import org.apache.spark.sql.execution.streaming.{
-  ImplicitGroupingKeyTracker, StatefulProcessorHandleImpl, StatefulProcessorHandleState}
+  ImplicitGroupingKeyTracker, StatefulProcessorHandleImpl, StatefulProcessorHandleState
+}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.internal.SQLConf
 

@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, RecordType, StateStore, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{
+  ReadStateStore, RecordType, StateStore, StateStoreProvider, SupportsFineGrainedReplay
+}
 import org.apache.spark.util.NextIterator
 
 /**

@@ -28,11 +28,11 @@ private[processors] class BatchedProcessorExec(
     initial: SparkPlan,
     initialGrouping: Seq[Attribute],
     initialSchema: StructType)
-  extends TransformWithStateInPySparkExec(
-    function, grouping, out, mode, time, info, timestampMs, lateWatermark, evictionWatermark,
-    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
-  with BatchedProcessor
-  with OperatorTwin {
+    extends TransformWithStateInPySparkExec(
+      function, grouping, out, mode, time, info, timestampMs, lateWatermark, evictionWatermark,
+      dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
+    with BatchedProcessor
+    with OperatorTwin {
 
   def this(exec: TransformWithStateInPySparkExec, input: SparkPlan, initial: SparkPlan) = this(
     exec.functionExpr, exec.groupingAttributes, exec.output, exec.outputMode, exec.timeMode,
@@ -42,7 +42,8 @@ private[processors] class BatchedProcessorExec(
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store, isStreaming)
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
     new BatchedProcessorExec(this, newLeft, newRight)
 }
 

@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.sql.execution.streaming.state.{RocksDBEventForwarder, StateStore, StateStoreConf, StateStoreCustomMetric, StateStoreId, StateStoreInstanceMetric, StateStoreMetrics, StateStoreProvider, StateStoreSnapshotLastUploadInstanceMetric}
+import org.apache.spark.sql.execution.streaming.state.{
+  RocksDBEventForwarder, StateStore, StateStoreConf, StateStoreCustomMetric, StateStoreId, StateStoreInstanceMetric,
+  StateStoreMetrics, StateStoreProvider, StateStoreSnapshotLastUploadInstanceMetric
+}
 
 /** The calls of a store on the driver's query. */
 object Driver {

@@ -4,7 +4,8 @@ import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  BaseStreamingDeduplicateExec, StatefulOperatorStateInfo, StateStoreRestoreExec}
+  BaseStreamingDeduplicateExec, StatefulOperatorStateInfo, StateStoreRestoreExec
+}
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
 
 /** Operators that look each row of their input up in their state by key. */

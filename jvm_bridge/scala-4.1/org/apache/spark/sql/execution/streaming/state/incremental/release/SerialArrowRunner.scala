@@ -18,6 +18,6 @@ abstract class SerialArrowRunner(
     runnerConf: Map[String, String],
     metrics: Map[String, SQLMetric],
     jobArtifactUUID: Option[String])
-  extends ArrowPythonRunner(
-    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-    jobArtifactUUID, sessionUUID = None, profiler = None)
+    extends ArrowPythonRunner(
+      functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
+      jobArtifactUUID, sessionUUID = None, profiler = None)

@@ -3,7 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 import org.apache.spark.sql.execution.streaming.{checkpointing, runtime, state}
 import org.apache.spark.sql.execution.streaming.operators.stateful
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
-  FlatMapGroupsWithStateExecHelper => Helper}
+  FlatMapGroupsWithStateExecHelper => Helper
+}
 
 /** The classes of Spark that Spark 4.0 has in other packages, or does not have. */
 object SparkNames {

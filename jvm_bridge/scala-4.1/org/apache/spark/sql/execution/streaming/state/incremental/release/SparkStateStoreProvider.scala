@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{
+  ReadStateStore, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay
+}
 
 /** The calls that Spark 4.1 makes on a provider: it forces no snapshots. */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {

@@ -2,7 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{
-  StateStoreConf, StateStoreErrors, StateStoreId, StateStoreProvider}
+  StateStoreConf, StateStoreErrors, StateStoreId, StateStoreProvider
+}
 import org.apache.spark.sql.types.StructType
 
 /** Errors of a store in Spark's words. */

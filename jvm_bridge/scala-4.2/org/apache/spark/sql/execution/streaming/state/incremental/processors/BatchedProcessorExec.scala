@@ -29,11 +29,11 @@ private[processors] class BatchedProcessorExec(
     initial: SparkPlan,
     initialGrouping: Seq[Attribute],
     initialSchema: StructType)
-  extends TransformWithStateInPySparkExec(
-    function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
-    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
-  with BatchedProcessor
-  with OperatorTwin {
+    extends TransformWithStateInPySparkExec(
+      function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
+      dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
+    with BatchedProcessor
+    with OperatorTwin {
 
   def this(exec: TransformWithStateInPySparkExec, input: SparkPlan, initial: SparkPlan) = this(
     exec.functionExpr, exec.groupingAttributes, PythonProcessorOutput.of(exec), exec.outputMode, exec.timeMode,
@@ -46,7 +46,8 @@ private[processors] class BatchedProcessorExec(
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store, isStreaming)
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
     new BatchedProcessorExec(this, newLeft, newRight)
 }
 

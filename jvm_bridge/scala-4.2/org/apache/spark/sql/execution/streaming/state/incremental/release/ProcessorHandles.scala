@@ -7,7 +7,8 @@ import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.U
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.statefulprocessor.{
-  ImplicitGroupingKeyTracker, StatefulProcessorHandleImpl, StatefulProcessorHandleState}
+  ImplicitGroupingKeyTracker, StatefulProcessorHandleImpl, StatefulProcessorHandleState
+}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.internal.SQLConf
 

@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{
+  StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay
+}
 
 /** The calls that Spark 4.2 makes on a provider: background work is one call. */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {

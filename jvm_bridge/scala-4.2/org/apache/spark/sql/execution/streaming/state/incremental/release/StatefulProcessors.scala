@@ -51,10 +51,10 @@ class AnyStorePythonProcessorExec(
     initial: SparkPlan,
     initialGrouping: Seq[Attribute],
     initialSchema: StructType)
-  extends TransformWithStateInPySparkExec(
-    function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
-    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
-  with OperatorTwin {
+    extends TransformWithStateInPySparkExec(
+      function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
+      dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
+    with OperatorTwin {
 
   def this(exec: TransformWithStateInPySparkExec) = this(
     exec.functionExpr, exec.groupingAttributes, PythonProcessorOutput.of(exec), exec.outputMode, exec.timeMode,

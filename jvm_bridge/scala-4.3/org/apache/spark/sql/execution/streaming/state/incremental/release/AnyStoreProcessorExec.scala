@@ -32,11 +32,11 @@ class AnyStoreProcessorExec(
     initialData: Seq[Attribute],
     initialValue: Expression,
     initial: SparkPlan)
-  extends TransformWithStateExec(
-    key, value, grouping, data, processor, time, mode, encoder, out, info, timestampMs, previousTimestampMs,
-    lateWatermark, evictionWatermark, input, streaming, realTime, withInitialState, initialGrouping, initialData,
-    initialValue, initial)
-  with OperatorTwin {
+    extends TransformWithStateExec(
+      key, value, grouping, data, processor, time, mode, encoder, out, info, timestampMs, previousTimestampMs,
+      lateWatermark, evictionWatermark, input, streaming, realTime, withInitialState, initialGrouping, initialData,
+      initialValue, initial)
+    with OperatorTwin {
 
   def this(exec: TransformWithStateExec) = this(
     exec.keyDeserializer, exec.valueDeserializer, exec.groupingAttributes, exec.dataAttributes,

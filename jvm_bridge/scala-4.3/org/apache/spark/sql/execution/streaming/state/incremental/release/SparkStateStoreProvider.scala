@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay}
+import org.apache.spark.sql.execution.streaming.state.{
+  KeyStateEncoderSpec, StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay
+}
 import org.apache.spark.sql.types.StructType
 
 /**

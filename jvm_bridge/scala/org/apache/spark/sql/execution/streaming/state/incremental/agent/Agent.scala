@@ -62,7 +62,7 @@ final class Agent private (python: Interpreter) extends Logging {
   /** Returns the merges that run or wait; none if the agent does not run or does not answer in time. */
   private def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
     try synchronized(Option(current)).filter(_.isAlive).toSeq
-      .flatMap(process => Answers.currentMerges(process.call(Json.obj("op" -> "status"), timeoutMs)))
+        .flatMap(process => Answers.currentMerges(process.call(Json.obj("op" -> "status"), timeoutMs)))
     catch {
       case NonFatal(e) =>
         logDebug("The agent did not list its merges", e)
@@ -122,8 +122,10 @@ final class Agent private (python: Interpreter) extends Logging {
       case Right(answer) => answer
       case Left(e) if left <= 1 =>
         replace(process)
-        throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the " +
-          s"call '$op': ${process.exitDescription}", cause = e)
+        throw new AgentException("internal",
+          s"agents died ${Agent.Attempts} times in a row during the " +
+            s"call '$op': ${process.exitDescription}",
+          cause = e)
       case Left(e) =>
         val failure =
           if (e.isInstanceOf[CallTimeout]) "The agent hangs during the call"
@@ -157,8 +159,10 @@ final class Agent private (python: Interpreter) extends Logging {
     outcome match {
       case Right(process) => process
       case Left(e) if left <= 1 =>
-        throw new AgentException("internal", s"agents were killed ${Agent.Attempts} times in a row before they " +
-          s"answered: ${e.getMessage}", cause = e)
+        throw new AgentException("internal",
+          s"agents were killed ${Agent.Attempts} times in a row before they " +
+            s"answered: ${e.getMessage}",
+          cause = e)
       case Left(e) =>
         logWarning(s"The agent was killed before it answered; starting another. ${e.getMessage}")
         start(settings, left - 1)
@@ -217,7 +221,9 @@ object Agent {
   private def stopAll(): Unit = agents.synchronized(agents.values.toSeq).foreach(_.stop())
 
   private def tooSlow(op: String, timeoutMs: Long, option: String, cause: Throwable): AgentException =
-    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms; the agent works otherwise, " +
-      "and goes on with it. The executor's log has its steps; if storage is slow or the state is large, " +
-      s"raise $option.", option = Some(option), cause = cause)
+    new AgentException("busy",
+      s"the call '$op' took longer than $timeoutMs ms; the agent works otherwise, " +
+        "and goes on with it. The executor's log has its steps; if storage is slow or the state is large, " +
+        s"raise $option.",
+      option = Some(option), cause = cause)
 }

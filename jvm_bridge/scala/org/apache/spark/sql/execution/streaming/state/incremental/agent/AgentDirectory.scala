@@ -85,11 +85,13 @@ object AgentDirectory {
     val bases = Seq(sys.props("java.io.tmpdir"), "/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
     val fitting = bases.filter { base =>
       base.toAbsolutePath.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MaxDirectoryBytes &&
-        Files.isWritable(base)
+      Files.isWritable(base)
     }
-    privateDirectory(fitting.headOption.getOrElse(throw new IOException(
-      s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
-        "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written."))
+    privateDirectory(fitting.headOption.getOrElse(
+      throw new IOException(
+        s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
+          "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written.")
+    )
       .toAbsolutePath)
   }
 }

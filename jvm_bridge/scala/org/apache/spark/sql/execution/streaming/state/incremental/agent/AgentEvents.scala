@@ -24,7 +24,7 @@ private[agent] final class AgentEvents(
     isAlive: () => Boolean,
     call: (ObjectNode, Long) => ObjectNode,
     handle: AgentEvent => Unit)
-  extends Logging {
+    extends Logging {
   def this(process: AgentProcess, handle: AgentEvent => Unit) =
     this(s"state-store-agent-${process.pid}-events", () => process.isAlive, process.call, handle)
 

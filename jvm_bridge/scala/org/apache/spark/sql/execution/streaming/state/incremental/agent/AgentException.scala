@@ -24,8 +24,8 @@ final class AgentException(
     val file: Option[String] = None,
     val option: Option[String] = None,
     cause: Throwable = null)
-  extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
-  with ConvertableToCannotLoadStoreError {
+    extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
+    with ConvertableToCannotLoadStoreError {
 
   /** Returns Spark's error for the same failure, with this exception as its cause. */
   override def convertToCannotLoadStoreError(): SparkException = {

@@ -4,7 +4,9 @@ import java.io.{BufferedReader, Closeable, InputStreamReader, IOException}
 import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Path}
 import java.security.SecureRandom
-import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeoutException, TimeUnit}
+import java.util.concurrent.{
+  CompletableFuture, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeoutException, TimeUnit
+}
 import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
@@ -19,7 +21,7 @@ import org.apache.spark.util.ThreadUtils
 
 /** A running agent and the idle connections to it. Safe for any thread. */
 private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
-  extends Logging {
+    extends Logging {
   private val idle = new ConcurrentLinkedDeque[AgentConnection]
 
   def pid: Long = process.pid
@@ -58,10 +60,10 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   def answersWithin(ms: Long): Boolean = {
     val connection = AgentConnection.unconnected()
     try Watchdog.bounded(connection, ms) {
-      connection.connect(socket, token, AgentConnection.Calls)
-      connection.call(Json.obj("op" -> "ping"))
-      true
-    }
+        connection.connect(socket, token, AgentConnection.Calls)
+        connection.call(Json.obj("op" -> "ping"))
+        true
+      }
     catch { case _: IOException => false }
     finally connection.close()
   }
@@ -163,10 +165,10 @@ private[agent] object AgentProcess extends Logging {
     try builder.start()
     catch {
       case e: IOException => throw new AgentException("option",
-        s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this " +
-          s"machine: ${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or " +
-          s"${Interpreter.OptionKey} to one that exists on every executor.",
-        option = Some(Interpreter.OptionKey), cause = e)
+          s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this " +
+            s"machine: ${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or " +
+            s"${Interpreter.OptionKey} to one that exists on every executor.",
+          option = Some(Interpreter.OptionKey), cause = e)
     }
   }
 
@@ -198,15 +200,20 @@ private[agent] object AgentProcess extends Logging {
         throw new AgentException("internal",
           s"the agent ended before it answered: ${agent.exitDescription}\n$tried ${remedy(agent.exitDescription)}".trim)
       case Some("") =>
-        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $tried A loaded " +
-          "machine may need longer.", option = Some(AgentStore.Prefix + "agentStartTimeout"))
+        throw new AgentException("busy",
+          s"the agent did not answer within $timeoutMs ms. $tried A loaded " +
+            "machine may need longer.",
+          option = Some(AgentStore.Prefix + "agentStartTimeout"))
       case Some(text) =>
-        val answer = try Json.parse(text) catch {
-          case e: IOException =>
-            throw new AgentException("internal", s"the agent began with '$text', which is not its own: a start-up " +
-              s"file or a wrapper of that Python prints to standard output. Remove the line that prints. $tried",
-              cause = e)
-        }
+        val answer =
+          try Json.parse(text)
+          catch {
+            case e: IOException =>
+              throw new AgentException("internal",
+                s"the agent began with '$text', which is not its own: a start-up " +
+                  s"file or a wrapper of that Python prints to standard output. Remove the line that prints. $tried",
+                cause = e)
+          }
         if (!answer.path("ready").asBoolean) {
           val error = answer.path("error")
           val message = Json.text(error, "message").getOrElse("the agent could not start")
@@ -282,4 +289,4 @@ private[agent] object Watchdog {
 
 /** The failure of a call to the agent that took too long. */
 private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
-  extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)
+    extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)

@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.{Decl
  * This JVM owns the directories that answers and events name until it releases them.
  */
 final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, hadoopConf: Configuration)
-  extends Logging {
+    extends Logging {
   private val instance = AgentStore.instances.incrementAndGet()
   private val texts: Map[String, String] = conf.sqlConfs.collect {
     case (key, value) if key.startsWith(AgentStore.Prefix) => key.stripPrefix(AgentStore.Prefix) -> value
@@ -67,9 +67,10 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
    * @param ingest true to have the deltas in the database itself
    */
   def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
-    val answer = Answers.restore(call("restore", versioned(version) ++
-      Seq("thorough" -> thorough, "ingest" -> ingest) ++
-      snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
+    val answer = Answers.restore(call("restore",
+      versioned(version) ++
+        Seq("thorough" -> thorough, "ingest" -> ingest) ++
+        snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
     held.add(answer.directory)
     answer
   }
@@ -97,9 +98,10 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       crc: Long,
       keys: Long,
       memoryShort: Boolean): CommitAnswer =
-    Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent,
-      "seen" -> seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
-      "keys" -> keys, "memory_short" -> memoryShort)))
+    Answers.commit(call("commit",
+      versioned(version) ++ Seq("parent" -> parent,
+        "seen" -> seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
+        "keys" -> keys, "memory_short" -> memoryShort)))
 
   /** Makes a snapshot of a version now. Its merge is an event, too. Returns the reason if none was made. */
   def snapshot(version: VersionId, reason: String): Option[String] =

@@ -175,8 +175,7 @@ private[agent] sealed trait AgentEvent {
 private[agent] final case class StoreClosed(store: Long) extends AgentEvent
 
 /** A merge succeeded. */
-final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int)
-  extends AgentEvent
+final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int) extends AgentEvent
 
 /** A merge failed; it is the `failuresInRow`-th failure in a row. */
 final case class MergeFailed(
@@ -186,7 +185,7 @@ final case class MergeFailed(
     reason: String,
     error: AgentException,
     failuresInRow: Int)
-  extends AgentEvent
+    extends AgentEvent
 
 private[agent] object Answers {
   def open(ok: JsonNode): OpenAnswer = {
@@ -260,8 +259,9 @@ private[agent] object Answers {
     CleanupAnswer(number(ok, "deleted_files"), number(ok, "deleted_bytes"))
 
   def deltas(ok: JsonNode): DeltaFiles =
-    DeltaFiles(text(ok, "directory"), ok.path("files").elements.asScala
-      .map(file => number(file, "version") -> Paths.get(text(file, "path"))).toSeq)
+    DeltaFiles(text(ok, "directory"),
+      ok.path("files").elements.asScala
+        .map(file => number(file, "version") -> Paths.get(text(file, "path"))).toSeq)
 
   /** Returns the events with their numbers, oldest first. */
   def events(ok: JsonNode): Seq[(Long, AgentEvent)] =

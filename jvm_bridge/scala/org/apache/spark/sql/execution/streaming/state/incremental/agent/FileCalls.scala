@@ -39,8 +39,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     catch {
       case e: InterruptedException => throw e
       case NonFatal(e) => Frame(Json.obj("error" -> Json.obj(
-        "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}",
-        "file" -> path)))
+          "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}",
+          "file" -> path)))
     }
   }
 

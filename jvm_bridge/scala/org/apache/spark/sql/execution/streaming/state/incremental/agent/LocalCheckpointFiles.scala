@@ -1,7 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{BufferedOutputStream, ByteArrayOutputStream, DataOutputStream, FileNotFoundException, OutputStream}
-import java.nio.file.{FileAlreadyExistsException => NioFileAlreadyExists, FileSystemException, Files, NoSuchFileException, Path => Local, Paths}
+import java.nio.file.{
+  FileAlreadyExistsException => NioFileAlreadyExists, FileSystemException, Files, NoSuchFileException, Path => Local,
+  Paths
+}
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.StandardCopyOption.ATOMIC_MOVE
 import java.nio.file.StandardOpenOption.{CREATE_NEW, WRITE}
@@ -71,7 +74,8 @@ private[incremental] object LocalCheckpointFiles {
       target: Local,
       out: OutputStream,
       overwrite: Boolean,
-      permissions: java.util.Set[java.nio.file.attribute.PosixFilePermission]) extends OutputStream {
+      permissions: java.util.Set[java.nio.file.attribute.PosixFilePermission])
+      extends OutputStream {
     private val sums = new Checksums
     private var isOver = false
 

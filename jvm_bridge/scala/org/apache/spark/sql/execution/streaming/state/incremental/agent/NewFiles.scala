@@ -6,7 +6,9 @@ import java.util.{Collections, WeakHashMap}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{CommonPathCapabilities, FileAlreadyExistsException, FileSystem, FSDataOutputStream, Path}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{CheckpointFileManager, FileSystemBasedCheckpointFileManager}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
+  CheckpointFileManager, FileSystemBasedCheckpointFileManager
+}
 
 /**
  * Makes files of checkpoint storage, each of which appears whole or not at all. Safe for any thread.
@@ -114,11 +116,12 @@ private[agent] object PromptHdfs {
   /** Returns the configuration for making files in `root`, which keeps the settings of the user. */
   def of(root: Path, hadoopConf: Configuration): Configuration =
     if (root.toUri.getScheme != "hdfs" || waits.keys.exists(isSet(_, hadoopConf))) hadoopConf
-    else prompt.computeIfAbsent(hadoopConf, conf => {
-      val copy = new Configuration(conf)
-      waits.foreach { case (name, value) => copy.set(name, value) }
-      copy
-    })
+    else prompt.computeIfAbsent(hadoopConf,
+      conf => {
+        val copy = new Configuration(conf)
+        waits.foreach { case (name, value) => copy.set(name, value) }
+        copy
+      })
 
   private def isSet(name: String, conf: Configuration): Boolean =
     conf.get(name) != null && !Option(conf.getPropertySources(name)).exists(_.forall(_ == hadoopsOwn))

@@ -19,8 +19,10 @@ private[agent] object Supervised extends Logging {
       thread
     } catch {
       case e: OutOfMemoryError => // "unable to create native thread"
-        report(s"The thread $name cannot be started; raise the limit of processes or threads of this container or " +
-          "user", e)
+        report(
+          s"The thread $name cannot be started; raise the limit of processes or threads of this container or " +
+            "user",
+          e)
         null
     }
   }
@@ -35,8 +37,10 @@ private[agent] object Supervised extends Logging {
 
   /** Returns the error for a thread that cannot be started. */
   def noThread(name: String, cause: Throwable): AgentException =
-    new AgentException("busy", s"the thread $name cannot be started: raise the limit of processes or threads of this " +
-      "container or user.", cause = cause)
+    new AgentException("busy",
+      s"the thread $name cannot be started: raise the limit of processes or threads of this " +
+        "container or user.",
+      cause = cause)
 
   /** Repeats a step as long as `alive` is true. Reports a step that fails, and repeats it after a pause. */
   def repeat(failure: String, alive: => Boolean, pauseMs: Long)(step: => Unit): Unit = while (alive) {

@@ -7,7 +7,9 @@ import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import org.rocksdb.RocksDBException
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaMetadata, Reserved, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
+  ColumnFamilies, DeltaMetadata, Reserved, VersionId
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
 
@@ -201,7 +203,8 @@ private[incremental] object Base extends Logging {
     }
 
   private def byRocks(directory: BaseDirectory, memory: StoreMemory, why: IOException): Base =
-    if (directory.beside.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty)) throw new NeedsDatabaseException(why)
+    if (directory.beside.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty))
+      throw new NeedsDatabaseException(why)
     else verified(new RocksBase(directory, memory))
 
   /**
@@ -219,8 +222,9 @@ private[incremental] object Base extends Logging {
     val found = DeltaMetadata.parse(record, path)
     val foundVersion = if (version.id.isEmpty) found.version.copy(id = None) else found.version
     if (foundVersion != version || found.keys < 0 || keys >= 0 && found.keys != keys) {
-      throw new IOException(s"The local copy of the state in $path should be $version with $keys keys, and its record says " +
-        s"that it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
+      throw new IOException(
+        s"The local copy of the state in $path should be $version with $keys keys, and its record says " +
+          s"that it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
     }
     found
   }

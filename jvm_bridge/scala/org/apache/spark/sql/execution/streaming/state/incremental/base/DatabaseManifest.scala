@@ -44,7 +44,8 @@ private[base] object DatabaseManifest {
    */
   def files(directory: File): Seq[ManifestFile] = {
     val current = new String(Files.readAllBytes(new File(directory, "CURRENT").toPath), US_ASCII).trim
-    if (!current.matches("MANIFEST-[0-9]{1,20}")) throw new IOException(s"$directory/CURRENT is damaged: it names '$current'")
+    if (!current.matches("MANIFEST-[0-9]{1,20}"))
+      throw new IOException(s"$directory/CURRENT is damaged: it names '$current'")
     val manifest = new File(directory, current)
     new DatabaseManifest(manifest, Files.readAllBytes(manifest.toPath)).files()
   }
@@ -65,7 +66,8 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
   private def checkOrder(level: Int, files: Seq[ManifestFile]): Unit = {
     val sorted = files.sortWith((a, b) => Arrays.compareUnsigned(a.smallest, b.smallest) < 0)
     sorted.zip(sorted.drop(1)).foreach { case (a, b) =>
-      if (Arrays.compareUnsigned(a.largest, b.smallest) >= 0) damaged(s"${a.name} and ${b.name} of level $level overlap")
+      if (Arrays.compareUnsigned(a.largest, b.smallest) >= 0)
+        damaged(s"${a.name} and ${b.name} of level $level overlap")
     }
   }
 
@@ -95,7 +97,8 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
         if (at + headerBytes + length > content.length) damaged(s"it ends within a record at $at")
         val found = new CRC32C
         found.update(content, at + 6, length + 1)
-        if (Integer.rotateRight(found.getValue.toInt, 15) + 0xa282ead8 != crc) damaged(s"a record at $at has a wrong checksum")
+        if (Integer.rotateRight(found.getValue.toInt, 15) + 0xa282ead8 != crc)
+          damaged(s"a record at $at has a wrong checksum")
         if (kind < 1 || kind > 4) throw new UnsupportedSstException(s"$file: a record is of kind $kind")
         if ((kind <= 2) != (edit.size == 0)) damaged(s"the record at $at does not follow the one before")
         edit.write(content, at + headerBytes, length)
@@ -140,7 +143,8 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
       else if ((tag & customMustBeKnown) != 0) throw new UnsupportedSstException(s"$file: a file has the field $tag")
       tag = edit.number().toInt
     }
-    live(level -> number) = ManifestFile("%06d.sst".formatLocal(Locale.ROOT, number), bytes, level, smallest, largest, newest)
+    live(level -> number) = ManifestFile("%06d.sst".formatLocal(Locale.ROOT, number), bytes, level, smallest, largest,
+      newest)
   }
 
   /** Returns a key without sequence number and kind. */

@@ -18,7 +18,8 @@ private[base] final class FarBlocks {
 
   /** Adds a block that will be read, unless it is verified. */
   def add(table: SstTable, block: Int): Unit =
-    if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table, mutable.TreeSet.empty[Int]) += block
+    if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table,
+      mutable.TreeSet.empty[Int]) += block
 
   /**
    * Fetches and verifies the blocks.
@@ -52,7 +53,8 @@ private[base] object FarBlocks {
   private val maxRequests = 16
 
   /** The threads of all stores of the executor. */
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks", maxRequests)
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks",
+    maxRequests)
 
   /**
    * Runs all parts of some work; after the first failure no further part begins. When this returns no part runs, so that

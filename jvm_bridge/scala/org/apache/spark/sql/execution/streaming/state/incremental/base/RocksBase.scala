@@ -3,7 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.nio.ByteBuffer
 import java.util.IdentityHashMap
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB, RocksDBException, RocksIterator}
+import org.rocksdb.{
+  BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB, RocksDBException,
+  RocksIterator
+}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, RowSizes, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
@@ -15,7 +18,8 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
   RocksDB.loadLibrary()
   private val blocks = BlockCache.hold(memory)
   private val filter = new BloomFilter(10, false)
-  private val table = new BlockBasedTableConfig().setBlockCache(blocks.cache).setFilterPolicy(filter).setFormatVersion(5)
+  private val table =
+    new BlockBasedTableConfig().setBlockCache(blocks.cache).setFilterPolicy(filter).setFormatVersion(5)
   private val options =
     new Options().setTableFormatConfig(table).setInfoLogLevel(InfoLogLevel.FATAL_LEVEL).setMaxOpenFiles(-1)
   private val readOptions = new ReadOptions

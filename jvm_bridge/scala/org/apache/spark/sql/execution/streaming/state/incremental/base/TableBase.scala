@@ -4,7 +4,9 @@ import java.io.{File, IOException}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
+  Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable
+}
 
 /**
  * A base whose SSTs are memory-mapped and read here, without native calls. The operating system keeps or drops their
@@ -54,7 +56,8 @@ private[base] object TableBase {
    */
   def open(directory: BaseDirectory, cache: TableCache): TableBase = new TableBaseOpening(directory, cache).open()
 
-  private[base] def of(directory: BaseDirectory, runs: Seq[Array[LevelFile]]): TableBase = new TableBase(directory, runs.toArray)
+  private[base] def of(directory: BaseDirectory, runs: Seq[Array[LevelFile]]): TableBase =
+    new TableBase(directory, runs.toArray)
 }
 
 /** Opens the files of a [[TableBase]]. If that fails no file stays open. */
@@ -180,7 +183,8 @@ private[base] final case class LevelFile(
   def isOtherLength: Boolean = table.file.length != bytes
 
   def otherLength: DamagedSstException =
-    new DamagedSstException(table.file, table.file.length, s"the file ends there, and the database lists it with $bytes bytes")
+    new DamagedSstException(table.file, table.file.length,
+      s"the file ends there, and the database lists it with $bytes bytes")
 
   def isCutOff: Boolean = table.file.length < bytes
 
@@ -189,7 +193,8 @@ private[base] final case class LevelFile(
 }
 
 /** A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into. */
-private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed: Throwable => Throwable) extends BaseReader {
+private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed: Throwable => Throwable)
+    extends BaseReader {
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
@@ -226,7 +231,8 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
       val n = if (runs(i).length == 1) 0 else fileOf(runs(i), key)
       if (runs(i)(n).mayHold(key)) {
         val table = tableAt(i, n)
-        if (table.isSparse && table.mayContain(hash)) blocks.add(table, table.blockOf(key, OffHeap.arrayBase, key.length))
+        if (table.isSparse && table.mayContain(hash)) blocks.add(table,
+          table.blockOf(key, OffHeap.arrayBase, key.length))
       }
     }
   }

@@ -55,8 +55,9 @@ private[base] final class TableCache(
     else {
       if (!warned) {
         warned = true
-        logWarning(s"$open files of the state are mapped at a time, the most for this process: files are now closed and " +
-          "opened again on demand. Merge more often, use fewer partitions or raise vm.max_map_count")
+        logWarning(
+          s"$open files of the state are mapped at a time, the most for this process: files are now closed and " +
+            "opened again on demand. Merge more often, use fewer partitions or raise vm.max_map_count")
       }
       val oldest = resting.iterator.next()
       resting.remove(oldest)

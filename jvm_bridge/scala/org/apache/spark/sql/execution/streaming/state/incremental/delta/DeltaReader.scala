@@ -100,7 +100,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
 }
 
 /**
- * One change of a key, as a delta keeps it.
+ * Change of a key, as a delta keeps it.
  *
  * @param value null: the key was removed
  * @param isAppended true if the value was appended to those that the key had

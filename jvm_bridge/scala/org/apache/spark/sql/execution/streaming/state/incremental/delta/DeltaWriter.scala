@@ -6,7 +6,9 @@ import java.nio.file.{Files, StandardOpenOption}
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Bytes, MergedRecords, OffHeap, OrderedRecords, Record, SortedRuns, StoreMemory
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable, SstWriter}
 
 /**
@@ -77,7 +79,8 @@ private[incremental] final class DeltaWriter(
     val sorted = new MergedRecords(records.sourcesIn(Array.emptyByteArray, null, _ => true))
     var record = sorted.record
     while (record != 0) {
-      sst.add(Record.keyAddress(record), Record.keyLength(record), Record.valueAddress(record), Record.valueLength(record))
+      sst.add(Record.keyAddress(record), Record.keyLength(record), Record.valueAddress(record),
+        Record.valueLength(record))
       sorted.next()
       record = sorted.record
     }

@@ -80,12 +80,13 @@ final class BackgroundVerification(
     val (todo, from) = synchronized((left, position))
     todo.headOption.exists { case (file, _) =>
       try state.withBase(_.verifyUnread(file, from.next)) match {
-        case None => false
-        case Some(stretch) =>
-          noteVerified(todo, stretch)
-          stretch.foreach(verified => BackgroundVerification.pause(verified.bytes, bytesPerS))
-          true
-      } catch {
+          case None => false
+          case Some(stretch) =>
+            noteVerified(todo, stretch)
+            stretch.foreach(verified => BackgroundVerification.pause(verified.bytes, bytesPerS))
+            true
+        }
+      catch {
         case e: IOException if state.isDamaged =>
           noteDamage(e)
           false

@@ -11,10 +11,18 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentDirectory, AgentException, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{LocalDiskException, MemoryUse, NativeHeap, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  AgentDirectory, AgentException, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
+  ColumnFamilies, DeltaFile, DeltaMetadata, VersionId
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  LocalDiskException, MemoryUse, NativeHeap, StoreMemory
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
+  LookUps, StateConf, StoreVersions, Transaction
+}
 import org.apache.spark.util.ThreadUtils
 
 /** A transaction, the version on which it began, and the column families of that version. */
@@ -46,8 +54,7 @@ final case class Committed(
  * @param ids true if Spark names attempts at a version by ids (its checkpoint format 2)
  * @param published called with each version whose snapshot is in checkpoint storage
  */
-final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit)
-  extends Logging {
+final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit) extends Logging {
   private val restoring = new ReentrantLock
   private val attempts: Attempts = if (ids) new SparksAttempts else new NumberedAttempts(agent)
   private val families = new KnownFamilies

@@ -5,9 +5,15 @@ import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore, MergedStore, RestoreAnswer}
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, UnknownFormatException, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  AgentException, AgentStore, MergedStore, RestoreAnswer
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{
+  BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
+  ColumnFamilies, UnknownFormatException, VersionId
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.StoreVersions
 
 /**
@@ -21,7 +27,7 @@ private[local] final class StoreBases(
     agent: AgentStore,
     state: => StoreVersions,
     restored: RestoreAnswer => Unit)
-  extends Logging {
+    extends Logging {
   private val damages = new AtomicLong
 
   /** Returns the directory that a merge made, as a base. */

@@ -66,7 +66,8 @@ final class StoreMerges(
     store: String,
     agent: AgentStore,
     offer: MergedStore => Unit,
-    published: Long => Unit) extends Logging {
+    published: Long => Unit)
+    extends Logging {
   private var counts = MergeCounters()
   private var failuresInRow = 0
   private var lastFailure: AgentException = _
@@ -124,9 +125,10 @@ final class StoreMerges(
   def check(): Unit = synchronized {
     val tolerable = agent.opened.limits.tolerableFailedMerges
     if (tolerable >= 0 && failuresInRow > tolerable) {
-      throw new AgentException("storage", s"$failuresInRow merges of $store failed in a row, more than " +
-        s"${AgentStore.Prefix}tolerableFailedMerges = $tolerable allows. The last failure: " +
-        lastFailure.getMessage,
+      throw new AgentException("storage",
+        s"$failuresInRow merges of $store failed in a row, more than " +
+          s"${AgentStore.Prefix}tolerableFailedMerges = $tolerable allows. The last failure: " +
+          lastFailure.getMessage,
         option = Some(AgentStore.Prefix + "tolerableFailedMerges"), cause = lastFailure)
     }
   }
@@ -149,7 +151,9 @@ final class StoreMerges(
     failuresInRow = inRow
     lastFailure = error
     counts = counts.copy(failures = counts.failures + 1)
-    logWarning(s"Merge ($kind) of $store at version $version failed, $inRow in a row; nothing is lost, the " +
-      "chain of deltas stays longer", error)
+    logWarning(
+      s"Merge ($kind) of $store at version $version failed, $inRow in a row; nothing is lost, the " +
+        "chain of deltas stays longer",
+      error)
   }
 }

@@ -19,7 +19,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.SparseStores
  * @param keys     the expressions by which the operator looks a row up
  * @param operator id of the operator in its query
  */
-private[lookahead] final case class LookAheadExec(keys: Seq[Expression], operator: Long, child: SparkPlan) extends UnaryExecNode {
+private[lookahead] final case class LookAheadExec(keys: Seq[Expression], operator: Long, child: SparkPlan)
+    extends UnaryExecNode {
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning
   override def outputOrdering: Seq[SortOrder] = child.outputOrdering

@@ -126,9 +126,9 @@ private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long
   def next(records: Array[Long]): Int = {
     var n = 0
     while (n < records.length && {
-      records(n) = next()
-      records(n) != 0
-    }) n += 1
+        records(n) = next()
+        records(n) != 0
+      }) n += 1
     n
   }
 

@@ -16,7 +16,8 @@ private[incremental] object Bytes {
   }
 
   /** Copies an array to an address. */
-  def put(from: Array[Byte], address: Long): Unit = OffHeap.copyMemory(from, OffHeap.arrayBase, null, address, from.length)
+  def put(from: Array[Byte], address: Long): Unit = OffHeap.copyMemory(from, OffHeap.arrayBase, null, address,
+    from.length)
 
   def equal(a: AnyRef, aAt: Long, b: AnyRef, bAt: Long, length: Int): Boolean = {
     var i = 0
@@ -49,7 +50,8 @@ private[incremental] object Bytes {
     aLength - bLength
   }
 
-  def compare(a: Array[Byte], bAt: Long, bLength: Int): Int = compare(a, OffHeap.arrayBase, a.length, null, bAt, bLength)
+  def compare(a: Array[Byte], bAt: Long, bLength: Int): Int = compare(a, OffHeap.arrayBase, a.length, null, bAt,
+    bLength)
 
   /** Returns the length of the common prefix. */
   def common(a: Long, aLength: Int, b: Long, bLength: Int): Int = {

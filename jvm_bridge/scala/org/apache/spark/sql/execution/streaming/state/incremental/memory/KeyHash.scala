@@ -12,11 +12,12 @@ private[incremental] object KeyHash extends Xxh3(Xxh3.published)
  * The 64-bit hash of keys for tables in memory. It mixes in a secret of this JVM, so that nobody can choose keys that
  * fall into one slot. No stored data contains it.
  */
-private[incremental] object SlotHash extends Xxh3({
-  val secret = new Array[Byte](Xxh3.published.length)
-  new SecureRandom().nextBytes(secret)
-  secret
-})
+private[incremental] object SlotHash
+    extends Xxh3({
+      val secret = new Array[Byte](Xxh3.published.length)
+      new SecureRandom().nextBytes(secret)
+      secret
+    })
 
 /** XXH3 over a secret of 192 bytes. Any number of threads. */
 private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
@@ -155,8 +156,8 @@ private[memory] object Xxh3 {
   /** The secret of the published hash. */
   val published: Array[Byte] = (
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221" +
-    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8" +
-    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb" +
-    "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+      "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8" +
+      "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb" +
+      "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
   ).grouped(2).map(Integer.parseInt(_, 16).toByte).toArray
 }

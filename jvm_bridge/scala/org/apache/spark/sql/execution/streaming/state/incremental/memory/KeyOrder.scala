@@ -93,7 +93,8 @@ private[incremental] final class KeyOrder private (records: Array[Long], count: 
       longest = math.max(longest, length)
       common =
         if (length <= known) known
-        else known + Bytes.common(address + known, common - known, Record.keyAddress(records(i)) + known, length - known)
+        else known + Bytes.common(address + known, common - known, Record.keyAddress(records(i)) + known,
+          length - known)
       i += 1
     }
     while (i < to) {

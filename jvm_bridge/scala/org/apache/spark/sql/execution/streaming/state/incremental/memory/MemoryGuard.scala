@@ -117,7 +117,8 @@ private[memory] object MemoryGuard {
       throw new MemoryFault(s"$where reach beyond the ${piece.bytes} bytes from ${piece.start} on", piece.allocated)
     }
     (freed.reverseIterator ++ gone.reverseIterator).find(_.touches(at)) match {
-      case Some(piece) => throw new MemoryFault(s"$where were freed, ${piece.bytes} from ${piece.start} on", piece.freed)
+      case Some(piece) =>
+        throw new MemoryFault(s"$where were freed, ${piece.bytes} from ${piece.start} on", piece.freed)
       case None => throw new MemoryFault(s"$where belong to nobody", null)
     }
   }

@@ -1,22 +1,22 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
-/** Records in key order, one at a time. */
+/** Records in key order, shown one at a time. */
 private[incremental] trait OrderedRecords {
-  /** The record that it stands at, 0 after the last. */
+  /** Present record; 0 after the last. */
   def record: Long
 
   def next(): Unit
 
-  /** Gives the records that are left to a function. */
+  /** Calls a function with each record that is left. */
   final def foreach(use: Long => Unit): Unit = while (record != 0) {
     use(record)
     next()
   }
 
-  /** How many records it left out so far, those of removed keys that it shows not counted. */
+  /** Number of records left out so far, without those of removed keys, which are shown. */
   def passed: Long = 0
 
-  /** Whether it takes memory outside the heap, until [[free]]; nobody moves it any more then. */
+  /** True if the records take memory outside the heap until [[free]], after which [[next]] is not called. */
   def isOffHeap: Boolean = false
 
   def free(): Unit = ()
@@ -29,7 +29,7 @@ private[incremental] object OrderedRecords {
   }
 }
 
-/** Several sources, no two with the same key, as one in key order. One thread. */
+/** Records of several sources in key order; no two sources have the same key. Used by one thread. */
 private[incremental] final class MergedRecords(all: Seq[SortedRecords]) extends OrderedRecords {
   private val sources = all.filter(_.record != 0).sortWith((a, b) => Record.compare(a.record, b.record) < 0).toArray
   private var first = 0
@@ -47,7 +47,7 @@ private[incremental] final class MergedRecords(all: Seq[SortedRecords]) extends 
     if (source.record == 0) first += 1 else sink(source)
   }
 
-  /** Puts the first source, which has moved on, behind those that come before it now. */
+  /** Moves the first source, whose record has changed, behind the sources whose records precede it. */
   private def sink(source: SortedRecords): Unit = {
     var i = first
     while (i + 1 < sources.length && Record.compare(sources(i + 1).record, source.record) < 0) {
@@ -59,13 +59,13 @@ private[incremental] final class MergedRecords(all: Seq[SortedRecords]) extends 
 }
 
 /**
- * Records in key order, read from a sorted place as they are asked for. One thread.
+ * Records in key order, read from a sorted place on demand. Used by one thread.
  *
- * @param at     the record at a position
+ * @param at     returns the record at a position
  * @param from   the first position
  * @param end    the position after the last
- * @param until  records from this key on are left out (null: none)
- * @param wanted records of which this is false are left out
+ * @param until  first key whose record is left out; null if all are shown
+ * @param wanted returns false for a record that is left out
  */
 private[incremental] final class SortedRecords(
     at: Int => Long,

@@ -40,7 +40,8 @@ private[incremental] object OrderedSnapshot {
    * @param isSorted true if they are given in key order
    * @param foreach gives each record to a function
    */
-  def of(memory: StoreMemory, spillDirectory: File, isSorted: Boolean)(foreach: (Long => Unit) => Unit): OrderedRecords = {
+  def of(memory: StoreMemory, spillDirectory: File, isSorted: Boolean)(foreach: (
+          Long => Unit) => Unit): OrderedRecords = {
     val snapshot = new OrderedSnapshot(memory, spillDirectory)
     try {
       foreach(snapshot.add)

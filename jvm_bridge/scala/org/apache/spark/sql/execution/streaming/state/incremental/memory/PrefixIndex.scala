@@ -229,6 +229,6 @@ private[incremental] object PrefixIndex {
     var last = prefix.length - 1
     while (last >= 0 && prefix(last) == -1) last -= 1
     until.length == last + 1 && last >= 0 && until(last) == (prefix(last) + 1).toByte &&
-      java.util.Arrays.equals(prefix, 0, last, until, 0, last)
+    java.util.Arrays.equals(prefix, 0, last, until, 0, last)
   }
 }

@@ -29,9 +29,10 @@ private[incremental] object RowSizes {
    */
   def check(operation: String, keyBytes: Long, valueBytes: Long): Unit =
     if (!canBeRead(keyBytes, valueBytes)) {
-      throw StateStoreErrors.unsupportedOperationException(operation, s"a key of $keyBytes bytes and a value of " +
-        s"$valueBytes: a key of the incremental state store has at most $mostKeyBytes bytes, and a key with its value at " +
-        s"most $mostBytes. Divide the row: let the key be a hash, or the values of a key be several rows")
+      throw StateStoreErrors.unsupportedOperationException(operation,
+        s"a key of $keyBytes bytes and a value of " +
+          s"$valueBytes: a key of the incremental state store has at most $mostKeyBytes bytes, and a key with its value at " +
+          s"most $mostBytes. Divide the row: let the key be a hash, or the values of a key be several rows")
     }
 
   /** Returns the length of a buffer that grows to this many bytes: twice as many, if an array can be as long. */

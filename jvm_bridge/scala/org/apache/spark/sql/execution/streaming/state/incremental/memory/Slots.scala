@@ -10,7 +10,8 @@ import java.io.File
  * @param capacity number of slots
  * @param slotShift binary logarithm of the bytes of a slot
  */
-private[incremental] final class Slots private (pieces: Array[Segment], val capacity: Long, slotShift: Int, pieceShift: Int) {
+private[incremental] final class Slots private (pieces: Array[Segment], val capacity: Long, slotShift: Int,
+    pieceShift: Int) {
   private val starts = pieces.map(_.address)
   private val pieceMask = (1L << pieceShift) - 1
 
@@ -35,7 +36,8 @@ private[incremental] object Slots {
 
   /** Allocates slots with any content. If it throws, for lack of memory, nothing is taken. */
   def allocate(capacity: Long, slotShift: Int, memory: StoreMemory, spillDirectory: File): Slots = {
-    val pieceShift = java.lang.Long.numberOfTrailingZeros(java.lang.Long.highestOneBit(memory.largestPieceBytes)) - slotShift
+    val pieceShift =
+      java.lang.Long.numberOfTrailingZeros(java.lang.Long.highestOneBit(memory.largestPieceBytes)) - slotShift
     val pieceSlots = 1L << pieceShift
     val pieces = new Array[Segment](Math.toIntExact((capacity + pieceSlots - 1) / pieceSlots))
     try {

@@ -142,7 +142,8 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     Seq.tabulate(count) { run =>
       val slots = runs(run)
-      new SortedRecords(i => OffHeap.getLong(null, slots.address(i)), firstNotBefore(run, from), lengths(run), until, wanted)
+      new SortedRecords(i => OffHeap.getLong(null, slots.address(i)), firstNotBefore(run, from), lengths(run), until,
+        wanted)
     }
 
   private def firstNotBefore(run: Int, key: Array[Byte]): Int = {
@@ -151,7 +152,8 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     while (low < high) {
       val middle = (low + high) >>> 1
       val record = at(run, middle)
-      if (Bytes.compare(key, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
+      if (Bytes.compare(key, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1
+      else high = middle
     }
     low
   }

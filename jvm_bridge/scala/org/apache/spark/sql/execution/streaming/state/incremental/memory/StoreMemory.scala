@@ -60,7 +60,8 @@ final class StoreMemory(
     val wanted = bytes + used.get - budget
     var got = 0L
     if (bytes <= budget) {
-      val candidates = stores.toArray(new Array[StoreMemory.Reclaimable](0)).map(s => (s.reclaimableBytes, s)).filter(_._1 > 0)
+      val candidates =
+        stores.toArray(new Array[StoreMemory.Reclaimable](0)).map(s => (s.reclaimableBytes, s)).filter(_._1 > 0)
       candidates.sortBy(-_._1).foreach { case (_, store) => if (got < wanted) got += store.reclaim(wanted - got) }
     }
     got >= wanted

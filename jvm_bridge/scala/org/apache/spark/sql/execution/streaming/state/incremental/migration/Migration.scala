@@ -77,10 +77,12 @@ object Migration {
 
   /** Ends this process together with its parent process. */
   private def endWith(in: BufferedReader): Unit = {
-    val watching = new Thread(() => {
-      while (in.readLine() != null) {}
-      Runtime.getRuntime.halt(2)
-    }, "end-of-input")
+    val watching = new Thread(
+      () => {
+        while (in.readLine() != null) {}
+        Runtime.getRuntime.halt(2)
+      },
+      "end-of-input")
     watching.setDaemon(true)
     watching.start()
   }

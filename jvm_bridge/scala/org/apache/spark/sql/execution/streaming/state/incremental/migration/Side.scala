@@ -100,8 +100,9 @@ private[migration] object Side {
       case _ => known.size.toLong
     }
     if (found > known.size) {
-      throw new MigrationException("format", s"store ${store.id} has $found column families, of which Spark's " +
-        s"schema files describe ${known.size}: ${known.toSeq.sorted.mkString(", ")}")
+      throw new MigrationException("format",
+        s"store ${store.id} has $found column families, of which Spark's " +
+          s"schema files describe ${known.size}: ${known.toSeq.sorted.mkString(", ")}")
     }
   }
 }

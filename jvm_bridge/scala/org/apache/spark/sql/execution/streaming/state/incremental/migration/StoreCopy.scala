@@ -55,22 +55,24 @@ private[migration] final class StoreCopy(
   private def copyRows(reader: ReadStateStore, writer: StateStore, family: Family): Unit = {
     val pairs = reader.iterator(family.name)
     try pairs.foreach { pair =>
-      writer.put(pair.key, pair.value, family.name)
-      counted(1, family)
-    } finally pairs.close()
+        writer.put(pair.key, pair.value, family.name)
+        counted(1, family)
+      }
+    finally pairs.close()
   }
 
   private def copyLists(reader: ReadStateStore, writer: StateStore, family: Family): Unit = {
     val pairs = reader.iterator(family.name)
     try pairs.foreach { pair =>
-      val key = pair.key.copy() // the iterator reuses the row while the values are looked up
-      var count = 0L
-      reader.valuesIterator(key, family.name).foreach { value =>
-        if (count == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
-        count += 1
+        val key = pair.key.copy() // the iterator reuses the row while the values are looked up
+        var count = 0L
+        reader.valuesIterator(key, family.name).foreach { value =>
+          if (count == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
+          count += 1
+        }
+        counted(count, family)
       }
-      counted(count, family)
-    } finally pairs.close()
+    finally pairs.close()
   }
 
   private def counted(values: Long, family: Family): Unit = {

@@ -97,9 +97,10 @@ private[observed] final class Answering(queries: Queries) {
 
   private def query(name: String): KnownQuery = queries.find(name).getOrElse {
     val known = queries.all.map(_.address)
-    throw new Problem(404, "missing", s"There is no query '$name' here. " +
-      (if (known.isEmpty) "No query with this state store has committed a batch yet"
-      else s"There are: ${known.take(20).mkString(", ")}"))
+    throw new Problem(404, "missing",
+      s"There is no query '$name' here. " +
+        (if (known.isEmpty) "No query with this state store has committed a batch yet"
+         else s"There are: ${known.take(20).mkString(", ")}"))
   }
 
   private def verdict(query: KnownQuery): Verdict = Verdict.of(Json.obj(
@@ -120,7 +121,7 @@ private[observed] final class Answering(queries: Queries) {
     val limit = parameters.number("limit", 1, Answering.MaxStores).getOrElse(50L).toInt
     val matching = record.stores.filter { store =>
       operator.forall(_ == store.key.operator) && partition.forall(_ == store.key.partition) &&
-        name.forall(_ == store.key.store)
+      name.forall(_ == store.key.store)
     }
     val sorted = matching.map(Documents.store(_, record.facts)).sortBy { store =>
       val value = store.path(sort).asDouble(-1)
@@ -146,19 +147,23 @@ private[observed] final class Answering(queries: Queries) {
     val records = recordsOf(query)
     val wanted =
       if (version == "latest") Some(query.record.batch)
-      else Some(version.toLongOption.getOrElse(throw new Problem(400, "option",
-        s"A version is a whole number, or 'latest'; '$version' is neither")) - 1)
+      else Some(version.toLongOption.getOrElse(
+        throw new Problem(400, "option",
+          s"A version is a whole number, or 'latest'; '$version' is neither")
+      ) - 1)
     val place = records.indexWhere(record => wanted.contains(record.batch))
     if (place < 0) {
       val kept = records.map(_.version)
-      throw new Problem(404, "missing", s"Version $version is not known here" +
-        (if (kept.isEmpty) "" else s"; versions ${kept.min} to ${kept.max} are") +
-        s". Older versions are in storage: `state-store checkpoints ${query.record.checkpoint}`")
+      throw new Problem(404, "missing",
+        s"Version $version is not known here" +
+          (if (kept.isEmpty) "" else s"; versions ${kept.min} to ${kept.max} are") +
+          s". Older versions are in storage: `state-store checkpoints ${query.record.checkpoint}`")
     }
     val record = if (version == "latest") query.record else records(place)
     if (record.stores.isEmpty && record.totals.stores > 0) {
-      throw new Problem(404, "missing", s"The driver keeps only the totals of version $version. For its stores read " +
-        s"storage: `state-store checkpoints ${query.record.checkpoint}`")
+      throw new Problem(404, "missing",
+        s"The driver keeps only the totals of version $version. For its stores read " +
+          s"storage: `state-store checkpoints ${query.record.checkpoint}`")
     }
     val checkpoint = Documents.checkpoints(records, since(query))(place)
     Json.present(page(record, parameters) :+ ("checkpoint" -> checkpoint): _*)

@@ -23,17 +23,18 @@ private[observed] final class Problem(val status: Int, val kind: String, val det
  * @param token    the secret that a browser has to send with a POST: only a page of this UI knows it
  */
 private[observed] final class ApiServlet(queries: Queries, security: SecurityManager, token: String)
-  extends HttpServlet with Logging {
+    extends HttpServlet with Logging {
   private val answers = new Answering(queries)
 
   override def service(request: HttpServletRequest, response: HttpServletResponse): Unit =
     try request.getMethod match {
-      case "GET" => send(response, 200, answers.get(path(request), new Parameters(request)))
-      case "POST" => post(request, response)
-      case other =>
-        response.setHeader("Allow", "GET, POST")
-        throw new Problem(405, "option", s"The API does not answer $other: use GET or POST")
-    } catch {
+        case "GET" => send(response, 200, answers.get(path(request), new Parameters(request)))
+        case "POST" => post(request, response)
+        case other =>
+          response.setHeader("Allow", "GET, POST")
+          throw new Problem(405, "option", s"The API does not answer $other: use GET or POST")
+      }
+    catch {
       case problem: Problem => refuse(response, problem)
       case Harmless(e) =>
         logInfo(s"A request to the tab \"Checkpoints\" failed: ${e.getMessage}", e)
@@ -48,7 +49,7 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
         response.setHeader("Location", s"checkpoints/triggers/$id")
         send(response, 202, Json.obj("request-id" -> id))
       case _ => throw new Problem(404, "missing",
-        "Only full checkpoints can be requested: POST .../queries/QUERY/checkpoints")
+          "Only full checkpoints can be requested: POST .../queries/QUERY/checkpoints")
     }
   }
 
@@ -56,8 +57,9 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
   private def checkSender(request: HttpServletRequest): Unit = {
     def header(name: String): Option[String] = Option(request.getHeader(name))
     if (!security.checkModifyPermissions(request.getRemoteUser)) {
-      throw new Problem(403, "option", s"User ${Option(request.getRemoteUser).getOrElse("(anonymous)")} may look but " +
-        "not change anything: see spark.modify.acls")
+      throw new Problem(403, "option",
+        s"User ${Option(request.getRemoteUser).getOrElse("(anonymous)")} may look but " +
+          "not change anything: see spark.modify.acls")
     }
     if (Seq("Purpose", "Sec-Purpose", "X-Moz").flatMap(header).exists(_.contains("pre"))) {
       throw new Problem(403, "option", "A page that is loaded in advance requests no full checkpoint")
@@ -84,8 +86,9 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
       throw new Problem(413, "option", s"The body has more than ${ApiServlet.LongestBody} bytes")
     }
     if (bytes.isEmpty) Json.obj()
-    else try Json.parse(bytes)
-    catch { case _: java.io.IOException => throw new Problem(400, "option", "The body is no JSON object") }
+    else
+      try Json.parse(bytes)
+      catch { case _: java.io.IOException => throw new Problem(400, "option", "The body is no JSON object") }
   }
 
   private def path(request: HttpServletRequest): Seq[String] =
@@ -95,9 +98,10 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
     Responses.send(response, status, "application/json;charset=utf-8", Json.bytes(answer))
 
   private def refuse(response: HttpServletResponse, problem: Problem): Unit =
-    Responses.send(response, problem.status, "application/problem+json;charset=utf-8", Json.bytes(Json.obj(
-      "status" -> problem.status, "title" -> ApiServlet.Titles.getOrElse(problem.status, "Error"),
-      "kind" -> problem.kind, "detail" -> problem.detail, "type" -> "about:blank")))
+    Responses.send(response, problem.status, "application/problem+json;charset=utf-8",
+      Json.bytes(Json.obj(
+        "status" -> problem.status, "title" -> ApiServlet.Titles.getOrElse(problem.status, "Error"),
+        "kind" -> problem.kind, "detail" -> problem.detail, "type" -> "about:blank")))
 }
 
 private object ApiServlet {

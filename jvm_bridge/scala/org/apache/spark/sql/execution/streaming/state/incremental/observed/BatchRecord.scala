@@ -17,7 +17,8 @@ private[observed] final case class Spread(p50: Double, p95: Double, max: Double,
 
 private[observed] object Spread {
   /** Returns the spread of some values; None if there are none. */
-  def of(values: Array[Double]): Option[Spread] = if (values.isEmpty) None else {
+  def of(values: Array[Double]): Option[Spread] = if (values.isEmpty) None
+  else {
     val sorted = values.clone
     java.util.Arrays.sort(sorted)
     def quantile(part: Double): Double =

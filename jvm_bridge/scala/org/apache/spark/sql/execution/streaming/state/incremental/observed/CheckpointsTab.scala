@@ -82,7 +82,9 @@ private[observed] final class AssetsServlet extends HttpServlet {
     in match {
       case None => response.sendError(404)
       case Some(stream) =>
-        val bytes = try stream.readAllBytes() finally stream.close()
+        val bytes =
+          try stream.readAllBytes()
+          finally stream.close()
         Responses.send(response, 200, kind.get, bytes)
     }
   }

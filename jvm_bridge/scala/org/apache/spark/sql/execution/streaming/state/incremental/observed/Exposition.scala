@@ -36,23 +36,25 @@ private[observed] object Exposition {
 
   private def samplesOf(metric: Metric, figures: Figures): Seq[String] = (metric.kind, metric.field) match {
     case ("histogram", _) => figures.tallies.histograms.toSeq.filter(_._1._1 == metric.name).sortBy(_._1._2).flatMap {
-      case ((_, label), histogram) => buckets(metric, labels(metric, figures, label), histogram)
-    }
-    case ("counter", None) => counters(metric, figures).toSeq.sortBy(_._1).map { case (label, value) =>
-      sample(metric.name, labels(metric, figures, label), value.toDouble)
-    }
-    case (_, None) => Seq(sample(metric.name, ("query" -> figures.name) +: metric.labels.map { label =>
-      label -> Option(figures.query.get(label)).fold("")(_.asText)
-    }, 1))
-    case (_, Some(field)) => metric.subject match {
-      case "query" =>
-        number(figures.query, field).toSeq
-          .map(value => sample(metric.name, labels(metric, figures, ""), value * metric.scale))
-      case "group" => figures.groups.flatMap { group =>
-        number(group, field).map(value => sample(metric.name, place(metric, figures, group), value * metric.scale))
+        case ((_, label), histogram) => buckets(metric, labels(metric, figures, label), histogram)
       }
-      case _ => storeSamples(metric, figures, field)
-    }
+    case ("counter", None) => counters(metric, figures).toSeq.sortBy(_._1).map { case (label, value) =>
+        sample(metric.name, labels(metric, figures, label), value.toDouble)
+      }
+    case (_, None) => Seq(sample(metric.name,
+        ("query" -> figures.name) +: metric.labels.map { label =>
+          label -> Option(figures.query.get(label)).fold("")(_.asText)
+        },
+        1))
+    case (_, Some(field)) => metric.subject match {
+        case "query" =>
+          number(figures.query, field).toSeq
+            .map(value => sample(metric.name, labels(metric, figures, ""), value * metric.scale))
+        case "group" => figures.groups.flatMap { group =>
+            number(group, field).map(value => sample(metric.name, place(metric, figures, group), value * metric.scale))
+          }
+        case _ => storeSamples(metric, figures, field)
+      }
   }
 
   /** Returns the value of a gauge over all stores of a query; None if it is not known. */
@@ -139,10 +141,11 @@ private[observed] final class Gauges(figures: String => Option[Figures]) extends
   def committed(facts: QueryFacts): Unit = {
     val query = nameOf(facts)
     if (runs.put(query, facts.run) == null) Gauges.metrics.foreach { metric =>
-      metricRegistry.register(nameOf(query, metric), new Gauge[Double] {
-        // A sink may print a gauge without a value as "null", which no program reads.
-        override def getValue: Double = valuesOf(query).getOrElse(metric.name, Double.NaN)
-      })
+      metricRegistry.register(nameOf(query, metric),
+        new Gauge[Double] {
+          // A sink may print a gauge without a value as "null", which no program reads.
+          override def getValue: Double = valuesOf(query).getOrElse(metric.name, Double.NaN)
+        })
     }
   }
 

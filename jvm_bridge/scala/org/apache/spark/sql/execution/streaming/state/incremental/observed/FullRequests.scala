@@ -80,12 +80,13 @@ private[observed] final class FullRequests(board: Board) extends Logging {
       val same = ownId.flatMap(requests.get)
       val running = requests.values.find(request => request.run == run.facts.run && request.endedMs.isEmpty)
       (same, running) match {
-        case (Some(known), _) if known.run != run.facts.run || known.range != range => Left(Refusal(409, "conflict",
-          s"the trigger id '${known.id}' belongs to another request: choose another"))
+        case (Some(known), _) if known.run != run.facts.run || known.range != range =>
+          Left(Refusal(409, "conflict",
+            s"the trigger id '${known.id}' belongs to another request: choose another"))
         case (Some(known), _) => Right(known.id -> None)
         case (None, Some(known)) if known.range == range => Right(known.id -> None)
         case (None, Some(known)) => Left(Refusal(409, "conflict",
-          s"a full checkpoint of other stores of this query is being made, ${known.id}: ask again when it has ended"))
+            s"a full checkpoint of other stores of this query is being made, ${known.id}: ask again when it has ended"))
         case (None, None) =>
           begin(run, range, ownId.getOrElse(UUID.randomUUID.toString)).map(request => request.id -> Some(request))
       }
@@ -109,8 +110,9 @@ private[observed] final class FullRequests(board: Board) extends Logging {
   }
 
   /** Takes an executor's answer for a store. */
-  def heard(report: FullReport): Unit = end(report.request, Seq(StoreOutcome(
-    report.key, report.version, report.already, report.atMs, report.failure)))
+  def heard(report: FullReport): Unit = end(report.request,
+    Seq(StoreOutcome(
+      report.key, report.version, report.already, report.atMs, report.failure)))
 
   /** Notes that a run has ended: the checkpoints that are still missing fail. */
   def terminated(run: String): Unit =
@@ -121,11 +123,12 @@ private[observed] final class FullRequests(board: Board) extends Logging {
     val wanted = run.stores.map(_.key).filter(range.has).toSet
     (run.version, run.ended) match {
       case (_, true) => Left(Refusal(409, "missing",
-        "the query has ended: use `state-store full DIRECTORY` for its checkpoint"))
+          "the query has ended: use `state-store full DIRECTORY` for its checkpoint"))
       case (None, _) => Left(Refusal(409, "missing",
-        "no batch of the query has ended yet, so there is no version: ask again after the first"))
-      case (Some(_), _) if wanted.isEmpty => Left(Refusal(404, "missing",
-        "the query has no such store: see its list of stores"))
+          "no batch of the query has ended yet, so there is no version: ask again after the first"))
+      case (Some(_), _) if wanted.isEmpty =>
+        Left(Refusal(404, "missing",
+          "the query has no such store: see its list of stores"))
       case (Some(version), _) =>
         val request = FullRequest(id, run.facts.run, range, version, wanted, System.currentTimeMillis)
         requests.put(id, request)
@@ -138,8 +141,9 @@ private[observed] final class FullRequests(board: Board) extends Logging {
     val wanted = run.stores.filter(store => request.wanted(store.key))
     wanted.groupBy(_.executor).foreach { case (executor, stores) =>
       val keys = stores.map(_.key)
-      def fail(reason: String): Unit = end(request.id, keys.map(
-        StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
+      def fail(reason: String): Unit = end(request.id,
+        keys.map(
+          StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
       val by = user.fold("")(name => s" by ${name.filterNot(_.isControl).take(100)}")
       val text = Messages.command(
         FullCommand(request.id, request.version, s"requested$by in Spark's UI or by its REST API", keys))
@@ -147,11 +151,11 @@ private[observed] final class FullRequests(board: Board) extends Logging {
         case None => fail(s"executor $executor is not known: ask again after the next batch")
         case Some(commands) =>
           try commands.ask[String](text, FullRequests.Patience).onComplete {
-            case Success("taken") => ()
-            case Success(other) =>
-              fail(s"executor $executor has another release of the state store (it answers '$other')")
-            case Failure(e) => fail(s"executor $executor is gone or does not answer (${e.getMessage}): ask again")
-          }(answers)
+              case Success("taken") => ()
+              case Success(other) =>
+                fail(s"executor $executor has another release of the state store (it answers '$other')")
+              case Failure(e) => fail(s"executor $executor is gone or does not answer (${e.getMessage}): ask again")
+            }(answers)
           catch { case Harmless(e) => fail(s"executor $executor cannot be reached (${e.getMessage}): ask again") }
       }
     }
@@ -178,15 +182,17 @@ private[observed] final class FullRequests(board: Board) extends Logging {
   }
 
   private def failRest(request: FullRequest, reason: String): Unit =
-    end(request.id, (request.wanted -- request.outcomes.keySet).toSeq
-      .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
+    end(request.id,
+      (request.wanted -- request.outcomes.keySet).toSeq
+        .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", reason)))))
 
   private def expire(): Unit = {
     val now = System.currentTimeMillis
     requests.values
       .filter(request => request.endedMs.isEmpty && now - request.askedMs > FullRequests.DeadlineMs).toSeq
-      .foreach(failRest(_, s"its executor did not report it within ${FullRequests.DeadlineMs / 60000} minutes; " +
-        "the next restart of the query may still find it"))
+      .foreach(failRest(_,
+        s"its executor did not report it within ${FullRequests.DeadlineMs / 60000} minutes; " +
+          "the next restart of the query may still find it"))
   }
 }
 

@@ -89,7 +89,8 @@ private[observed] final case class StoreReport(
     damagedFiles: Long,
     agentRestarts: Long,
     agentRestartsBefore: Long,
-    restored: Option[RestoreReport]) extends Report
+    restored: Option[RestoreReport])
+    extends Report
 
 /** A report that travels as a text. */
 private[observed] sealed trait RareReport extends Report
@@ -110,7 +111,8 @@ private[observed] final case class MergeReport(
     sharedFiles: Long,
     newFiles: Long,
     ownFiles: Long,
-    failure: Option[Failed]) extends RareReport
+    failure: Option[Failed])
+    extends RareReport
 
 /**
  * The end of a full checkpoint that the driver requested.
@@ -126,7 +128,8 @@ private[observed] final case class FullReport(
     request: String,
     version: Option[Long],
     already: Boolean,
-    failure: Option[Failed]) extends RareReport
+    failure: Option[Failed])
+    extends RareReport
 
 /**
  * The driver's command to make full checkpoints.
@@ -213,12 +216,12 @@ private[observed] object Messages {
     val head = of(report.key) :+ ("at_ms" -> report.atMs)
     report match {
       case r: MergeReport => Json.obj(("type" -> "merge") +: (head ++ Seq(
-        "version" -> r.version, "kind" -> r.kind, "reason" -> brief(r.reason), "took_ms" -> r.tookMs,
-        "uploaded_bytes" -> r.uploadedBytes, "shared_files" -> r.sharedFiles, "new_files" -> r.newFiles,
-        "own_files" -> r.ownFiles, "failure" -> failed(r.failure))): _*)
+          "version" -> r.version, "kind" -> r.kind, "reason" -> brief(r.reason), "took_ms" -> r.tookMs,
+          "uploaded_bytes" -> r.uploadedBytes, "shared_files" -> r.sharedFiles, "new_files" -> r.newFiles,
+          "own_files" -> r.ownFiles, "failure" -> failed(r.failure))): _*)
       case r: FullReport => Json.obj(("type" -> "full") +: (head ++ Seq(
-        "request" -> r.request, "version" -> r.version, "already" -> r.already,
-        "failure" -> failed(r.failure))): _*)
+          "request" -> r.request, "version" -> r.version, "already" -> r.already,
+          "failure" -> failed(r.failure))): _*)
     }
   }
 
@@ -227,12 +230,12 @@ private[observed] object Messages {
     val (store, atMs) = (key(node), long("at_ms"))
     Json.text(node, "type").collect {
       case "merge" => MergeReport(
-        store, atMs, long("version"), node.path("kind").asText, node.path("reason").asText, long("took_ms"),
-        long("uploaded_bytes"), long("shared_files"), long("new_files"), long("own_files"),
-        readFailed(node.get("failure")))
+          store, atMs, long("version"), node.path("kind").asText, node.path("reason").asText, long("took_ms"),
+          long("uploaded_bytes"), long("shared_files"), long("new_files"), long("own_files"),
+          readFailed(node.get("failure")))
       case "full" => FullReport(
-        store, atMs, node.path("request").asText, optional(node, "version"), node.path("already").asBoolean,
-        readFailed(node.get("failure")))
+          store, atMs, node.path("request").asText, optional(node, "version"), node.path("already").asBoolean,
+          readFailed(node.get("failure")))
     }
   }
 

@@ -112,17 +112,18 @@ final class Observatory private (context: SparkContext) extends Logging {
     draining.set(false)
     Iterator.continually(inbox.poll()).takeWhile(_ != null).foreach { message =>
       try message match {
-        case commits: Array[Byte] => CommitMessages.read(commits).foreach { case (executor, host, reports) =>
-          board.committed(executor, host, reports)
+          case commits: Array[Byte] => CommitMessages.read(commits).foreach { case (executor, host, reports) =>
+              board.committed(executor, host, reports)
+            }
+          case text: String =>
+            val (_, _, reports) = Messages.readReports(text)
+            reports.foreach {
+              case merge: MergeReport => board.merged(merge)
+              case full: FullReport => requests.heard(full)
+            }
+          case _ => ()
         }
-        case text: String =>
-          val (_, _, reports) = Messages.readReports(text)
-          reports.foreach {
-            case merge: MergeReport => board.merged(merge)
-            case full: FullReport => requests.heard(full)
-          }
-        case _ => ()
-      } catch { case Harmless(e) => logDebug("A report of state stores cannot be read", e) }
+      catch { case Harmless(e) => logDebug("A report of state stores cannot be read", e) }
     }
   }
 
@@ -184,15 +185,16 @@ object Observatory extends Logging {
 
   private def made(context: SparkContext): Option[Observatory] =
     if (context.ui.isEmpty && !context.isEventLogEnabled && !hasMetrics(context)) None
-    else try {
-      val observatory = new Observatory(context)
-      observatory.start()
-      Some(observatory)
-    } catch {
-      case Harmless(e) =>
-        logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e)
-        None
-    }
+    else
+      try {
+        val observatory = new Observatory(context)
+        observatory.start()
+        Some(observatory)
+      } catch {
+        case Harmless(e) =>
+          logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e)
+          None
+      }
 
   private def hasMetrics(context: SparkContext): Boolean =
     context.getConf.getAll.exists { case (name, _) => name.startsWith("spark.metrics.conf") }

@@ -3,7 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 import scala.collection.mutable
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, FullAnswer, MergedStore, MergeFailed}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  AgentException, FullAnswer, MergedStore, MergeFailed
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeWatcher, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
@@ -18,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
  *                    gives no ids (checkpoint format 1)
  */
 final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, committedId: Long => Option[String])
-  extends MergeWatcher with Logging {
+    extends MergeWatcher with Logging {
   private val waiting = mutable.Map.empty[String, FullCommand]
   private var known = false
 

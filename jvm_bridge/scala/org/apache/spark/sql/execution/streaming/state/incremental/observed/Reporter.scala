@@ -46,25 +46,27 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
 
   private def run(): Unit =
     try while (Reporter.isCurrent(this) && !env.isStopped) {
-      Option(queue.poll(Reporter.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
-        Thread.sleep(Reporter.LingerMs) // the stores of an executor commit at nearly the same time
-        val others = new java.util.ArrayList[Report]
-        queue.drainTo(others, Reporter.MaxInMessage)
-        deliver(first +: others.asScala.toSeq)
+        Option(queue.poll(Reporter.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
+          Thread.sleep(Reporter.LingerMs) // the stores of an executor commit at nearly the same time
+          val others = new java.util.ArrayList[Report]
+          queue.drainTo(others, Reporter.MaxInMessage)
+          deliver(first +: others.asScala.toSeq)
+        }
       }
-    } catch {
+    catch {
       case Harmless(e) => logInfo("Reports of state stores are not sent any more", e)
       case _: InterruptedException => ()
     }
 
   private def deliver(reports: Seq[Report]): Unit =
     try connected().foreach { to =>
-      val host = env.blockManager.blockManagerId.host
-      val others = reports.collect { case report: RareReport => report }
-      val commits = reports.collect { case report: StoreReport => report }
-      if (others.nonEmpty) to.send(Messages.reports(env.executorId, host, others))
-      if (commits.nonEmpty) to.send(CommitMessages.write(env.executorId, host, commits))
-    } catch {
+        val host = env.blockManager.blockManagerId.host
+        val others = reports.collect { case report: RareReport => report }
+        val commits = reports.collect { case report: StoreReport => report }
+        if (others.nonEmpty) to.send(Messages.reports(env.executorId, host, others))
+        if (commits.nonEmpty) to.send(CommitMessages.write(env.executorId, host, commits))
+      }
+    catch {
       case Harmless(e) =>
         driver = None
         logDebug("Reports of state stores were not sent", e)
@@ -111,12 +113,13 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
 
   private def full(command: FullCommand, key: StoreKey): Unit =
     try Reporter.stores.get(key) match {
-      case null =>
-        send(FullReport(key, System.currentTimeMillis, command.request, None, already = false,
-          Some(Failed("busy",
-            s"executor ${env.executorId} does not have the store open any more: ask again after the next batch"))))
-      case store => store.full(command)
-    } catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not requested", e) }
+        case null =>
+          send(FullReport(key, System.currentTimeMillis, command.request, None, already = false,
+            Some(Failed("busy",
+              s"executor ${env.executorId} does not have the store open any more: ask again after the next batch"))))
+        case store => store.full(command)
+      }
+    catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not requested", e) }
 }
 
 private[observed] object Reporter extends Logging {

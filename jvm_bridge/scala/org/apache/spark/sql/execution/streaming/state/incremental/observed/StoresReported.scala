@@ -38,7 +38,9 @@ private[observed] final class RecordsListener(store: ElementTrackingStore) exten
   store.addTrigger(classOf[StoredRecord], RecordsListener.MaxRecords) { count =>
     val excess = math.max(0, count - RecordsListener.MaxRecords)
     val iterator = store.view(classOf[StoredRecord]).index("order").max(excess).closeableIterator()
-    val old = try iterator.asScala.map(_.id).toList finally iterator.close()
+    val old =
+      try iterator.asScala.map(_.id).toList
+      finally iterator.close()
     old.foreach(id => store.delete(classOf[StoredRecord], id))
   }
 
@@ -88,7 +90,8 @@ private[observed] final class Records(store: KVStore) {
 
   private def read(view: org.apache.spark.util.kvstore.KVStoreView[StoredRecord]): Seq[StoredRecord] = {
     val iterator = view.closeableIterator()
-    try iterator.asScala.toList finally iterator.close()
+    try iterator.asScala.toList
+    finally iterator.close()
   }
 }
 

@@ -55,16 +55,17 @@ private[observed] object Verdict {
       rule.subject match {
         case "query" => excess(rule, totals, nowMs).map(found => finding(rule, found, error, None, None))
         case "store" => worstOf(rule, stores, nowMs) { (found, store, count) =>
-          val place =
-            s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
-          val shown = if (count == 1) place else s"$count stores (the worst is $place)"
-          finding(rule, found, Some(store.path("last_failure")), Some(count), Some(store), "stores" -> shown)
-        }
+            val place =
+              s"store ${store.path("operator").asLong}/${store.path("partition").asLong}/${store.path("store").asText}"
+            val shown = if (count == 1) place else s"$count stores (the worst is $place)"
+            finding(rule, found, Some(store.path("last_failure")), Some(count), Some(store), "stores" -> shown)
+          }
         case _ => worstOf(rule, groups, nowMs) { (found, group, count) =>
-          val name = Json.text(group, "operator_name").getOrElse(group.path("store").asText)
-          val shown = s"operator ${group.path("operator").asLong} ($name, partition ${group.path("partition").asLong})"
-          finding(rule, found, None, Some(count), Some(group), "group" -> shown)
-        }
+            val name = Json.text(group, "operator_name").getOrElse(group.path("store").asText)
+            val shown =
+              s"operator ${group.path("operator").asLong} ($name, partition ${group.path("partition").asLong})"
+            finding(rule, found, None, Some(count), Some(group), "group" -> shown)
+          }
       }
     }.sortBy(found => Severities.indexOf(found.rule.severity))
     val worst = findings.headOption.fold("fine")(_.rule.severity)

@@ -19,7 +19,9 @@ import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStore, StateStoreOps}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, ProcessorHandles, SerialArrowRunner}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{
+  ArrowTypes, ProcessorHandles, SerialArrowRunner
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 import org.apache.spark.sql.streaming.TimeMode
@@ -89,14 +91,14 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
       outputRow(row)
     }
     CompletionIterator[InternalRow, Iterator[InternalRow]](results, {
-      longMetric("allUpdatesTimeMs") += NANOSECONDS.toMillis(System.nanoTime - start)
-      longMetric("commitTimeMs") += timeTakenMs {
-        handle.doTtlCleanup()
-        store.commit()
-      }
-      setMetricsOf(store)
-      setOperatorMetrics()
-    })
+        longMetric("allUpdatesTimeMs") += NANOSECONDS.toMillis(System.nanoTime - start)
+        longMetric("commitTimeMs") += timeTakenMs {
+          handle.doTtlCleanup()
+          store.commit()
+        }
+        setMetricsOf(store)
+        setOperatorMetrics()
+      })
   }
 
   private def withoutLate(rows: Iterator[InternalRow]): Iterator[InternalRow] =
@@ -130,9 +132,9 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
  */
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
-  extends SerialArrowRunner(
-    call.command(server), PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId,
-    call.largeVarTypes, call.runnerConf, metrics, call.jobArtifactUUID) {
+    extends SerialArrowRunner(
+      call.command(server), PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId,
+      call.largeVarTypes, call.runnerConf, metrics, call.jobArtifactUUID) {
 
   private var batch: ArrowWriter = _
   private var unloadUncompressed: VectorUnloader = _

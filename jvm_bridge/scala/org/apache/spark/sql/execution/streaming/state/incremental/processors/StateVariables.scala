@@ -54,7 +54,7 @@ private[processors] object StateVariable {
 }
 
 private[processors] final class ValueVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
-  extends StateVariable(name) {
+    extends StateVariable(name) {
   private val state = handle.getValueState[UnsafeRow](name, codec.encoder, ttl)
 
   override def exists: Boolean = state.exists()
@@ -64,7 +64,7 @@ private[processors] final class ValueVariable(handle: Handle, name: String, code
 }
 
 private[processors] final class ListVariable(handle: Handle, name: String, codec: WorkerRowCodec, ttl: TTLConfig)
-  extends StateVariable(name) {
+    extends StateVariable(name) {
   private val state = handle.getListState[UnsafeRow](name, codec.encoder, ttl)
 
   override def exists: Boolean = state.exists()
@@ -82,14 +82,15 @@ private[processors] final class ListVariable(handle: Handle, name: String, codec
 
 private[processors] final class MapVariable(
     handle: Handle, name: String, keys: WorkerRowCodec, values: WorkerRowCodec, ttl: TTLConfig)
-  extends StateVariable(name) {
+    extends StateVariable(name) {
   private val state = handle.getMapState[UnsafeRow, UnsafeRow](name, keys.encoder, values.encoder, ttl)
 
   override def exists: Boolean = state.exists()
   override def clear(): Unit = state.clear()
   override def entry(key: AnyRef): Any = values.toPython(state.getValue(keys.toUnsafe(key)))
   override def hasEntry(key: AnyRef): Boolean = state.containsKey(keys.toUnsafe(key))
-  override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key), values.toUnsafe(sent))
+  override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toUnsafe(key),
+    values.toUnsafe(sent))
   override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toUnsafe(key))
 
   override def entries(maxEntries: Int, maxBytes: Long): Any =

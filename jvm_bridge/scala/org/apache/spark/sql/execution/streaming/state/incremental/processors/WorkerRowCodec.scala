@@ -149,9 +149,10 @@ private[processors] object WorkerRowCodec {
  * @param toRow returns the row of an object
  * @param fromRow returns the object of a row
  */
-private[processors] class UnsafeRowEncoder[T](rows: ExpressionEncoder[_], toRow: T => UnsafeRow, fromRow: UnsafeRow => T)
-  extends ExpressionEncoder[T](
-    rows.asInstanceOf[ExpressionEncoder[T]].encoder, rows.objSerializer, rows.objDeserializer) {
+private[processors] class UnsafeRowEncoder[T](rows: ExpressionEncoder[_], toRow: T => UnsafeRow,
+    fromRow: UnsafeRow => T)
+    extends ExpressionEncoder[T](
+      rows.asInstanceOf[ExpressionEncoder[T]].encoder, rows.objSerializer, rows.objDeserializer) {
 
   override def resolveAndBind(attributes: Seq[Attribute], analyzer: Analyzer): ExpressionEncoder[T] = this
 

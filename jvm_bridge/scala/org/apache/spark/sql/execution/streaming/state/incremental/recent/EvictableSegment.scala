@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Segment, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  ArenaWalk, OffHeap, Record, Segment, StoreMemory
+}
 
 /**
  * A segment of records that the base has, too, and whose generation is gone: a part of a generation that is too large
@@ -23,7 +25,8 @@ private[recent] final class EvictableSegment(
   def add(record: Long): Long = {
     val size = Record.size(record)
     if (end + size > segment.address + segment.bytes) {
-      throw new InconsistentStateException(s"A record of $size bytes has no room in the ${segment.bytes} that were reserved")
+      throw new InconsistentStateException(
+        s"A record of $size bytes has no room in the ${segment.bytes} that were reserved")
     }
     OffHeap.copyMemory(null, record, null, end, size)
     end += size

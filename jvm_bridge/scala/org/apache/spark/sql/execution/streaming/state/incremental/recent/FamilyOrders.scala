@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MergedRecords, OffHeap, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  MergedRecords, OffHeap, Record, SortedRuns, StoreMemory
+}
 
 /**
  * The records of several generations in key order, for the column families that were read in order before. Many threads
@@ -37,17 +39,17 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
       hasNewest: Boolean): (SortedRuns, Boolean) = {
     val family = familyOf(from, until)
     val order = orders.getOrElse(family, {
-      val made = new SortedRuns(memory, spillDirectory)
-      try made.addUnsorted(ofFamily(family, foreach), wanted)
-      catch {
-        case e: Throwable =>
-          made.free()
-          throw e
-      }
-      orders += family -> made
-      if (hasNewest) withNewest += family
-      made
-    })
+        val made = new SortedRuns(memory, spillDirectory)
+        try made.addUnsorted(ofFamily(family, foreach), wanted)
+        catch {
+          case e: Throwable =>
+            made.free()
+            throw e
+        }
+        orders += family -> made
+        if (hasNewest) withNewest += family
+        made
+      })
     (order, withNewest(family))
   }
 
@@ -93,7 +95,8 @@ private object FamilyOrders {
   /** Returns true if a record belongs to a family: keys begin with the two bytes of their family. */
   private def isOf(record: Long, family: Long): Boolean = {
     val key = Record.keyAddress(record)
-    Record.keyLength(record) >= 2 && ((OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff) == family
+    Record.keyLength(record) >= 2 && ((OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null,
+      key + 1) & 0xff) == family
   }
 
   /** Returns the family that a range lies in; [[all]] if the range may reach into another family. */

@@ -6,7 +6,9 @@ import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Slots, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  ArenaWalk, OffHeap, Record, Slots, StoreMemory
+}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and one of
@@ -75,7 +77,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     replaced = Slots.allocate(generation.records, IndexedGenerations.replacedShift, memory, spillDirectory)
     val put = putAll(generation)
     if (put != generation.records) {
-      throw new InconsistentStateException(s"${generation.version} has $put records in memory, and had ${generation.records}")
+      throw new InconsistentStateException(
+        s"${generation.version} has $put records in memory, and had ${generation.records}")
     }
     append(generation)
   }
@@ -303,7 +306,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
   }
 
-  private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
+  private def isPieceOldest: Boolean =
+    pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
 
   /** Divides the oldest generation into pieces, which become the oldest; returns false if it is not to be divided. */
   private def splitIntoSegments(): Boolean = {

@@ -3,7 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, OrderedRecords, OrderedSnapshot, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Arena, Bytes, OffHeap, OrderedRecords, OrderedSnapshot, Record, RecordSpool, Slots, SortedRuns, StoreMemory
+}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte slots. It also
@@ -67,7 +69,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
       val slot = table.address(i)
       val head = OffHeap.getLong(null, slot)
       if (head == 0) return 0
-      if (OffHeap.getInt(null, slot + 8) == hash.toInt && Record.hasKey(head & addressMask, hash.toInt, key)) return slot
+      if (OffHeap.getInt(null, slot + 8) == hash.toInt && Record.hasKey(head & addressMask, hash.toInt, key))
+        return slot
       i = (i + 1) & mask
     }
     0

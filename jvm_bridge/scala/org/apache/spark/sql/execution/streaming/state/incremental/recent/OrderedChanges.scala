@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MergedRecords, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  MergedRecords, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool, SortedRuns,
+  StoreMemory
+}
 
 /**
  * The changed records of a memtable for scans in key order. The first scans sort them, or index them by prefix; later

@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.{File, IOException}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory
+}
 
 /**
  * An index of the newest records of generations for scans in key order and by prefix: the first such scan makes it, and
@@ -74,7 +76,8 @@ private[incremental] final class OrderedIndex private[recent] (
   }
 
   /** Adds the newest generation to the orders, because it stays in the index. */
-  private[recent] def keepNewest(generation: Generation): Unit = forgetOnFailure(orders.add(generation.sorted, rows.isNewest))
+  private[recent] def keepNewest(generation: Generation): Unit =
+    forgetOnFailure(orders.add(generation.sorted, rows.isNewest))
 
   /**
    * Drops the orders of the newest generation, which is taken out; [[takenBack]] was called for each of its records.

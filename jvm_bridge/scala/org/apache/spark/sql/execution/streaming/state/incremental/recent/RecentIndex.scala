@@ -52,7 +52,8 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
       val slot = table.address(i)
       val head = OffHeap.getLong(null, slot)
       if (head == 0) return 0
-      if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash, keyAt, length)) return slot
+      if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash, keyAt, length))
+        return slot
       i = (i + 1) & mask
     }
     0
@@ -78,7 +79,8 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
 
   /** Returns the bytes that [[reserve]] takes for this many more keys. */
   private[recent] def bytesFor(more: Long): Long =
-    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
+    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3
+    else 0
 
   /** Makes room for this many more keys; may take memory, or a file, for a larger table. */
   private[recent] def reserve(more: Long): Unit = {

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
  */
 private[incremental] final class RowIterator(
     entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
-  extends Iterator[UnsafeRowPair] {
+    extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var state = RowIterator.Unknown
 
@@ -45,7 +45,7 @@ private object RowIterator {
 /** A [[RowIterator]] for families whose keys have many values: it returns a pair for each value. */
 private[incremental] final class ValuesIterator(
     entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
-  extends Iterator[UnsafeRowPair] {
+    extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var key: UnsafeRow = _
   private var values: Iterator[UnsafeRow] = Iterator.empty

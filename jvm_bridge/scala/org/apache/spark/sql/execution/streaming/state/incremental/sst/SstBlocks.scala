@@ -30,11 +30,13 @@ private[sst] final class SstBlocks(source: SstFile) {
     if (!holds(content, from, handle)) {
       source.damaged(handle.offset, s"the checksum of the block of ${handle.bytes} bytes there is wrong")
     }
-    source.require(content(from + handle.bytes) == SstFormat.uncompressed, s"the block at ${handle.offset} is compressed")
+    source.require(content(from + handle.bytes) == SstFormat.uncompressed,
+      s"the block at ${handle.offset} is compressed")
   }
 
   /** Returns true if the block that begins at that index matches its checksum. */
-  def holds(content: Array[Byte], from: Int, handle: SstHandle): Boolean = SstChecksum.holds(content, from, handle.bytes)
+  def holds(content: Array[Byte], from: Int, handle: SstHandle): Boolean = SstChecksum.holds(content, from,
+    handle.bytes)
 }
 
 /**

@@ -23,7 +23,8 @@ private[incremental] abstract class Cursor {
   def passed: Long = 0
 
   /** Returns true if the cursor stands on a row whose key is less than `until` (null: on any row). */
-  final def isBefore(until: Array[Byte]): Boolean = valid && (until == null || Bytes.compare(until, keyAddress, keyLength) > 0)
+  final def isBefore(until: Array[Byte]): Boolean =
+    valid && (until == null || Bytes.compare(until, keyAddress, keyLength) > 0)
 }
 
 /**

@@ -18,7 +18,8 @@ private[incremental] final class UnsupportedSstException(message: String) extend
  *
  * @param offset place in the file at which the damage was found, in bytes
  */
-private[incremental] final class DamagedSstException(val file: File, val offset: Long, reason: String, cause: Throwable = null)
+private[incremental] final class DamagedSstException(val file: File, val offset: Long, reason: String,
+    cause: Throwable = null)
     extends IOException(s"$file is damaged at byte $offset: $reason", cause)
 
 /**
@@ -76,7 +77,8 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
       OffHeap.fileUse()
       try open.readFully(content)
       catch {
-        case _: EOFException => throw new DamagedSstException(file, offset, s"the file ends before the $length bytes there")
+        case _: EOFException =>
+          throw new DamagedSstException(file, offset, s"the file ends before the $length bytes there")
       }
     }
     content
@@ -120,8 +122,10 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     try locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
     catch {
       case e: IOException if e.getCause.isInstanceOf[OutOfMemoryError] =>
-        throw new IOException(s"$file cannot be mapped: this process has as many mappings as vm.max_map_count allows, or no " +
-          "address space is left. Merge more often, use fewer partitions or raise the limit", e.getCause)
+        throw new IOException(
+          s"$file cannot be mapped: this process has as many mappings as vm.max_map_count allows, or no " +
+            "address space is left. Merge more often, use fewer partitions or raise the limit",
+          e.getCause)
     }
   }
 

@@ -98,7 +98,8 @@ private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spill
   /** Puts the filter, without a trailer, into a file. Called once, after all keys. */
   def finish(out: SstBlockWriter): Unit = {
     addWaiting()
-    for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i), filter.pieceEnd(i) - filter.pieceStart(i))
+    for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i),
+      filter.pieceEnd(i) - filter.pieceStart(i))
     out.putArray(Array[Byte](-1, 0, probes, 0, 0))
   }
 

@@ -195,10 +195,11 @@ private[sst] object SstFences {
     val first = key(places.head)
     val different = java.util.Arrays.mismatch(first, key(places.last))
     val prefix = java.util.Arrays.copyOf(first, if (different < 0) first.length else different)
-    new SstFences(prefix, places.iterator.map { i =>
-      val entry = key(i)
-      Bytes.word(entry, OffHeap.arrayBase, entry.length, prefix.length)
-    }.toArray)
+    new SstFences(prefix,
+      places.iterator.map { i =>
+        val entry = key(i)
+        Bytes.word(entry, OffHeap.arrayBase, entry.length, prefix.length)
+      }.toArray)
   }
 }
 
@@ -259,7 +260,8 @@ private[sst] final class SstIndexBuilder(memory: StoreMemory, spillDirectory: Fi
   }
 
   private def putAll(arena: Arena, out: SstBlockWriter): Unit =
-    for (i <- 0 until arena.segmentCount) out.putBytes(null, arena.segmentStart(i), arena.segmentEnd(i) - arena.segmentStart(i))
+    for (i <- 0 until arena.segmentCount) out.putBytes(null, arena.segmentStart(i),
+      arena.segmentEnd(i) - arena.segmentStart(i))
 
   def free(): Unit = {
     content.free()

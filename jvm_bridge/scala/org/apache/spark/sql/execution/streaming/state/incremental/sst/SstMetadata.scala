@@ -89,7 +89,8 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
         source.require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
       } else if (isSparse && name == "rocksdb.compression") {
         val compression = new String(Bytes.array(at, length), UTF_8)
-        source.require(compression == "NoCompression", s"it is compressed ($compression)") // its first block may not be there
+        source.require(compression == "NoCompression",
+          s"it is compressed ($compression)") // its first block may not be there
       } else if (name == "rocksdb.block.based.table.index.type") properties += name -> OffHeap.getInt(null, at).toLong
       else if (SstMetadata.numbers(name)) properties += name -> new VarintReader(at).varint()
     }

@@ -29,7 +29,8 @@ private[incremental] final class SstPointReader {
     }
   }
 
-  private def lastRestartNotAfter(table: SstTable, key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Long = {
+  private def lastRestartNotAfter(
+      table: SstTable, key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Long = {
     var low = 0
     var high = restarts - 1
     while (low < high) {

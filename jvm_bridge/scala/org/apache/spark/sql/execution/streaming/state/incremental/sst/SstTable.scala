@@ -177,7 +177,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
     var content = source.read(handle.offset, length)
     if (missing != null && !areComplete(first, last, handle, content)) {
-      missing.fetch(handle.offset, toFetch(last, handle, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
+      missing.fetch(handle.offset,
+        toFetch(last, handle, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
       content = source.read(handle.offset, length)
     }
     var i = first

@@ -119,7 +119,9 @@ private[incremental] final class SstWriter(channel: FileChannel, keys: Long, mem
     val properties = putBlock(plainBlock(propertyList(dataBytes, tailOffset, filterHandle.bytes, indexHandle.bytes)))
     val meta = putBlock(plainBlock(
       (SstFormat.filterName -> handleBytes(filterHandle)) +:
-        extra.map { case (name, handle) => name -> handleBytes(handle) } :+
+        extra.map { case (name, handle) =>
+          name -> handleBytes(handle)
+        } :+
         (SstFormat.propertiesName -> handleBytes(properties))))
     putFooter(meta, indexHandle)
     out.finish()
@@ -208,7 +210,8 @@ private[incremental] object SstWriter {
    * Returns twenty digits to base 36, as RocksDB names the process that wrote a file. Each file has its own: RocksDB's
    * block cache uses it to tell ingested files apart.
    */
-  private def session(): String = Seq.fill(20)(Character.forDigit(ThreadLocalRandom.current.nextInt(36), 36).toUpper).mkString
+  private def session(): String =
+    Seq.fill(20)(Character.forDigit(ThreadLocalRandom.current.nextInt(36), 36).toUpper).mkString
 
   /** Returns a block of sorted entries with whole keys and one restart. */
   private def plainBlock(entries: Seq[(String, Array[Byte])]): Array[Byte] = {

@@ -37,8 +37,10 @@ private[transaction] final class CallLock(version: VersionId) {
     exit()
     val transaction = s"The transaction on version ${version.number} of the state store"
     if (hasEnded) throw new IllegalStateException(s"$transaction has ended")
-    throw new IllegalStateException(s"A call of the transaction on version ${version.number} of the state store failed; " +
-      s"it can only be aborted. The failure was: $cause", cause)
+    throw new IllegalStateException(
+      s"A call of the transaction on version ${version.number} of the state store failed; " +
+        s"it can only be aborted. The failure was: $cause",
+      cause)
   }
 
   def exit(): Unit = busy.lazySet(false)

@@ -3,7 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, RowSizes, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, RowSizes, SlotHash, SortedRecords
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
@@ -97,7 +99,8 @@ private[transaction] final class CommittedRows(
     val order =
       if (record == 0) 1
       else if (!more) -1
-      else Bytes.compare(null, Record.keyAddress(record), Record.keyLength(record), null, base.keyAddress, base.keyLength)
+      else Bytes.compare(null, Record.keyAddress(record), Record.keyLength(record), null, base.keyAddress,
+        base.keyLength)
     inMemory = record != 0 && order <= 0
     inBase = more && order >= 0
     isAtRow
@@ -109,7 +112,8 @@ private[transaction] final class CommittedRows(
    */
   private def isWithoutRow: Boolean =
     if (inMemory) Record.isRemoved(memory.record)
-    else isPrefix && view.overrides(SlotHash.of(null, base.keyAddress, base.keyLength).toInt, base.keyAddress, base.keyLength)
+    else isPrefix && view.overrides(SlotHash.of(null, base.keyAddress, base.keyLength).toInt, base.keyAddress,
+      base.keyLength)
 
   /** Moves on from the current key. */
   private def leave(): Unit = {

@@ -48,7 +48,8 @@ private[transaction] final class ReadView(
   private var missCount = 0L
 
   def lookUps: LookUps =
-    if (reader == null) LookUps(hitCount, missCount, 0, 0) else LookUps(hitCount, missCount, reader.filters, reader.blocks)
+    if (reader == null) LookUps(hitCount, missCount, 0, 0)
+    else LookUps(hitCount, missCount, reader.filters, reader.blocks)
 
   /** Returns true if the base has rows that memory lacks: if the index has all rows, later generations lack none. */
   def needsBase: Boolean = base != null && indexed.index.present != indexedKeys

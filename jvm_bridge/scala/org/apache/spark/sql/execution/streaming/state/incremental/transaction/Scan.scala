@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OrderedRecords, PrefixIndex, Record, RecordSpool, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Bytes, OrderedRecords, PrefixIndex, Record, RecordSpool, SlotHash
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -132,7 +134,8 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
   /** The changes of the transaction in the range, removed keys too. */
   private val changes: OrderedRecords =
     transaction.scans.keep(
-      if (PrefixIndex.serves(from, until)) memtable.ordered.beginningWith(from, until) else memtable.ordered.in(from, until))
+      if (PrefixIndex.serves(from, until)) memtable.ordered.beginningWith(from, until)
+      else memtable.ordered.in(from, until))
   private val committed = new CommittedRows(view, memtable, transaction.scans, from, until)
 
   /** True if the row before this one is a committed row, or if there was none. */

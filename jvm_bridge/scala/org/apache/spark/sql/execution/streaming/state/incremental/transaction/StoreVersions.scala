@@ -6,7 +6,9 @@ import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException, MemTable, RecentVersions}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{
+  Generation, InconsistentStateException, MemTable, RecentVersions
+}
 
 /**
  * The rows of one store: generations in memory over a base on local disk, and the transactions on them.

@@ -163,7 +163,8 @@ final class Transaction private[transaction] (
     calls.enter()
     if (readOnly) {
       calls.exit()
-      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store is for reading only")
+      throw new IllegalStateException(
+        s"The transaction on version ${version.number} of the state store is for reading only")
     }
     writingThread = Thread.currentThread
   }
@@ -190,7 +191,8 @@ final class Transaction private[transaction] (
           joined(old.length) = delimiter
           System.arraycopy(value, 0, joined, old.length + 1, value.length)
           val room =
-            if (slot != 0 && memtable.isChange(slot)) math.min(RowSizes.doubled(joined.length), RowSizes.mostBytes - key.length)
+            if (slot != 0 && memtable.isChange(slot)) math.min(RowSizes.doubled(joined.length),
+              RowSizes.mostBytes - key.length)
             else joined.length
           changeQuick(hash, key, joined, room, appended = value)
         }
@@ -284,7 +286,8 @@ final class Transaction private[transaction] (
       try (count.keys(), emptyRangesAt(made))
       catch { case e: Throwable => calls.fail(e) }
       finally exitFromChange()
-    if (!end()) throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
+    if (!end())
+      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
     val changes = Option(delta).map(_.giveRecords())
     delta = null
     memtable.overwritten.free()

@@ -6,7 +6,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 /**
  * A scan without order: the changes, then the generations in the order of their tables, then the base in its own order.
  */
-private[transaction] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+private[transaction] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte],
+    skip: Int)
     extends Scan(transaction, from, until, skip) {
   private val changes = changedRecords()
   private var pendingLeft = view.pending.length

@@ -47,13 +47,14 @@ private[vectorized] case class GroupsCall(
   val outType: StructType = DataTypeUtils.fromAttributes(outAttributes)
 
   /** The layout of the stream, as the one struct column that an Arrow iterator function gets. */
-  val inputType: StructType = new StructType().add("groups", new StructType()
-    .add("header", StringType)
-    .add("flags", ByteType)
-    .add("timeout", LongType)
-    .add("key", GroupsCall.positional(keyType))
-    .add("state", if (mode.pickledStates) BinaryType else GroupsCall.positional(stateType))
-    .add("rows", ArrayType(GroupsCall.positional(rowType), containsNull = false)))
+  val inputType: StructType = new StructType().add("groups",
+    new StructType()
+      .add("header", StringType)
+      .add("flags", ByteType)
+      .add("timeout", LongType)
+      .add("key", GroupsCall.positional(keyType))
+      .add("state", if (mode.pickledStates) BinaryType else GroupsCall.positional(stateType))
+      .add("rows", ArrayType(GroupsCall.positional(rowType), containsNull = false)))
 
   val hasTimeout: Boolean = timeoutConf == ProcessingTimeTimeout || timeoutConf == EventTimeTimeout
 

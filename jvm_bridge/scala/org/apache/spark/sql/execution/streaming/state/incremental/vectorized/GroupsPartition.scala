@@ -77,10 +77,11 @@ private[vectorized] class GroupsPartition(
  * these functions does not compress either, and PyArrow refuses the buffers without bytes that Arrow's Java library
  * makes with a codec (apache/arrow-java#1196).
  */
-private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
-  extends SerialArrowRunner(
-    call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
-    call.runnerConf, metrics, call.jobArtifactUUID) {
+private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String,
+    metrics: Map[String, SQLMetric])
+    extends SerialArrowRunner(
+      call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
+      call.runnerConf, metrics, call.jobArtifactUUID) {
 
   private var batch: GroupBatch = _
   private var uncompressed: VectorUnloader = _

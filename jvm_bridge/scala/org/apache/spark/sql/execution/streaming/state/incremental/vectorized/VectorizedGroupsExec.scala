@@ -8,7 +8,9 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.state.incremental.release.OperatorTwin
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateData, StatefulOperatorStateInfo}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
+  StateData, StatefulOperatorStateInfo
+}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
 import org.apache.spark.sql.types.StructType
@@ -32,10 +34,10 @@ class VectorizedGroupsExec(
     evictionWatermark: Option[Long],
     skipInitial: Boolean,
     input: SparkPlan)
-  extends FlatMapGroupsInPandasWithStateExec(
-    function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
-    evictionWatermark, skipInitial, input)
-  with OperatorTwin {
+    extends FlatMapGroupsInPandasWithStateExec(
+      function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
+      evictionWatermark, skipInitial, input)
+    with OperatorTwin {
 
   private val udf = functionExpr.asInstanceOf[PythonUDF]
   private val options = VectorizedOptions(conf)

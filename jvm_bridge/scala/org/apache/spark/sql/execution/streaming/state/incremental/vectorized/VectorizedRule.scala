@@ -49,7 +49,7 @@ class VectorizedRule extends Rule[SparkPlan] {
     } else {
       // A query without state info is a batch query; Sparks before 2.4 began states of format 1.
       exec.stateInfo.isDefined && exec.stateFormatVersion == 2 && exec.groupingAttributes.nonEmpty &&
-        exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canSendAsArrow(exec, udf)
+      exec.stateType.nonEmpty && exec.outAttributes.nonEmpty && canSendAsArrow(exec, udf)
     }
 
   private def canSendAsArrow(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
@@ -79,7 +79,8 @@ private object VectorizedRule {
  * @param maxBatchBytes bytes of rows and states after which no group joins a call
  * @param maxGroupBytes bytes of rows up to which a group is passed on whole
  */
-private[vectorized] case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long, maxGroupBytes: Long)
+private[vectorized] case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long,
+    maxGroupBytes: Long)
 
 private[vectorized] object VectorizedOptions {
 
