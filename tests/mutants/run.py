@@ -69,6 +69,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _chosen(given: argparse.Namespace) -> list[Mutant]:
     words = given.only or [""]
     found = [mutant for mutant in ALL if any(word in f"{mutant.name} {mutant.file}" for word in words)]
+    if not found:
+        raise SystemExit(
+            f"no mutant has {' or '.join(map(repr, words))} in its name or file; --list names all"
+        )
     if given.sample is not None:
         print(f"seed {given.seed}")
         found = random.Random(given.seed).sample(found, min(given.sample, len(found)))

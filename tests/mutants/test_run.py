@@ -110,3 +110,9 @@ def test_a_sample_is_drawn_by_its_seed(
     assert listed("--sample", "2", "--seed", "3") == listed("--sample", "2", "--seed", "3")
     assert len({listed("--sample", "1", "--seed", str(seed)) for seed in range(20)}) > 2
     assert "double" in listed("--only", "double") and "half" not in listed("--only", "double")
+
+
+def test_words_that_no_mutant_has_are_an_error(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ALL", [SEEN])
+    with pytest.raises(SystemExit, match=r"no mutant has 'nothing/' or 'none/' in its name or file"):
+        run.main(["--only", "nothing/", "--only", "none/", "--sample", "3"])
