@@ -25,6 +25,7 @@ from state_store.agent.merges.merge_queue import MergeQueue
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.supervision import Crew, as_state_store_error
 from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.sparse import SparseBytes
 from state_store.errors import StorageError
 
 PATIENCE_S = 20.0
@@ -62,7 +63,7 @@ HYDRATION_STEPS: list[tuple[Any, str]] = [
     (Hydration, "_verify"),
     (Hydration, "_report"),
     (Hydration, "_wait_for_turn"),
-    (hydration, "fill"),
+    (SparseBytes, "fetch"),
     (hydration, "difference"),
     (hydration, "background"),
     (hydration, "lower_priority"),
@@ -189,10 +190,10 @@ def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
     """It restores by itself then, and reports what the storage says."""
     monkeypatch.setattr(hydration, "STALL_S", 0.2)
 
-    def refuse(*arguments: object) -> int:
+    def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/local/base/x.sst")
 
-    monkeypatch.setattr(hydration, "fill", refuse)
+    monkeypatch.setattr(SparseBytes, "fetch", refuse)
     job = reader(written, tmp_path / "reader")
     directory, _ = restored(job)
     job.commit({b"\0\0more": b"1"})

@@ -2,14 +2,15 @@
 
     session.py ROOT STEP ...
 
-A stateful query goes from a Delta table to an Iceberg table, and one to another Delta table. Each runs with
-rows that arrive in between, and as if it had been killed, under both checkpoint formats. Prints FOUND and a
-line of JSON.
+The step `page` is the block in Python of docs/lakehouse.md. A stateful query goes from a Delta table to an
+Iceberg table, and one to another Delta table. Each runs with rows that arrive in between, and as if it had
+been killed, under both checkpoint formats. Prints FOUND and a line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -24,6 +25,7 @@ from sample_functions import OUTPUT, STATE, total
 
 import state_store
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "lakehouse.md"
 EXTENSIONS = (
     "io.delta.sql.DeltaSparkSessionExtension,"
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -47,7 +49,9 @@ def builder(root: str, steps: list[str]) -> Any:
         }
     )
     for step in steps:
-        if step == "store":
+        if step == "page":
+            made = after_page(made, root)
+        elif step == "store":
             made = state_store.configure(made)
         elif step == "delta":
             made = configure_spark_with_delta_pip(made, [iceberg.coordinates])
@@ -59,6 +63,20 @@ def builder(root: str, steps: list[str]) -> Any:
             made = made.config("spark.sql.catalog.lake.type", "hadoop")
             made = made.config("spark.sql.catalog.lake.warehouse", f"{root}/lake")
     return made
+
+
+def after_page(made: Any, root: str) -> Any:
+    """Run the page's block with this builder and with a lake of its own; return the page's builder."""
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    for text, instead in (("SparkSession.builder", "made"), ("/data/lake", f"{root}/lake")):
+        if block.count(text) != 1:
+            raise AssertionError(f"{PAGE} has {text!r} {block.count(text)} times, and not once")
+        block = block.replace(text, instead)
+    names = {"made": made}
+    exec(block, names)
+    return names["builder"]
 
 
 def run(spark: SparkSession, root: str, name: str) -> dict[str, Any]:

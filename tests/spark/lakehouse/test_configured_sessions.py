@@ -19,7 +19,8 @@ PATIENCE_S = 600
 
 RARELY = pytest.mark.tier("long")
 ORDERS = [
-    pytest.param(("store", "delta", "iceberg", "extensions"), id="first"),
+    pytest.param(("page",), id="page"),
+    pytest.param(("store", "delta", "iceberg", "extensions"), id="first", marks=RARELY),
     pytest.param(("extensions", "iceberg", "delta", "store", "store"), id="last-twice", marks=RARELY),
     pytest.param(("store", "delta", "extensions", "store", "iceberg"), id="between", marks=RARELY),
 ]
