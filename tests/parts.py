@@ -73,12 +73,12 @@ class Part:
 
 
 PARTS = (
-    Part("core", ignored=APART),
     Part("spark", ("spark",), STATE),
+    Part("core", ignored=APART),
+    Part("functions", ("functions",)),
+    Part("simulation", SIMULATED),
     Part("jvm", JVM),
     Part("state", STATE),
-    Part("simulation", SIMULATED),
-    Part("functions", ("functions",)),
     Part("storage", STORAGE),
 )
 """The parts of every tier on the newest Spark, the longest first. Each test is in one of them or in `OWN`."""
@@ -93,12 +93,12 @@ def parts_of(tier: str) -> Iterator[tuple[Part, str]]:
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":
-        yield OWN[0], "every"
-        yield Part("spark-4.2", ("spark",), spark="4.2"), "more"
-        yield OWN[1], "every"
-        yield Part("jvm", (*JVM, *STORAGE)), "more"
         yield Part("functions", ("functions",)), "more"
-        yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in ("4.1", "4.0"))
+        yield Part("spark-4.0", ("spark",), spark="4.0"), "more"
+        yield OWN[0], "every"
+        yield Part("jvm", (*JVM, *STORAGE)), "more"
+        yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in ("4.2", "4.1"))
+        yield OWN[1], "every"
         return
     yield from ((part, "long") for part in (*PARTS, *OWN))
     for minor in OLDER:

@@ -1,4 +1,4 @@
-"""Measures the batches of a query of many stores with the tab "Checkpoints" and without it.
+"""Measure the batches of a query of many stores with the tab "Checkpoints" and without it.
 
     python -m benchmarks.comparisons.observed_batches [--stores N] [--batches N] [--rounds N] [--json OUT]
 

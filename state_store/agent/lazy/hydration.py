@@ -1,4 +1,4 @@
-"""Fetches the sparse files of one base: blocks as the JVM asks for them, the rest in the background.
+"""Fetch the sparse files of one base: blocks as the JVM asks for them, the rest in the background.
 
 A restore leaves sparse files behind, of which only the tails are local (`core.files.sparse`). The JVM notices
 a missing block by its checksum, asks for the bytes around it, and reads on. Meanwhile a `Hydration` fetches
