@@ -169,7 +169,7 @@ def _first(reader: pyarrow.RecordBatchReader, limit: int | None) -> pyarrow.Tabl
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        batches.append(batch if left is None else batch.slice(0, left))
+        batches.append(batch if left is None else batch.slice(0, min(left, batch.num_rows)))
         left = None if left is None else left - batches[-1].num_rows
     reader.close()
     return pyarrow.Table.from_batches(batches, reader.schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from state_store.data.estimation.prices import Prices, Requests
 from state_store.data.estimation.simulation import Sample, SimulatedStore
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload
 from state_store.data.query import ProgressOption, reporting
-from state_store.data.query.arguments import check_number, shown
+from state_store.data.query.arguments import check_names, check_number, shown
 from state_store.errors import OptionError
 
 RETAIN = 100
@@ -182,15 +183,20 @@ def estimate(
         raise OptionError(f"workload is a state_store.Workload, not {shown(workload)}", option="workload")
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options are a mapping by name, not {shown(options)}", option="options")
+    check_names("options", list(options or ()))
     if cost is not None and not isinstance(cost, CostModel):
         raise OptionError(f"cost is that of state_store.measure, not {shown(cost)}", option="cost")
     if not isinstance(hit_ratio, (int, float)) or not 0 < hit_ratio <= 1:
         raise OptionError(f"hit_ratio is above 0 and at most 1, not {shown(hit_ratio)}", option="hit_ratio")
+    if prices is not None and not isinstance(prices, Prices):
+        raise OptionError(f"prices are a state_store.Prices, not {shown(prices)}", option="prices")
     check_number("retain", retain, minimum=1, maximum=MOST_RETAINED)
     check_number("executors", executors, minimum=1, maximum=MOST_EXECUTORS)
     check_number("batches", batches, minimum=10, maximum=10 * MOST_BATCHES)
-    if not isinstance(maintenance_ms, (int, float)) or not maintenance_ms > 0:
-        raise OptionError(f"maintenance_ms is above 0, not {shown(maintenance_ms)}", option="maintenance_ms")
+    if not isinstance(maintenance_ms, (int, float)) or not 0 < maintenance_ms < math.inf:
+        raise OptionError(
+            f"maintenance_ms is finite and above 0, not {shown(maintenance_ms)}", option="maintenance_ms"
+        )
     given = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(given)
     retention = RetentionPolicy(

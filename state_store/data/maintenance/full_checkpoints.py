@@ -22,7 +22,7 @@ from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, check_text
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 
 COMPRESSIONS = ("none", "lz4")
@@ -175,6 +175,7 @@ def full_checkpoint(
         raise OptionError(f"compression is none or lz4, not {compression!r}", option="compression")
     if on_failure not in ("raise", "report"):
         raise OptionError(f"on_failure is 'raise' or 'report', not {on_failure!r}", option="on_failure")
+    check_text("reason", reason, "'before the upgrade'")
     chosen = Filter(operator, partition, store)
     resources = share(stores)
     query = Query.open(checkpoint)

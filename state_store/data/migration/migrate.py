@@ -110,8 +110,8 @@ def migrate(
         ConflictError: the target is not empty, or the query has gone on meanwhile.
         StateStoreError: as the stores raise it.
     """
-    if to not in STORES:
-        raise OptionError(f"to is {', '.join(STORES)}, not {to!r}", option="to")
+    if not isinstance(to, str) or to not in STORES:
+        raise OptionError(f"to is {', '.join(STORES)}, not {shown(to)}", option="to")
     for name, number, bound in (("checkpoint_format", checkpoint_format, 2), ("threads", threads, 1024)):
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= bound

@@ -19,7 +19,7 @@ from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
 from state_store.data.query import ProgressOption, Query
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, check_name
 from state_store.data.query.targets import new_checkpoint
 from state_store.errors import MissingError, OptionError
 
@@ -98,8 +98,10 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
 
     Raises:
         MissingError: there is no such store or file.
-        OptionError: the object has no rows, or they are of a store whose rows follow from others.
+        OptionError: the object has no rows, they are of a store whose rows follow from others, or `store` is
+            no name.
     """
+    check_name("store", store)
     batch = query.committed_batch()
     expired_ms = None if batch is None else query.logs.batch_ms(batch)
     if isinstance(rows, Mapping):
