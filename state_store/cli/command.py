@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,10 @@ class Location(click.ParamType):
             self.fail("it is empty: is a variable of the shell not set?", param, ctx)
         if "\0" in text:
             self.fail("a path has no NUL character", param, ctx)
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            self.fail(f"{text!a} has half of a surrogate pair, which no name of a file has", param, ctx)
         if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
             self.fail("the root of the file system is no target", param, ctx)
         try:

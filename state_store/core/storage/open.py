@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import urlsplit
 
@@ -27,9 +28,16 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
         jvm: the JVM of an executor.
 
     Raises:
-        OptionError: If the scheme is unknown.
+        OptionError: If the scheme is unknown, or no file can have such a name.
         StorageError: If the package of the client is not installed.
     """
+    try:
+        os.fsencode(uri)
+    except UnicodeEncodeError:
+        raise OptionError(
+            f"{uri!a} is no path or URI: it has half of a surrogate pair, which no name of a file has",
+            option="checkpointLocation",
+        ) from None
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":
@@ -84,6 +92,8 @@ def _arrow(scheme: str, uri: str) -> Storage:
             file=uri,
         ) from error
     parts = urlsplit(uri)
+    if not parts.netloc:
+        raise OptionError(f"'{uri}' names no bucket: give {scheme}://bucket/directory", file=uri)
     root = f"{_ARROW_SCHEMES[scheme]}://{parts.netloc}"
     try:
         try:

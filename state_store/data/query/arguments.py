@@ -84,9 +84,13 @@ def check_names(name: str, values: object) -> None:
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return a text. Raise OptionError, with an example, if a value is of another type."""
+    """Return a text. Raise OptionError, with an example, if a value is no text that UTF-8 has."""
     if not isinstance(value, str):
         raise OptionError(f"{name} is a text such as {example}, not {shown(value)}", option=name)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"{name} is {value!a}: it has half of a surrogate pair", option=name) from None
     return value
 
 

@@ -101,3 +101,14 @@ class TestEndpoints:
         (tmp_path / "hdfs-site.xml").write_text("<configuration>")
         with pytest.raises(OptionError, match=r"hdfs-site\.xml"):
             webhdfs_endpoints("node", {"HADOOP_CONF_DIR": str(tmp_path)})
+
+
+def test_a_location_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"ud800' is no path or URI"):
+        open_storage("/data/\ud800")
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3a:///directory"])
+def test_an_object_store_without_a_bucket_is_refused(uri: str) -> None:
+    with pytest.raises(OptionError, match=r"names no bucket: give s3a?://bucket/directory"):
+        open_storage(uri)

@@ -57,8 +57,9 @@ def decoded(
     for page in rows(partitions.base(number).directory, READING, start, end):
         count += len(page)
         batch = needed.decode(tuple(page.keys), tuple(page.values), number)
-        for first in range(0, batch.num_rows, batch_rows):
-            yield batch.slice(first, batch_rows)
+        step = min(batch_rows, max(1, batch.num_rows))
+        for first in range(0, batch.num_rows, step):
+            yield batch.slice(first, step)
     if count != family.keys:
         raise DamagedError(
             f"store {partitions.key(number)} has {count} rows of column family "
