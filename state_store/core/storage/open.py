@@ -32,12 +32,14 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
         StorageError: If the package of the client is not installed.
     """
     try:
-        os.fsencode(uri)
+        is_name = b"\0" not in os.fsencode(uri)
     except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
         raise OptionError(
-            f"{uri!a} is no path or URI: it has half of a surrogate pair, which no name of a file has",
+            f"{uri!a} is no path or URI: it has a NUL or half of a surrogate pair, and no name of a file has",
             option="checkpointLocation",
-        ) from None
+        )
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":

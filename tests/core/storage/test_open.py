@@ -103,9 +103,10 @@ class TestEndpoints:
             webhdfs_endpoints("node", {"HADOOP_CONF_DIR": str(tmp_path)})
 
 
-def test_a_location_that_no_file_can_have_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"ud800' is no path or URI"):
-        open_storage("/data/\ud800")
+@pytest.mark.parametrize("location", ["/data/\ud800", "/data/\0", "s3://bucket/\0"])
+def test_a_location_that_no_file_can_have_is_refused(location: str) -> None:
+    with pytest.raises(OptionError, match=r"(ud800|x00)' is no path or URI"):
+        open_storage(location)
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3a:///directory"])
