@@ -82,10 +82,10 @@ def jars() -> Path:
 
 
 def sources() -> list[str]:
-    """Return the Scala files of the checkout that git knows."""
-    command = ["git", "ls-files", "*.scala"]
+    """Return the Scala files of the checkout, new ones included, without those that git ignores."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "*.scala"]
     shown = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    return shown.splitlines()
+    return [name for name in shown.splitlines() if (CHECKOUT / name).is_file()]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from state_store.cli.output import print_error, print_note, set_utc, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option_types import OptionType
 from state_store.core.storage import open_storage
+from state_store.core.storage.open import NO_FILE_NAME, is_file_name
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.dataset.table_files import local_path
 from state_store.data.query import Filter, Query
@@ -50,12 +50,8 @@ class Location(click.ParamType):
         text = str(value)
         if not text.strip():
             self.fail("it is empty: is a variable of the shell not set?", param, ctx)
-        if "\0" in text:
-            self.fail("a path has no NUL character", param, ctx)
-        try:
-            os.fsencode(text)
-        except UnicodeEncodeError:
-            self.fail(f"{text!a} has half of a surrogate pair, which no name of a file has", param, ctx)
+        if not is_file_name(text):
+            self.fail(f"{text!a} {NO_FILE_NAME}", param, ctx)
         if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
             self.fail("the root of the file system is no target", param, ctx)
         try:

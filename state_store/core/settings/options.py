@@ -142,8 +142,8 @@ class Options:
         "true",
         group="Memory and local disk",
         doc="""After a lazy restore, take up to 4,096 rows of an operator's input at a time, and fetch the
-        blocks that their keys lie in together. Aggregations, deduplication and functions of groups with
-        state do so. Needs the session extension.""",
+        blocks of their keys together. Aggregations, deduplication, functions of groups with state and
+        processors in Python do so. Needs the session extension.""",
         trade_off="""If off, an operator waits for one block after the other. The rows are held in memory,
         4 MiB of them at most. Without a lazy restore nothing is taken ahead.""",
     )

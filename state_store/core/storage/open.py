@@ -17,6 +17,18 @@ _ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abf
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
 
+NO_FILE_NAME = "is no path or URI: it has a NUL or half of a surrogate pair, and no name of a file has"
+"""Predicate of a message about a text that is not `is_file_name`."""
+
+
+def is_file_name(text: str) -> bool:
+    """Return True if the operating system can have a file with this path."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
 def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     """Return the storage of the directory at `uri`. No connection is made before the first use.
 
@@ -31,15 +43,8 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
         OptionError: If the scheme is unknown, or no file can have such a name.
         StorageError: If the package of the client is not installed.
     """
-    try:
-        is_name = b"\0" not in os.fsencode(uri)
-    except UnicodeEncodeError:
-        is_name = False
-    if not is_name:
-        raise OptionError(
-            f"{uri!a} is no path or URI: it has a NUL or half of a surrogate pair, and no name of a file has",
-            option="checkpointLocation",
-        )
+    if not is_file_name(uri):
+        raise OptionError(f"{uri!a} {NO_FILE_NAME}", option="checkpointLocation")
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":

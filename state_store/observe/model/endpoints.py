@@ -102,6 +102,7 @@ _PAGED = (
 _UNKNOWN = (404, "There is no such query here; the answer names those that are.")
 _FOREIGN = (400, "The checkpoint that `serve` was given is one of another state store.")
 _UNREAD = (503, "The query was not read yet, or cannot be read.")
+_NO_FIGURES = (_FOREIGN, _UNKNOWN, _UNREAD)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("service", "GET", "", "Say who answers and what can be done here.", answers.Service),
@@ -114,7 +115,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Say what is wrong, worst first, and what to do.",
         answers.Verdict,
         (_QUERY,),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "checkpoints",
@@ -127,7 +128,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("limit", "Most checkpoints.", "integer", default="100", minimum=1, maximum=MAX_HISTORY),
             Parameter("before", "Only versions below this.", "integer", minimum=0),
         ),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "latest",
@@ -136,7 +137,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Describe the newest checkpoint, store by store.",
         answers.CheckpointDetails,
         (_QUERY, *_CHOICE, *_PAGED),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "checkpoint",
@@ -145,7 +146,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Describe one version, store by store.",
         answers.CheckpointDetails,
         (_QUERY, _VERSION, *_CHOICE, *_PAGED),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "checkpoint-files",
@@ -154,7 +155,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the files of one version of a store, and which versions need each.",
         answers.StoreFiles,
         (_QUERY, _VERSION, *_ONE_STORE),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
         sources=(SERVE,),
     ),
     Endpoint(
@@ -164,7 +165,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the files of all versions of a store, and which versions need each.",
         answers.StoreFiles,
         (_QUERY, *_ONE_STORE),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
         sources=(SERVE,),
     ),
     Endpoint(
@@ -174,7 +175,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List the stores as they are now.",
         answers.Stores,
         (_QUERY, *_CHOICE, *_PAGED),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "config",
@@ -183,7 +184,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Return the configuration in force.",
         answers.Configuration,
         (_QUERY,),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "merges",
@@ -192,7 +193,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "List merges that wait, run or failed.",
         answers.Merges,
         (_QUERY,),
-        (_FOREIGN, _UNKNOWN, _UNREAD),
+        _NO_FIGURES,
     ),
     Endpoint(
         "request-full",

@@ -8,6 +8,7 @@ import scala.util.Random
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.lookahead.TakenRows
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedEvictions
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
@@ -30,6 +31,8 @@ object HardCases extends StoreCases {
     "families" -> familiesAreCountedThoughTheirIdsAreReused,
     "pending" -> versionsThatACommitRollsBackAreFreed,
     "shortage" -> FailedEvictions.loseNothing,
+    "ahead" -> TakenRows.areBoundedAndInOrder,
+    "key types" -> FamiliesByKey.haveTheTypesOfTheKey,
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {

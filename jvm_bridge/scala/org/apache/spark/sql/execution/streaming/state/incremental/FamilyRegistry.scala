@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
+import org.apache.spark.sql.types.{DataType, StructType}
 
 /**
  * The column families that Spark registered with a provider: their schemas, and the rules for their names. For any
@@ -29,10 +30,15 @@ private[incremental] final class FamilyRegistry(
     families.put(name, schema)
   }
 
-  /** Names of the families whose keys are rows of this many columns, encoded as a whole. */
-  def ofWholeKeys(columns: Int): Seq[String] = families.asScala.iterator.collect {
-    case (name, FamilySchema(NoPrefixKeyStateEncoderSpec(schema), _, _)) if schema.length == columns => name
+  /** Names of the families whose keys are rows with columns of these types, encoded as a whole. */
+  def withKeysOf(types: Seq[DataType]): Seq[String] = families.asScala.iterator.collect {
+    case (name, FamilySchema(NoPrefixKeyStateEncoderSpec(schema), _, _)) if areTypes(schema, types) => name
   }.toSeq
+
+  private def areTypes(schema: StructType, types: Seq[DataType]): Boolean =
+    schema.length == types.length && schema.fields.zip(types).forall { case (column, kind) =>
+      DataType.equalsIgnoreCompatibleNullability(kind, column.dataType)
+    }
 
   def unregister(name: String): Unit = families.remove(name)
 

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.rows.{
   FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.TaskContext
 
 /**
@@ -90,11 +90,13 @@ final class IncrementalStateStore private[incremental] (
   private[incremental] def isSparse: Boolean = transaction.isSparse
 
   /**
-   * Fetch the blocks that look-ups of these keys will read, many at a time, in each family whose keys are such rows as
-   * a whole. Does nothing once the store has ended.
+   * Fetch the blocks that look-ups of these keys will read, many at a time, in each family that has such keys. Does
+   * nothing once the store has ended.
+   *
+   * @param types types of the columns of the keys: a family with other columns is not asked
    */
-  private[incremental] def expect(keys: Array[UnsafeRow]): Unit = if (state eq Updating) {
-    val encoded = provider.families.ofWholeKeys(keys.head.numFields).filter(families.get(_).isDefined).flatMap { name =>
+  private[incremental] def expect(keys: Array[UnsafeRow], types: Seq[DataType]): Unit = if (state eq Updating) {
+    val encoded = provider.families.withKeysOf(types).filter(families.get(_).isDefined).flatMap { name =>
       val codec = codecs("expect", name)
       keys.iterator.map(codec.encodeKey)
     }

@@ -5,10 +5,11 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.types.DataType
 
 /**
- * Table of the open stores whose files are not there as a whole, by task and operator: operators find the store here to
- * which they announce keys. Any thread.
+ * Table of the open stores whose files are not there as a whole, by task and operator. An operator finds the store here
+ * to which it announces keys. Any thread.
  */
 private[incremental] object SparseStores {
   private final case class Place(taskAttempt: Long, operator: Long)
@@ -22,9 +23,13 @@ private[incremental] object SparseStores {
       if (stores.put(place, store) == null) task.addTaskCompletionListener[Unit](_ => stores.remove(place))
     }
 
-  /** Return the function that announces keys to the store of an operator in this task; None if all rows are at hand. */
-  def expecting(operator: Long): Option[Array[UnsafeRow] => Unit] =
+  /**
+   * Return the function that announces keys to the store of an operator in this task; None if all rows are at hand.
+   *
+   * @param types types of the columns of the keys
+   */
+  def expecting(operator: Long, types: Seq[DataType]): Option[Array[UnsafeRow] => Unit] =
     Option(TaskContext.get()).map(task => Place(task.taskAttemptId(), operator)).filter(stores.containsKey).map {
-      place => keys => Option(stores.get(place)).foreach(_.expect(keys))
+      place => keys => Option(stores.get(place)).foreach(_.expect(keys, types))
     }
 }

@@ -5,11 +5,14 @@ import org.apache.spark.sql.execution.streaming
 
 /** The classes of Spark that later releases have in other packages, or that only they have. */
 object SparkNames {
+  type BaseStreamingDeduplicateExec = streaming.BaseStreamingDeduplicateExec
   type CheckpointFileManager = streaming.CheckpointFileManager
   val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
   type FileSystemBasedCheckpointFileManager = streaming.FileSystemBasedCheckpointFileManager
+  type FlatMapGroupsWithStateExec = streaming.FlatMapGroupsWithStateExec
   type StateData = streaming.state.FlatMapGroupsWithStateExecHelper.StateData
   type StateManager = streaming.state.FlatMapGroupsWithStateExecHelper.StateManager
+  type StateStoreRestoreExec = streaming.StateStoreRestoreExec
   type StatefulOperatorStateInfo = streaming.StatefulOperatorStateInfo
   type StateStoreWriter = streaming.StateStoreWriter
   type StreamExecution = streaming.StreamExecution

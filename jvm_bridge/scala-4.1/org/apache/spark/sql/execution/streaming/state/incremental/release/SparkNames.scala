@@ -8,11 +8,14 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroups
 
 /** The classes of Spark that Spark 4.0 has in other packages, or does not have. */
 object SparkNames {
+  type BaseStreamingDeduplicateExec = stateful.BaseStreamingDeduplicateExec
   type CheckpointFileManager = checkpointing.CheckpointFileManager
   val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager
   type FileSystemBasedCheckpointFileManager = checkpointing.FileSystemBasedCheckpointFileManager
+  type FlatMapGroupsWithStateExec = stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
   type StateData = Helper.StateData
   type StateManager = Helper.StateManager
+  type StateStoreRestoreExec = stateful.StateStoreRestoreExec
   type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
   type StateStoreWriter = stateful.StateStoreWriter
   type StreamExecution = runtime.StreamExecution

@@ -12,12 +12,12 @@ import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.streaming.state.incremental.SparseStores
 
 /**
- * Operator that passes the input of a stateful operator on as it is. If the operator's store was restored lazily, it takes some
- * thousand rows at a time and has the store fetch the blocks of all their keys together, where the operator would wait
- * for each in turn.
+ * Operator that passes the input of a stateful operator on as it is. If the store of that operator was restored lazily,
+ * this one takes some thousand rows at a time and has the store fetch the blocks of all their keys together, where the
+ * other would wait for each block in turn.
  *
  * @param keys     the expressions by which the operator looks a row up
- * @param operator id of the operator in its query
+ * @param operator id of the stateful operator in its query
  */
 private[lookahead] final case class LookAheadExec(keys: Seq[Expression], operator: Long, child: SparkPlan)
     extends UnaryExecNode {
@@ -26,10 +26,10 @@ private[lookahead] final case class LookAheadExec(keys: Seq[Expression], operato
   override def outputOrdering: Seq[SortOrder] = child.outputOrdering
 
   protected override def doExecute(): RDD[InternalRow] = {
-    val (id, expressions, columns) = (operator, keys, child.output)
+    val (id, expressions, columns, types) = (operator, keys, child.output, keys.map(_.dataType))
     child.execute().mapPartitionsInternal { rows =>
       lazy val key = UnsafeProjection.create(expressions, columns)
-      new LookAheadRows(rows, SparseStores.expecting(id), row => key(row))
+      new LookAheadRows(rows, SparseStores.expecting(id, types), row => key(row))
     }
   }
 
@@ -77,9 +77,9 @@ private[lookahead] final class LookAheadRows(
   }
 }
 
-private object LookAheadRows {
-  private val MaxRows = 4096
-  private val MaxBytes = 4L << 20
+private[lookahead] object LookAheadRows {
+  val MaxRows = 4096
+  val MaxBytes = 4L << 20
 
   /** Bytes that a value counts if its row does not know its size. */
   private val GuessedBytes = 64L

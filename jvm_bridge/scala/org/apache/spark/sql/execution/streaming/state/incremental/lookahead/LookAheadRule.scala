@@ -7,8 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, 
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 
 /**
- * Rule that puts a [[LookAheadExec]] below each operator that looks the keys of its input up in this store: aggregations,
- * deduplication, and functions of groups with state.
+ * Rule that puts a [[LookAheadExec]] below each operator that looks the keys of its input up in this store:
+ * aggregations, deduplication, functions of groups, and processors in Python.
  */
 class LookAheadRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =

@@ -3,17 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.incremental.release
 import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  BaseStreamingDeduplicateExec, StatefulOperatorStateInfo, StateStoreRestoreExec
-}
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames._
 
 /** Operators that look each row of their input up in their state by key. */
 object KeyedOperators {
 
   /**
+   * An operator.
+   *
    * @param keys  the expressions over the input that make the key
-   * @param id    of the operator in its query
+   * @param id    its id in the query
    * @param input the child whose rows are looked up
    */
   final case class Operator(keys: Seq[Expression], id: Long, input: SparkPlan)
