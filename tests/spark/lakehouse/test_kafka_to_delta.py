@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import minikafka
@@ -119,7 +119,8 @@ class Query:
             try:
                 yield process
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by itself: the log says why
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
     def planned(self) -> int:
