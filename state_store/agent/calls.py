@@ -12,8 +12,9 @@ from state_store import __version__
 from state_store.agent.cleaning import clean_up, clean_up_after_merge
 from state_store.agent.committing import commit, predict
 from state_store.agent.jvm_connections import FileConnections
+from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeRequest
-from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore
 from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings

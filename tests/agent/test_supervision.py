@@ -20,9 +20,10 @@ from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Readiness
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.merges import scheduler
+from state_store.agent.merges import jobs
+from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeQueue
-from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.supervision import Crew, as_state_store_error
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import SparseBytes
@@ -45,10 +46,10 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (MergeQueue, "wait_s"),
     (MergeScheduler, "_started"),
     (MergeScheduler, "_release"),
-    (MergeScheduler, "_tell"),
+    (MergeScheduler, "_report"),
     (EventLog, "add"),
-    (scheduler, "lower_priority"),
-    (scheduler, "background"),
+    (jobs, "lower_priority"),
+    (jobs, "background"),
     (StoreHead, "begin_merge"),
     (StoreHead, "offer"),
     (StoreHead, "published"),

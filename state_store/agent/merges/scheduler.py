@@ -16,16 +16,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Union
 
-from state_store.agent.jvm_connections import background
+from state_store.agent.merges.event_log import EventLog
+from state_store.agent.merges.jobs import Merge, MergeJob, MergeRecord, ScheduledStore, UpkeepJob
 from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
 from state_store.agent.merges.merging import NotReady, merge_store
 from state_store.agent.open_store import OpenStore
-from state_store.agent.supervision import Crew, Job, as_state_store_error, end, lower_priority
+from state_store.agent.supervision import Crew, Job, as_state_store_error, end
 from state_store.agent.wire.answers import (
-    Event,
     FullAsked,
     MergedStore,
     MergeEnded,
@@ -34,96 +32,16 @@ from state_store.agent.wire.answers import (
     StoreClosed,
 )
 from state_store.agent.wire.requests import FullRequest
-from state_store.agent.wire.status import EndedMerge, MergeStatus, RunningMerge, WaitingMerge
+from state_store.agent.wire.status import MergeStatus, WaitingMerge
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST
-from state_store.errors import BusyError, MissingError, StateStoreError
+from state_store.errors import BusyError, MissingError
 
 CLOSE_TIMEOUT_S = 5.0
 """Time that the close of a store waits for its merge to stop."""
-
-MAX_EVENTS = 100_000
-"""Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
-
-Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
-
-
-class EventLog:
-    """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread.
-
-    Events are numbered. The JVM polls with the number of the last that it has handled, so that none is lost
-    when a connection breaks between.
-    """
-
-    def __init__(self, runtime: Runtime = SYSTEM) -> None:
-        self._changed = runtime.condition()
-        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_EVENTS)
-        self._last = 0
-
-    def add(self, event: Event) -> None:
-        """Add an event under the next number, and wake the calls that wait for it."""
-        with self._changed:
-            self._events.append((self._last + 1, event))
-            self._last += 1
-            self._changed.notify_all()
-
-    def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
-        """Forget the events up to `number`, and return the later ones, each with its number.
-
-        Waits for the first of them, at most `wait_s` seconds, then returns none.
-        """
-        with self._changed:
-            while self._events and self._events[0][0] <= number:
-                self._events.popleft()
-            self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
-            return list(self._events)
-
-    def forget(self, store: int) -> None:
-        """Drop the events of a store that is closed."""
-        with self._changed:
-            self._events = deque(
-                ((number, event) for number, event in self._events if event.store != store),
-                maxlen=MAX_EVENTS,
-            )
-
-
-@dataclass(frozen=True)
-class _Record:
-    request: MergeRequest
-    ended_s: float
-    took_s: float
-    failure: StateStoreError | None
-
-    def described(self, now_s: float) -> EndedMerge:
-        return EndedMerge(
-            self.request.version,
-            self.request.kind,
-            self.request.reason,
-            (now_s - self.ended_s) * 1000,
-            self.took_s * 1000,
-            self.failure,
-        )
-
-
-class _Entry:
-    """A store of the scheduler: its running merge, its last ones, and the work that is owed to it."""
-
-    def __init__(self, store: OpenStore) -> None:
-        self.store = store
-        self.job: _Merging | None = None
-        self.made: _Record | None = None
-        self.failed: _Record | None = None
-        self.is_cleaned = False
-        self.owes_cleanup = False
-        self.lingers_until_s: float | None = None
-
-    @property
-    def is_lingering(self) -> bool:
-        """True if the provider is closed, and the store waits for a merge that is owed."""
-        return self.lingers_until_s is not None
 
 
 class MergeScheduler:
@@ -151,9 +69,9 @@ class MergeScheduler:
         self._clock_s = runtime.monotonic_s
         self._changed = runtime.condition()
         self._queue = MergeQueue()
-        self._entries: dict[int, _Entry] = {}
-        self._cleanups: deque[_Entry] = deque()
-        self._closing: deque[_Entry] = deque()
+        self._entries: dict[int, ScheduledStore] = {}
+        self._cleanups: deque[ScheduledStore] = deque()
+        self._closing: deque[ScheduledStore] = deque()
         self._busy = 0
         self._idle = 0
         self._crew = Crew(runtime, self._changed, "merge", self._take)
@@ -165,7 +83,7 @@ class MergeScheduler:
         options = store.options
         limits = MergeLimits(options.max_concurrent_merges, options.min_pause_between_merges_ms)
         with self._changed:
-            self._entries[store.instance] = _Entry(store)
+            self._entries[store.instance] = ScheduledStore(store)
             self._queue.add(store.instance, limits, store.store_id.location)
 
     def remove(self, store: OpenStore) -> bool:
@@ -191,7 +109,7 @@ class MergeScheduler:
         self._events.forget(instance)
         return owed is not None
 
-    def _cancel(self, entry: _Entry | None) -> None:
+    def _cancel(self, entry: ScheduledStore | None) -> None:
         """Cancel the merge of a store, and wait for its end for a while."""
         if entry is None or entry.job is None:
             return
@@ -316,7 +234,7 @@ class MergeScheduler:
             assert job.result is not None
             return job.result
 
-    def _start_when_ready(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> _Merging:
+    def _start_when_ready(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> MergeJob:
         instance = store.instance
         with self._changed:
             while True:
@@ -366,9 +284,9 @@ class MergeScheduler:
                 raise
             job: Job = merging
         elif self._closing:
-            job = _Closing(self, self._closing.popleft())
+            job = self._close(self._closing.popleft())
         elif self._cleanups:
-            job = _Cleaning(self, self._cleanups.popleft())
+            job = self._clean_up(self._cleanups.popleft())
         else:
             for instance in self._queue.in_need:
                 self._entries[instance].store.hydrations.need()
@@ -376,9 +294,34 @@ class MergeScheduler:
         self._busy += 1
         return job
 
-    def _started(self, entry: _Entry, request: MergeRequest, deadline: Deadline) -> _Merging:
-        entry.job = _Merging(self, entry, request, deadline, self._clock_s())
+    def _started(self, entry: ScheduledStore, request: MergeRequest, deadline: Deadline) -> MergeJob:
+        entry.job = MergeJob(
+            entry,
+            request,
+            deadline,
+            self._clock_s(),
+            merge=self._merge,
+            release=self._release,
+            report=self._report,
+        )
         return entry.job
+
+    def _close(self, entry: ScheduledStore) -> Job:
+        store = entry.store
+        return UpkeepJob(
+            entry,
+            "the close of a store",
+            store.close,
+            release=self._upkeep_ended,
+            after=lambda: self._events.add(StoreClosed(store.instance)),
+        )
+
+    def _clean_up(self, entry: ScheduledStore) -> Job:
+        clean = self._clean
+        assert clean is not None, "a clean-up is owed, and nobody makes it"
+        return UpkeepJob(
+            entry, "a clean-up after a snapshot", lambda: clean(entry.store), release=self._upkeep_ended
+        )
 
     def _is_ready(self, instance: int) -> bool:
         return self._entries[instance].store.hydrations.is_settled
@@ -404,29 +347,30 @@ class MergeScheduler:
 
     # ---- ends of jobs ------------------------------------------------------------------------------------
 
-    def _release(self, job: _Merging, failure: BaseException | None) -> int:
-        """Give back what a merge took, under the lock. Returns the number of failures in a row."""
+    def _release(self, job: MergeJob, failure: BaseException | None) -> int:
+        """Give back what a merge took. Returns the number of failures in a row."""
         entry, instance, now_s = job.entry, job.entry.store.instance, self._clock_s()
         error = None if failure is None else as_state_store_error(failure)
-        record = _Record(job.request, now_s, now_s - job.started_s, error)
+        record = MergeRecord(job.request, now_s, now_s - job.started_s, error)
         succeeded = None if isinstance(job.result, Skipped) or job.deadline.cancelled else failure is None
-        if entry.job is job:  # unless this failed half way before
-            entry.job = None
-            self._busy -= job.is_in_crew
-        if isinstance(failure, NotReady):
-            self._queue.put_back(instance)
-            failures = self._queue.failures(instance)
-        else:
-            failures = self._queue.ended(instance, now_s, succeeded=succeeded)
-            if succeeded:
-                entry.made = record
-                self._owe_cleanup(entry, job)
-            elif succeeded is False:
-                entry.failed = record
-        self._wake()
+        with self._changed:
+            if entry.job is job:  # unless this failed half way before
+                entry.job = None
+                self._busy -= job.is_in_crew
+            if isinstance(failure, NotReady):
+                self._queue.put_back(instance)
+                failures = self._queue.failures(instance)
+            else:
+                failures = self._queue.ended(instance, now_s, succeeded=succeeded)
+                if succeeded:
+                    entry.made = record
+                    self._owe_cleanup(entry, job)
+                elif succeeded is False:
+                    entry.failed = record
+            self._wake()
         return failures
 
-    def _owe_cleanup(self, entry: _Entry, job: _Merging) -> None:
+    def _owe_cleanup(self, entry: ScheduledStore, job: MergeJob) -> None:
         """Clean up after a snapshot, unless Spark does so between one snapshot and the next."""
         if self._clean is None or not job.is_in_crew or job.request.kind == INGEST:
             return
@@ -435,7 +379,7 @@ class MergeScheduler:
             self._cleanups.append(entry)
         entry.is_cleaned = False
 
-    def _tell(self, job: _Merging, failure: BaseException | None, failures: int) -> None:
+    def _report(self, job: MergeJob, failure: BaseException | None, failures: int) -> None:
         """Report the end of a merge: to the log, and as an event unless the provider is closed."""
         store, request, result = job.entry.store, job.request, job.result
         if isinstance(failure, NotReady):
@@ -458,7 +402,7 @@ class MergeScheduler:
         elif result is not None:
             self._offer(job, result, failures)
 
-    def _offer(self, job: _Merging, result: MergedStore, failures: int) -> None:
+    def _offer(self, job: MergeJob, result: MergedStore, failures: int) -> None:
         """Give the base of a merge to the JVM; without a provider nobody takes it."""
         store = job.entry.store
         try:
@@ -471,7 +415,7 @@ class MergeScheduler:
             raise
         store.head.release(result.base.directory)
 
-    def _upkeep_ended(self, entry: _Entry) -> None:
+    def _upkeep_ended(self, entry: ScheduledStore) -> None:
         with self._changed:
             self._busy -= 1
             entry.owes_cleanup = False
@@ -484,7 +428,7 @@ class MergeScheduler:
         instance = store.instance
         with self._changed:
             now_s = self._clock_s()
-            entry = self._entries.get(instance) or _Entry(store)
+            entry = self._entries.get(instance) or ScheduledStore(store)
             return MergeStatus(
                 running=None if entry.job is None else entry.job.described(now_s),
                 waiting=[
@@ -506,94 +450,3 @@ class MergeScheduler:
         subject = f"the {request.kind} merge of version {request.version}"
         limit_ms = store.options.merge_timeout_ms
         return Deadline(subject, limit_ms, option=PREFIX + "mergeTimeout", runtime=self._runtime)
-
-
-class _Merging:
-    """A merge that the queue has as running."""
-
-    def __init__(
-        self,
-        scheduler: MergeScheduler,
-        entry: _Entry,
-        request: MergeRequest,
-        deadline: Deadline,
-        started_s: float,
-    ) -> None:
-        self._scheduler = scheduler
-        self.entry = entry
-        self.request = request
-        self.deadline = deadline
-        self.started_s = started_s
-        self.is_in_crew = False
-        self.result: MergedStore | Skipped | None = None
-        self._failures: int | None = None
-        self._is_told = False
-
-    def run(self) -> None:
-        store = self.entry.store
-        if not self.is_in_crew:
-            self.result = self._scheduler._merge(store, self.request, self.deadline)
-            return
-        lower_priority()
-        with background():
-            self.result = self._scheduler._merge(store, self.request, self.deadline)
-
-    def end(self, failure: BaseException | None) -> float:
-        if self._failures is None:
-            with self._scheduler._changed:
-                self._failures = self._scheduler._release(self, failure)
-        if not self._is_told:
-            self._scheduler._tell(self, failure, self._failures)
-            self._is_told = True
-        return 0.0
-
-    def described(self, now_s: float) -> RunningMerge:
-        request = self.request
-        return RunningMerge(request.version, request.kind, request.reason, (now_s - self.started_s) * 1000)
-
-
-class _Upkeep:
-    """Work on a store that follows a merge, or the close of its provider."""
-
-    subject = ""
-
-    def __init__(self, scheduler: MergeScheduler, entry: _Entry) -> None:
-        self._scheduler = scheduler
-        self._entry = entry
-        self._is_ended = False
-
-    def run(self) -> None:
-        lower_priority()
-        with background():
-            self._work()
-
-    def _work(self) -> None:
-        raise NotImplementedError
-
-    def end(self, failure: BaseException | None) -> float:
-        if not self._is_ended:
-            self._scheduler._upkeep_ended(self._entry)
-            self._is_ended = True
-        if failure is not None:
-            self._entry.store.log.warning(f"{self.subject} failed: {as_state_store_error(failure)}")
-        return 0.0
-
-
-class _Cleaning(_Upkeep):
-    subject = "a clean-up after a snapshot"
-
-    def _work(self) -> None:
-        if self._scheduler._clean is not None:
-            self._scheduler._clean(self._entry.store)
-
-
-class _Closing(_Upkeep):
-    subject = "the close of a store"
-
-    def _work(self) -> None:
-        self._entry.store.close()
-
-    def end(self, failure: BaseException | None) -> float:
-        pause_s = super().end(failure)
-        self._scheduler._events.add(StoreClosed(self._entry.store.instance))
-        return pause_s
