@@ -17,7 +17,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.settings.options import FILES
+from state_store.core.settings.local_options import FILES
 from state_store.core.settings.session import FORMAT_KEY
 from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.attempt import look

@@ -30,7 +30,8 @@ from state_store.core.planning.policy import Policy
 from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.runtime import Runtime
 from state_store.core.settings.executor import ExecutorOptions
-from state_store.core.settings.options import FILES, Options
+from state_store.core.settings.local_options import FILES
+from state_store.core.settings.options import Options
 from state_store.core.settings.parsing import parse
 from state_store.core.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
 from state_store.core.snapshots.context import StoreContext

@@ -30,7 +30,7 @@ from state_store.core.settings.session import (
 _INTRODUCTION = f"""\
 # Options
 
-Generated from `state_store/core/settings/options.py` by `make docs`; do not edit.
+Generated from the options declared in `state_store/core/settings` by `make docs`; do not edit.
 
 One option switches the store on, for every stateful query of a session:
 
