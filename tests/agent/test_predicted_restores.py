@@ -29,7 +29,7 @@ REQUESTS = {"list": 1, "read": 2, "download": 2}
 """Milliseconds of a call; a reader opens the file first."""
 
 
-class Far(InProcess):
+class SlowStorage(InProcess):
     """An agent of a simulated machine."""
 
     def __init__(self, directory: Path, scheduler: Scheduler, request_ms: float) -> None:
@@ -93,7 +93,7 @@ def restores(written: list[Job], directory: Path, request_ms: float, **options: 
     answers: list[dict[str, Any]] = []
 
     def work() -> None:
-        client = Far(directory, scheduler, request_ms)
+        client = SlowStorage(directory, scheduler, request_ms)
         clock_s = scheduler.processes[-1].runtime.monotonic_s
         for origin in [*written, *written]:
             job = Job(client, origin.location, **options)

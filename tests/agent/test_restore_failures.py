@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.harness import InProcess, Job
-from agent.lazy.far import five_versions, reader
+from agent.lazy.remote_storage import five_versions, reader
 from state_store.agent import restoring
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations

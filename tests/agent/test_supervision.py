@@ -13,7 +13,7 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.far import Far, five_versions, reader, restored
+from agent.lazy.remote_storage import FailingStorage, five_versions, reader, restored
 from state_store.agent.calls import Calls
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy import hydration
@@ -203,7 +203,7 @@ def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
 
 
 def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: Job, tmp_path: Path) -> None:
-    client = Far(tmp_path / "reader")
+    client = FailingStorage(tmp_path / "reader")
     options = {"maxDeltas": "1", "mergeTimeout": "1s", "restoreMode": "lazy", "lazyRestoreThreshold": "1"}
     slow = Job(client, written.location, hydrationRateLimit="2k", **options)
     slow.versions = dict(written.versions)

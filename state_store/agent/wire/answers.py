@@ -17,7 +17,7 @@ from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId, version_order
 from state_store.core.codec import INLINE, fields_to_json, json_names
 from state_store.core.planning.chain import Chain
-from state_store.core.snapshots.assembly import DeltaBeside, Restored
+from state_store.core.snapshots.assembly import Restored, RestoredDelta
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.publish import Published
 from state_store.errors import StateStoreError
@@ -170,7 +170,7 @@ class RestoredStore(Answer):
         )
 
 
-def _loose(delta: DeltaBeside) -> LooseDelta:
+def _loose(delta: RestoredDelta) -> LooseDelta:
     return LooseDelta(delta.version, delta.path)
 
 

@@ -58,7 +58,7 @@ FullManifest = Callable[[], Optional[Manifest]]
 
 
 @dataclass(frozen=True)
-class DeltaBeside:
+class RestoredDelta:
     """A loose delta: the delta that made `version`, as a local file that is not part of the database."""
 
     version: VersionId
@@ -84,7 +84,7 @@ class Restored:
     fetched: Fetched
     phases: Mapping[str, float]
     warnings: tuple[str, ...]
-    deltas: tuple[DeltaBeside, ...] = ()
+    deltas: tuple[RestoredDelta, ...] = ()
     sparse: tuple[SparseFile, ...] = ()
     end_requests: int = 0
     seen: ObservedAttempts = frozenset()
@@ -280,7 +280,7 @@ class Restoration:
         with self._run.phase("choose_ms"):
             base = self._unopened()
         deltas = tuple(
-            DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
+            RestoredDelta(delta.name.version_id, change.target, delta.size_bytes)
             for delta, change in zip(self._deltas, changes, strict=True)
         )
         needs_rocksdb = _needs_rocksdb(base, uncompressed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import Job
-from agent.lazy.far import five_versions
+from agent.lazy.remote_storage import five_versions
 from state_store.agent.lazy import hydration
 from state_store.core.files.sparse import end_bytes
 from state_store.core.snapshots import assembly

@@ -10,7 +10,17 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.far import Far, idle, missing, not_local, reader, restored, slow, sparse_of, wait_until_whole
+from agent.lazy.remote_storage import (
+    FailingStorage,
+    idle,
+    missing,
+    not_local,
+    reader,
+    restored,
+    slow,
+    sparse_of,
+    wait_until_whole,
+)
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
@@ -89,7 +99,7 @@ def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
     written: Job, tmp_path: Path, change: str
 ) -> None:
     changes = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}
-    client = Far(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
+    client = FailingStorage(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
     assert sparse_of(written, client, **{"restoreMode": "lazy", **changes.get(change, {})}) == []
 
 
@@ -160,4 +170,6 @@ def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
 def test_by_itself_it_is_lazy_where_it_would_take_longer_than_the_objective(
     written: Job, tmp_path: Path, objective: str, is_lazy: bool
 ) -> None:
-    assert bool(sparse_of(written, Far(tmp_path / "reader"), restoreObjective=objective)) == is_lazy
+    assert (
+        bool(sparse_of(written, FailingStorage(tmp_path / "reader"), restoreObjective=objective)) == is_lazy
+    )

@@ -11,7 +11,7 @@ import pytest
 from faults import Call
 
 from agent.harness import PATIENCE_S, Job
-from agent.lazy.far import OnFarStorage, wait_until_whole
+from agent.lazy.remote_storage import OnRemoteStorage, wait_until_whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Progress
 from state_store.core.files import transfer
@@ -20,7 +20,7 @@ from state_store.core.files.transfer import Wanted
 from state_store.errors import MissingError
 
 
-class Watched(OnFarStorage):
+class Watched(OnRemoteStorage):
     """`read` is asked with the path of a table, whether its
     end is wanted, and the call."""
 

@@ -8,7 +8,7 @@ import pytest
 from faults import Call, FaultyStorage, once, short_read, unavailable
 
 from agent.harness import Job, rows_of
-from agent.lazy.far import reader
+from agent.lazy.remote_storage import reader
 from state_store.core.checkpoint.names import SnapshotName
 from state_store.core.deletion.reading import read_archive
 from state_store.core.files.sparse import end_bytes, make_sparse

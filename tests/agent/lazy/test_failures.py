@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from agent.harness import PATIENCE_S, Job, contents
-from agent.lazy.far import Far, damage, held_back, missing, reader, restored, settled, slow, wait_until_whole
+from agent.lazy.remote_storage import (
+    FailingStorage,
+    damage,
+    held_back,
+    missing,
+    reader,
+    restored,
+    settled,
+    slow,
+    wait_until_whole,
+)
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Readiness
 from state_store.errors import DamagedError, StorageError
@@ -78,7 +88,7 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     monkeypatch.undo()
-    job.client = Far(tmp_path / "reader")
+    job.client = FailingStorage(tmp_path / "reader")
     job.store["held"] = [str(directory)]
     assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
     wait_until_whole(job, directory)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job, contents, rows_of
-from agent.lazy.far import (
+from agent.lazy.remote_storage import (
     damage,
     five_versions,
     held_back,

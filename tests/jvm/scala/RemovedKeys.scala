@@ -6,7 +6,7 @@ import java.nio.ByteBuffer
 import scala.collection.immutable.TreeMap
 import scala.util.Random
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, RestoredFiles, RestoredDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{
@@ -84,8 +84,10 @@ object RemovedKeys {
   private def base(directory: File, deltas: Seq[File], at: Int): BaseDirectory = {
     val path = new File(directory, "base")
     TestBases.build(path, deltas.take(1), new Random(1), compressed = false)
-    val others = deltas.zipWithIndex.tail.reverse.map { case (delta, i) => BesideDelta(delta.getPath, version(i + 1)) }
-    val is = if (others.isEmpty) None else Some(Beside(version(1), timers.toLong, others))
+    val others = deltas.zipWithIndex.tail.reverse.map { case (delta, i) =>
+      RestoredDelta(delta.getPath, version(i + 1))
+    }
+    val is = if (others.isEmpty) None else Some(RestoredFiles(version(1), timers.toLong, others))
     BaseDirectory(path.getPath, version(at), -1, () => (), is)
   }
 

@@ -13,7 +13,7 @@ import org.rocksdb.{
 }
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationException
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, RestoredFiles, RestoredDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
   Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, RowSizes, StoreMemory
@@ -237,12 +237,12 @@ object StatePieces {
       val file = new File(directory, s"counted-$batch.sst")
       transaction.writeDelta(file, StateModel.bytes(TestBases.meta(counted(batch + 1), 100L * (batch + 1))))
       transaction.committed(counted(batch + 1))
-      BesideDelta(file.getPath, counted(batch + 1))
+      RestoredDelta(file.getPath, counted(batch + 1))
     }
     writing.close()
     val state = new StoreVersions(memory, StateConf(new File(directory, "read")))
-    val beside = Beside(VersionId.empty, 0, deltas.reverse)
-    state.reset(BaseDirectory(directory.getPath, counted(2), -1, () => (), Some(beside)))
+    val restored = RestoredFiles(VersionId.empty, 0, deltas.reverse)
+    state.reset(BaseDirectory(directory.getPath, counted(2), -1, () => (), Some(restored)))
     val transaction = state.tryBegin(counted(2), readOnly = false).get
 
     def look(some: Array[Array[Byte]], present: Boolean, filters: Long, blocks: Range): Unit = {

@@ -13,7 +13,7 @@ import org.rocksdb.{
 }
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, Beside, BesideDelta, ManifestOracle
+  BaseDirectory, RestoredFiles, RestoredDelta, ManifestOracle
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
@@ -31,41 +31,41 @@ final class TestBases(directory: File, random: Random) {
   def make(node: StateModel.Node): BaseDirectory = {
     count += 1
     val path = new File(directory, s"base-$count")
-    val (besideDeltas, below) = node.path.splitAt(if (random.nextBoolean()) 0 else random.nextInt(node.path.size + 1))
+    val (restoredDeltas, below) = node.path.splitAt(if (random.nextBoolean()) 0 else random.nextInt(node.path.size + 1))
     val deltas = below.reverse.map(_.delta)
     if (deltas.isEmpty) path.mkdirs()
-    else if (besideDeltas.isEmpty) TestBases.build(path, deltas, random)
+    else if (restoredDeltas.isEmpty) TestBases.build(path, deltas, random)
     else TestBases.build(path, deltas, random, compressed = false)
     opened.incrementAndGet()
     val database = below.headOption
-    val beside = Beside(
+    val restored = RestoredFiles(
       database.fold(VersionId.empty)(_.at),
       database.fold(0L)(_.rows.size.toLong),
-      besideDeltas.map(node => BesideDelta(node.delta.getPath, node.at)))
-    val isRemote = besideDeltas.nonEmpty && random.nextInt(3) == 0
+      restoredDeltas.map(node => RestoredDelta(node.delta.getPath, node.at)))
+    val isRemote = restoredDeltas.nonEmpty && random.nextInt(3) == 0
     BaseDirectory(
       path.getPath,
       node.at,
-      if (besideDeltas.isEmpty) node.rows.size else -1,
+      if (restoredDeltas.isEmpty) node.rows.size else -1,
       () => {
         if (!path.exists) throw new AssertionError(s"$path is given back twice")
         TestFiles.delete(path)
         opened.decrementAndGet()
       },
-      beside = if (besideDeltas.isEmpty) None else if (isRemote) Some(sparse(path, beside)) else Some(beside))
+      restored = if (restoredDeltas.isEmpty) None else if (isRemote) Some(sparse(path, restored)) else Some(restored))
   }
 
   /** Makes the same base with files that have only their metadata. */
-  private def sparse(path: File, beside: Beside): Beside = {
+  private def sparse(path: File, restored: RestoredFiles): RestoredFiles = {
     val directory = Files.createDirectory(new File(path, "deltas").toPath)
-    val deltas = beside.deltas.map { delta =>
+    val deltas = restored.deltas.map { delta =>
       val copy = directory.resolve(new File(delta.path).getName)
       delta.copy(path = Files.copy(new File(delta.path).toPath, copy).toString)
     }
     val tables = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq
-    val remote = new FarFiles(path, tables ++ deltas.map(delta => new File(delta.path)))
+    val remote = new RemoteFiles(path, tables ++ deltas.map(delta => new File(delta.path)))
     remote.forget()
-    beside.copy(deltas = deltas, sparse = remote.names, fetch = remote.fetch)
+    restored.copy(deltas = deltas, sparse = remote.names, fetch = remote.fetch)
   }
 }
 

@@ -81,7 +81,7 @@ MUTANTS = [
     Mutant(
         "remote rows are reported as damaged",
         f"{ROOT}/base/Base.scala",
-        "(_: FarRowsException | _: UnsupportedSstException) => e",
+        "(_: RemoteRowsException | _: UnsupportedSstException) => e",
         "(_: UnsupportedSstException) => e",
         DAMAGE,
     ),

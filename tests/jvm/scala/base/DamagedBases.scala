@@ -8,7 +8,7 @@ import scala.util.{Random, Try}
 
 import org.rocksdb.{BlockBasedTableConfig, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
 
@@ -36,11 +36,11 @@ object DamagedBases {
     deltas.refusesDeltasThatDoNotReadBack()
     deltas.refusesDeltasOutOfOrder()
     deltas.refusesIncompleteDeltas()
-    val beside = new DamagedBeside(files)
-    beside.flipsInDeltasBeside(flips)
-    beside.refusesOtherDeltasBeside()
-    beside.refusesNewerFormats()
-    beside.readsMissingParts()
+    val restored = new DamagedRestoredFiles(files)
+    restored.flipsInDeltas(flips)
+    restored.refusesOtherDeltas()
+    restored.refusesNewerFormats()
+    restored.readsMissingParts()
     val mapped = new MappedBases(files)
     mapped.limitsMappings()
     mapped.readsWithoutMappings()
@@ -64,7 +64,7 @@ object DamagedBases {
     val path = build(ChecksumType.kCRC32c, compressed)
     val file = tablesOf(path).maxBy(_.length)
     val access = new RandomAccessFile(file, "rw")
-    access.seek(if (compressed) file.length / 4 else FarFiles.dataBytes(file).toLong - 20)
+    access.seek(if (compressed) file.length / 4 else RemoteFiles.dataBytes(file).toLong - 20)
     access.write(Array.fill[Byte](4)(77))
     access.close()
     val base = if (compressed) openCompressed(path) else open(path, new TableCache(1000))

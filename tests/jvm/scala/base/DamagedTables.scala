@@ -7,7 +7,7 @@ import scala.util.{Failure, Success, Try}
 
 import org.rocksdb.{ChecksumType, RocksDB, RocksDBException}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyHash
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
@@ -32,7 +32,7 @@ final class DamagedTables(files: WholeBases) {
       val original = Files.readAllBytes(file.toPath)
       Files.write(file.toPath, original) // the parts verified before do not count for it any more
       val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened after the damage
-      val at = flip(file, if (opened.isDefined) FarFiles.dataBytes(file).toLong else file.length)
+      val at = flip(file, if (opened.isDefined) RemoteFiles.dataBytes(file).toLong else file.length)
       Try(opened.getOrElse(open(path, cache))) match {
         case Failure(_: IOException | _: RocksDBException) => seen += 1
         case Failure(e) => throw e

@@ -71,7 +71,7 @@ final class MappedBases(files: WholeBases) {
     val path = build(ChecksumType.kCRC32c)
     val before = reports
     val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1)
-    val restored = merged.copy(beside = Some(Beside(version(1), live.size, Nil)))
+    val restored = merged.copy(restored = Some(RestoredFiles(version(1), live.size, Nil)))
     for (directory <- Seq(merged, restored)) {
       failing = Int.MaxValue
       val byRocksDb = Base.open(directory, memory, cache)
@@ -93,10 +93,10 @@ final class MappedBases(files: WholeBases) {
       expect(base.isInstanceOf[TableBase] && !base.damaged, "files that cannot be mapped are taken for damaged")
       base.release()
     }
-    val (deltasPath, beside) = buildBeside()
+    val (deltasPath, fromRestore) = buildRestored()
     failing = Int.MaxValue
     val withDeltas =
-      Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
+      Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(fromRestore)), memory, cache))
     expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
     expect(reports == before && cache.openTables == 0, s"damage is reported, or ${cache.openTables} tables stay open")
   }

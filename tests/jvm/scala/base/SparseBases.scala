@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Random, Try}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
@@ -33,11 +33,11 @@ final class SparseBases(directory: File) {
   private val keyCount = 12000
   private val memory = new StoreMemory(64L << 20)
   private val path = new File(directory, "base")
-  private val beside = new File(path, "deltas")
+  private val deltasDirectory = new File(path, "deltas")
   private val deltas = new TestDeltas(memory, directory, key, value)
   private var damages = 0
 
-  private val (far, base) = build()
+  private val (remote, base) = build()
   private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
 
   private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
@@ -46,18 +46,19 @@ final class SparseBases(directory: File) {
   private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
 
-  private def build(): (FarFiles, Beside) = {
+  private def build(): (RemoteFiles, RestoredFiles) = {
     val all = 0 until keyCount
     val first = delta(new File(directory, "first.sst"), version(1), keyCount, all.map(_ -> Some(1)))
     TestBases.build(path, Seq(first), new Random(1), compressed = false)
-    beside.mkdir()
-    val newer = delta(new File(beside, "newer.sst"), version(2), keyCount, all.filter(_ % 5 == 0).map(_ -> Some(9)))
-    val newest = delta(new File(beside, "newest.sst"), version(3), all.count(_ % 11 != 0),
+    deltasDirectory.mkdir()
+    val newer = delta(new File(deltasDirectory, "newer.sst"), version(2), keyCount,
+      all.filter(_ % 5 == 0).map(_ -> Some(9)))
+    val newest = delta(new File(deltasDirectory, "newest.sst"), version(3), all.count(_ % 11 != 0),
       all.filter(_ % 11 == 0).map(_ -> None))
     val files = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq ++ Seq(newer, newest)
-    val made = new FarFiles(path, files)
-    val besides = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
-    (made, Beside(version(1), keyCount, besides, made.names, made.fetch))
+    val made = new RemoteFiles(path, files)
+    val deltas = Seq(RestoredDelta(newest.getPath, version(3)), RestoredDelta(newer.getPath, version(2)))
+    (made, RestoredFiles(version(1), keyCount, deltas, made.names, made.fetch))
   }
 
   private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File =
@@ -65,10 +66,10 @@ final class SparseBases(directory: File) {
 
   /** Passes a reader of the base, of which only the metadata is there, to a function. */
   private def withReader(fetch: (String, Long, Long) => Unit)(use: (Base, BaseReader) => Unit): Unit = {
-    far.forget()
+    remote.forget()
     var opened = true
     val lazily = base.copy(fetch = (name, offset, length) =>
-      if (opened) far.fetch(name, offset, length) else fetch(name, offset, length))
+      if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
       memory)
     val reader = made.reader()
@@ -97,7 +98,7 @@ final class SparseBases(directory: File) {
       begins.add(name -> offset)
       three.countDown()
       expect(three.await(20, TimeUnit.SECONDS), "no three requests are under way at a time")
-      far.fetch(name, offset, length)
+      remote.fetch(name, offset, length)
     }
     withReader(fetch) { (base, reader) =>
       expect(base.isSparse, "a sparse base does not say so")
@@ -118,9 +119,9 @@ final class SparseBases(directory: File) {
       sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
 
   def reportsFailures(): Unit = {
-    withReader((_, _, _) => throw new FarRowsException("it is down", null)) { (base, reader) =>
+    withReader((_, _, _) => throw new RemoteRowsException("it is down", null)) { (base, reader) =>
       val failed = Try(reader.expect(some.map(key)))
-      expect(failed.failed.toOption.exists(_.isInstanceOf[FarRowsException]), s"storage that is down gives $failed")
+      expect(failed.failed.toOption.exists(_.isInstanceOf[RemoteRowsException]), s"storage that is down gives $failed")
       expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
     }
     withReader((_, _, _) => ()) { (base, reader) =>
@@ -136,8 +137,8 @@ final class SparseBases(directory: File) {
   def keepsVerifiedBlocks(): Unit = {
     var damages = false
     def fetch(name: String, offset: Long, length: Long): Unit = {
-      far.fetch(name, offset, length)
-      if (damages) far.damage(name, offset + 5000, length - 5000) // the bytes after the block that is read
+      remote.fetch(name, offset, length)
+      if (damages) remote.damage(name, offset + 5000, length - 5000) // the bytes after the block that is read
     }
     for (ahead <- Seq(false, true)) {
       damages = false
@@ -171,7 +172,7 @@ final class SparseBases(directory: File) {
       underWay.incrementAndGet()
       begun.countDown()
       goOn.await()
-      far.fetch(name, offset, length)
+      remote.fetch(name, offset, length)
       underWay.decrementAndGet()
     }
     withReader(fetch) { (base, reader) =>

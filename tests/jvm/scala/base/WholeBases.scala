@@ -147,7 +147,7 @@ final class WholeBases(val random: Random, val directory: File) {
   }
 
   /** Builds a database without its two newest deltas, and the deltas. */
-  def buildBeside(): (File, Beside) = {
+  def buildRestored(): (File, RestoredFiles) = {
     val path = fresh("base")
     val table = new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c)
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
@@ -159,10 +159,10 @@ final class WholeBases(val random: Random, val directory: File) {
       TestBases.meta(version(2), rows.size))
     val newest = delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil,
       TestBases.meta(version(3), live.size))
-    val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
-    (path, Beside(version(1), rows.size, deltas))
+    val deltas = Seq(RestoredDelta(newest.getPath, version(3)), RestoredDelta(newer.getPath, version(2)))
+    (path, RestoredFiles(version(1), rows.size, deltas))
   }
 
-  def openBeside(path: File, beside: Beside): Base =
-    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(beside), () => reports += 1), memory)
+  def openRestored(path: File, restored: RestoredFiles): Base =
+    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(restored), () => reports += 1), memory)
 }

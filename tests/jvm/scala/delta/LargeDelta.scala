@@ -11,7 +11,7 @@ import org.rocksdb.{Options, RocksDB, SstFileReader}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  Base, BaseDirectory, Beside, BesideDelta, NeedsDatabaseException
+  Base, BaseDirectory, RestoredFiles, RestoredDelta, NeedsDatabaseException
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, DeltaMetadata, Reserved, VersionId
@@ -96,8 +96,8 @@ object LargeDelta {
    * database.
    */
   private def asksForADatabase(file: File): Unit = {
-    val beside = Beside(VersionId.empty, 0, Seq(BesideDelta(file.getPath, version)))
-    val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(beside),
+    val restored = RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(file.getPath, version)))
+    val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(restored),
       () => throw new AssertionError("damage"))
     val opened = Try(Base.open(directory, memory))
     expect(opened.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$opened")

@@ -10,7 +10,7 @@ import scala.collection.immutable.TreeMap
 import scala.util.{Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, Beside, BesideDelta, FarRowsException
+  BaseDirectory, RestoredFiles, RestoredDelta, RemoteRowsException
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{DiskFailure, MemoryShortage}
@@ -252,22 +252,23 @@ private[incremental] object FailedCalls extends StoreCases {
         val path = Files.createDirectories(new File(place, "base/deltas").toPath).toFile.getParentFile
         val delta = new File(path, "deltas/first.sst")
         Files.move(committed(state, place).toPath, delta.toPath)
-        val remote = new FarFiles(path, Seq(delta))
+        val remote = new RemoteFiles(path, Seq(delta))
         remote.forget()
         val remaining = new AtomicInteger(Int.MaxValue)
         def fetch(name: String, offset: Long, length: Long): Unit = {
-          if (remaining.getAndDecrement() == 0) throw new FarRowsException("a test has no storage", null)
+          if (remaining.getAndDecrement() == 0) throw new RemoteRowsException("a test has no storage", null)
           remote.fetch(name, offset, length)
         }
         state.reset(BaseDirectory(path.getPath, at, -1, () => (),
-          beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), remote.names, fetch))))
+          restored =
+            Some(RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names, fetch))))
         more = batch(state, directory,
           { action =>
             remaining.set(requests)
             try {
               action
               false
-            } catch { case _: FarRowsException => true }
+            } catch { case _: RemoteRowsException => true }
             finally remaining.set(Int.MaxValue)
           })
       }
@@ -287,7 +288,7 @@ private[incremental] object FailedCalls extends StoreCases {
       for (i <- 0 until rows) all.put(row(i), new Array[Byte](600))
       all.writeDelta(delta, bytes(TestBases.meta(at, rows)))
       all.abort()
-      val remote = new FarFiles(path, Seq(delta))
+      val remote = new RemoteFiles(path, Seq(delta))
       remote.forget()
       val now, most = new AtomicInteger
       def fetch(name: String, offset: Long, length: Long): Unit = {
@@ -298,7 +299,7 @@ private[incremental] object FailedCalls extends StoreCases {
         } finally now.decrementAndGet()
       }
       state.reset(BaseDirectory(path.getPath, at, -1, () => (),
-        beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), remote.names, fetch))))
+        restored = Some(RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names, fetch))))
       val writer = begin(state, at)
       for (i <- 0 until rows by 100) writer.put(row(i), bytes("put"))
       for (i <- 0 until 10) writer.put(row(rows + i), bytes("new"))

@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, U
  * @param version the version that it holds
  * @param keys number of keys at that version without the reserved record; -1: the number that the record has
  * @param onClose called once, when the data plane has closed the directory or has not opened it: it may be deleted
- * @param beside the files of a restored directory whose database nobody has opened yet
+ * @param restored the files of a restored directory whose database nobody has opened yet
  * @param onDamage called once, when a read of the directory has failed; it must not take long
  */
 final case class BaseDirectory(
@@ -28,7 +28,7 @@ final case class BaseDirectory(
     version: VersionId,
     keys: Long,
     onClose: () => Unit,
-    beside: Option[Beside] = None,
+    restored: Option[RestoredFiles] = None,
     onDamage: () => Unit = () => ())
 
 /**
@@ -43,19 +43,19 @@ final case class BaseDirectory(
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
  */
-final case class Beside(
+final case class RestoredFiles(
     database: VersionId,
     keys: Long,
-    deltas: Seq[BesideDelta],
+    deltas: Seq[RestoredDelta],
     sparse: Set[String] = Set.empty,
     fetch: (String, Long, Long) => Unit = (_, _, _) => (),
     needsRocksDb: Boolean = false)
 
 /** A delta, as a file of its own. */
-final case class BesideDelta(path: String, version: VersionId)
+final case class RestoredDelta(path: String, version: VersionId)
 
 /** Rows cannot be fetched just now. The local files are not damaged. */
-final class FarRowsException(message: String, cause: Throwable) extends IOException(message, cause)
+final class RemoteRowsException(message: String, cause: Throwable) extends IOException(message, cause)
 
 /** A base with deltas beside its database has to be read by RocksDB, which reads only databases. */
 final class NeedsDatabaseException(cause: IOException) extends IOException(cause.getMessage, cause)
@@ -104,7 +104,7 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
   def reader(): BaseReader
 
   /** Returns true if parts of its files may be missing. */
-  final def isSparse: Boolean = directory.beside.exists(_.sparse.nonEmpty)
+  final def isSparse: Boolean = directory.restored.exists(_.sparse.nonEmpty)
 
   /**
    * The complete files, each with its length in bytes, whose blocks are verified when they are first read; none if
@@ -146,7 +146,7 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
     case e: RocksDBException =>
       markDamaged()
       new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
-    case e @ (_: FarRowsException | _: UnsupportedSstException) => e
+    case e @ (_: RemoteRowsException | _: UnsupportedSstException) => e
     case e: IOException if TableCache.isOutOfMappings(e) => e // the files are not damaged
     case e: ClosedByInterruptException => e // the task was killed; the files are not damaged
     case e: IOException =>
@@ -193,7 +193,7 @@ private[incremental] object Base extends Logging {
   /** Opens the base and reads the reserved record, which may be what maps the first table. */
   private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
     try {
-      if (directory.beside.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
+      if (directory.restored.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
       else verified(TableBase.open(directory, tables))
     } catch {
       case e: UnsupportedSstException => byRocks(directory, memory, e)
@@ -203,7 +203,7 @@ private[incremental] object Base extends Logging {
     }
 
   private def byRocks(directory: BaseDirectory, memory: StoreMemory, why: IOException): Base =
-    if (directory.beside.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty))
+    if (directory.restored.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty))
       throw new NeedsDatabaseException(why)
     else verified(new RocksBase(directory, memory))
 

@@ -66,9 +66,9 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
 
   def open(): TableBase =
     try {
-      val runs = directory.beside match {
+      val runs = directory.restored match {
         case None => databaseRuns(directory.keys)
-        case Some(beside) => beside.deltas.map(delta => Array(deltaFile(delta))) ++ runsBeside(beside)
+        case Some(restored) => restored.deltas.map(delta => Array(deltaFile(delta))) ++ restoredRuns(restored)
       }
       TableBase.of(directory, runs)
     } catch {
@@ -78,19 +78,19 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     }
 
   /** Returns the runs of a database that nobody has opened yet, after a check that it is the expected one. */
-  private def runsBeside(beside: Beside): Seq[Array[LevelFile]] =
-    if (beside.database.number == 0) Nil
+  private def restoredRuns(restored: RestoredFiles): Seq[Array[LevelFile]] =
+    if (restored.database.number == 0) Nil
     else {
-      val runs = databaseRuns(beside.keys)
+      val runs = databaseRuns(restored.keys)
       checkNames(runs)
-      if (beside.deltas.nonEmpty) check(runs.toArray, directory.path, beside.database, beside.keys)
+      if (restored.deltas.nonEmpty) check(runs.toArray, directory.path, restored.database, restored.keys)
       runs
     }
 
   private def check(runs: Array[Array[LevelFile]], path: String, version: VersionId, keys: Long): Unit =
     Base.checkRecord(new TableBaseReader(runs, identity), path, version, keys)
 
-  private def deltaFile(delta: BesideDelta): LevelFile = {
+  private def deltaFile(delta: RestoredDelta): LevelFile = {
     val file = new File(delta.path)
     val run = LevelFile(table(file), file.length, 0, Array.emptyByteArray, Reserved.metaKey, 0)
     check(Array(Array(run)), delta.path, delta.version, -1)
@@ -108,10 +108,10 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
   }
 
   private def missingIn(file: File): MissingBytes =
-    directory.beside.filter(_.sparse.nonEmpty).flatMap { beside =>
+    directory.restored.filter(_.sparse.nonEmpty).flatMap { restored =>
       val name = new File(directory.path).toPath.relativize(file.toPath).toString
-      if (!beside.sparse(name)) None
-      else Some(new MissingBytes { def fetch(offset: Long, length: Long): Unit = beside.fetch(name, offset, length) })
+      if (!restored.sparse(name)) None
+      else Some(new MissingBytes { def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length) })
     }.orNull
 
   private def databaseRuns(keys: Long): Seq[Array[LevelFile]] = {
@@ -128,7 +128,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
         table(new File(directory.path, file.name)), file.bytes, file.level, file.smallest, file.largest, file.newest)
     }
     files.find(_.isOtherLength).foreach(file => throw file.otherLength)
-    if (directory.beside.isEmpty) checkEntries(files, keys)
+    if (directory.restored.isEmpty) checkEntries(files, keys)
     files
   }
 
@@ -219,13 +219,13 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
 
   override def expect(keys: Iterable[Array[Byte]]): Unit =
     try {
-      val blocks = new FarBlocks
+      val blocks = new RemoteBlocks
       keys.foreach(key => addBlocksOf(key, blocks))
       blocks.fetch()
     } catch { case e: Throwable => throw failed(e) }
 
   /** Adds the blocks of sparse files that may have a key. */
-  private def addBlocksOf(key: Array[Byte], blocks: FarBlocks): Unit = {
+  private def addBlocksOf(key: Array[Byte], blocks: RemoteBlocks): Unit = {
     val hash = KeyHash.of(key)
     for (i <- runs.indices) {
       val n = if (runs(i).length == 1) 0 else fileOf(runs(i), key)

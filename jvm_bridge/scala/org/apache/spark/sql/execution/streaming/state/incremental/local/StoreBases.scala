@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
   AgentException, AgentStore, MergedStore, RestoreAnswer
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException
+  BaseDirectory, RestoredFiles, RestoredDelta, RemoteRowsException, NeedsDatabaseException
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, UnknownFormatException, VersionId
@@ -58,7 +58,7 @@ private[local] final class StoreBases(
     } catch {
       case e: UnknownFormatException => throw AgentException.of(e)
       case _: NeedsDatabaseException if !ingest => restore(version, snapshot, thorough, ingest = true)
-      case e @ (_: ClosedByInterruptException | _: FarRowsException) => throw e
+      case e @ (_: ClosedByInterruptException | _: RemoteRowsException) => throw e
       case e: IOException if !thorough =>
         logWarning(s"The restored files of version ${version.number} of $name cannot be read: verifying all of them", e)
         restore(version, snapshot, thorough = true, ingest)
@@ -66,13 +66,13 @@ private[local] final class StoreBases(
   }
 
   private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory = {
-    val deltas = answer.looseDeltas.reverse.map { case (delta, path) => BesideDelta(path, delta) }
+    val deltas = answer.looseDeltas.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
     BaseDirectory(
       answer.directory,
       version,
       keys = if (deltas.isEmpty) answer.keys else -1,
       onClose = () => release(answer.directory),
-      beside = Some(Beside(
+      restored = Some(RestoredFiles(
         answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
       onDamage = () => reportDamage(answer.directory))
   }
@@ -85,7 +85,7 @@ private[local] final class StoreBases(
         val message =
           s"$length bytes at $offset of $directory/$file, which was restored in part, cannot be read: ${e.getMessage}"
         throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e)
-        else new FarRowsException(message, e)
+        else new RemoteRowsException(message, e)
     }
 
   /** Releases a directory in another thread: the caller may hold a lock, and the agent may hang. */

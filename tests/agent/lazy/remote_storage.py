@@ -22,8 +22,8 @@ from state_store.core.files.sparse import end_bytes
 from state_store.core.storage.local import LocalStorage
 
 
-class OnFarStorage(InProcess):
-    """An agent whose storage is not of this machine; `_schedule` is asked what a call of it does."""
+class OnRemoteStorage(InProcess):
+    """An agent whose storage is not of this machine. `_schedule` says how the storage answers a call."""
 
     def __init__(self, directory: Path) -> None:
         self.calls = Calls(
@@ -38,10 +38,12 @@ class OnFarStorage(InProcess):
         raise NotImplementedError
 
 
-class Far(OnFarStorage):
-    """Reads of tables and deltas fail while `is_down`, and
-    once for each of them at the offset `fails_at`; `reads` are those that did not, with offset and length;
-    `downloads` counts files that were fetched as a whole."""
+class FailingStorage(OnRemoteStorage):
+    """An agent that cannot read tables and deltas while `is_down`, or a first time at `fails_at`.
+
+    `reads` has the offset and the length of each read that did not fail. `downloads` counts the files that
+    were fetched as a whole.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.is_down = False
@@ -78,14 +80,15 @@ def five_versions(tmp_path: Path, file_bytes: int) -> Job:
 
 
 def reader(job: Job, directory: Path, **options: str) -> Job:
-    other = Job(Far(directory), job.location, restoreMode="lazy", lazyRestoreThreshold="1", **options)
+    other = Job(
+        FailingStorage(directory), job.location, restoreMode="lazy", lazyRestoreThreshold="1", **options
+    )
     other.versions = dict(job.versions)
     return other
 
 
 def restored(job: Job) -> tuple[Path, list[str]]:
-    """Return the base and its sparse files; storage goes down as the restore ends, so that these stay as they
-    are."""
+    """Return the base and its sparse files, which stay sparse: storage goes down as the restore ends."""
     answer = job.restore_by_blocks(5)
     return Path(answer["directory"]), answer["sparse"]
 

@@ -4,7 +4,7 @@ import java.util.concurrent.{CountDownLatch, Executor, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
 /** Missing blocks are fetched where threads cannot be started, and none is under way when the caller goes on. */
-object FarThreads {
+object RemoteThreads {
   private val parts = 5
 
   def main(arguments: Array[String]): Unit = {
@@ -17,7 +17,7 @@ object FarThreads {
         ended.incrementAndGet()
         ()
       }
-      FarBlocks.atOnce(work, machineWith(started))
+      RemoteBlocks.atOnce(work, machineWith(started))
       require(begun.get == parts && ended.get == parts,
         s"$begun parts were begun and $ended ended, with $started threads")
     }

@@ -7,27 +7,27 @@ import scala.util.{Failure, Success, Try}
 
 import org.rocksdb.{ChecksumType, RocksDBException}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases}
+import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestBases}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
 /** Bases with deltas beside them: damaged deltas, deltas of other bases, and deltas of which parts are missing. */
-final class DamagedBeside(files: WholeBases) {
+final class DamagedRestoredFiles(files: WholeBases) {
   import files._
 
-  def flipsInDeltasBeside(n: Int): Unit = {
-    val (path, beside) = buildBeside()
-    val intact = openBeside(path, beside)
+  def flipsInDeltas(n: Int): Unit = {
+    val (path, restored) = buildRestored()
+    val intact = openRestored(path, restored)
     val isRead = check(intact, scanFirst = false).isEmpty && intact.keys == live.size
     expect(isRead, "a good base with deltas beside it does not read")
     intact.release()
     expect(reports == 0, "damage of a good base is reported")
     var seen = 0
     for (i <- 0 until n) {
-      val file = new File(beside.deltas(i % 2).path)
+      val file = new File(restored.deltas(i % 2).path)
       val original = Files.readAllBytes(file.toPath)
       flip(file, file.length)
-      Try(openBeside(path, beside)) match {
+      Try(openRestored(path, restored)) match {
         case Failure(_: IOException | _: RocksDBException) => seen += 1
         case Failure(e) => throw e
         case Success(base) =>
@@ -45,38 +45,38 @@ final class DamagedBeside(files: WholeBases) {
   }
 
   /** Complete files of other versions, or fewer of them. */
-  def refusesOtherDeltasBeside(): Unit = {
-    val (path, beside) = buildBeside()
-    def refused(input: String, wrong: Beside): Unit =
-      expect(Try(openBeside(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$input is accepted")
-    val Seq(newest, newer) = beside.deltas
-    refused("another delta", beside.copy(deltas = Seq(newest.copy(path = newer.path), newer)))
-    refused("an older delta instead", beside.copy(deltas = Seq(newest, newer.copy(path = newest.path))))
-    refused("a chain without its newest delta", beside.copy(deltas = Seq(newer)))
-    refused("another version of the database", beside.copy(database = version(2)))
-    refused("another number of keys", beside.copy(keys = rows.size - 1))
+  def refusesOtherDeltas(): Unit = {
+    val (path, restored) = buildRestored()
+    def refused(input: String, wrong: RestoredFiles): Unit =
+      expect(Try(openRestored(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$input is accepted")
+    val Seq(newest, newer) = restored.deltas
+    refused("another delta", restored.copy(deltas = Seq(newest.copy(path = newer.path), newer)))
+    refused("an older delta instead", restored.copy(deltas = Seq(newest, newer.copy(path = newest.path))))
+    refused("a chain without its newest delta", restored.copy(deltas = Seq(newer)))
+    refused("another version of the database", restored.copy(database = version(2)))
+    refused("another number of keys", restored.copy(keys = rows.size - 1))
     val extra = new File(path, "000099.sst")
     Files.copy(new File(newest.path).toPath, extra.toPath)
-    refused("a database that does not list a file that it was made of", beside)
+    refused("a database that does not list a file that it was made of", restored)
     Files.delete(extra.toPath)
-    openBeside(path, beside).release()
+    openRestored(path, restored).release()
   }
 
   /** Complete files with the right names, one of which states the format of a release to come. */
   def refusesNewerFormats(): Unit = {
-    val (path, beside) = buildBeside()
+    val (path, restored) = buildRestored()
     def newer(n: Int, keys: Long): File = delta(Seq(1 -> Some(1)), Nil, TestBases.meta(version(n), keys, format = 2))
     def refused(file: File)(use: => Any): Unit = Try(use) match {
       case Failure(e: UnknownFormatException) =>
         expect(e.file == file.getPath && e.getMessage.contains("has checkpoint format 2"), e.getMessage)
       case other => throw new AssertionError(s"a delta of format 2: $other")
     }
-    val Seq(last, first) = beside.deltas
+    val Seq(last, first) = restored.deltas
     val before = reports
     for ((n, keys) <- Seq(3 -> live.size, 2 -> rows.size); file = newer(n, keys)) {
       val deltas =
         if (n == 3) Seq(last.copy(path = file.getPath), first) else Seq(last, first.copy(path = file.getPath))
-      refused(file)(openBeside(path, beside.copy(deltas = deltas)))
+      refused(file)(openRestored(path, restored.copy(deltas = deltas)))
       refused(file)(changes(file))
     }
     val silent = delta(Seq(1 -> Some(1)), Nil, "{}")
@@ -88,31 +88,31 @@ final class DamagedBeside(files: WholeBases) {
   /** Files of which only the metadata is there; the rest is fetched when it is read, or cannot be fetched. */
   def readsMissingParts(): Unit = {
     val path = build(ChecksumType.kCRC32c)
-    val far = new FarFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
+    val remote = new RemoteFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
     var isDown = false
     def fetch(name: String, offset: Long, length: Long): Unit = {
-      if (isDown) throw new FarRowsException("it is down", null)
-      far.fetch(name, offset, length)
+      if (isDown) throw new RemoteRowsException("it is down", null)
+      remote.fetch(name, offset, length)
     }
     val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
-      Some(Beside(version(1), live.size, Nil, far.names, fetch)))
+      Some(RestoredFiles(version(1), live.size, Nil, remote.names, fetch)))
     for (scanFirst <- Seq(true, false)) {
-      far.forget()
-      val before = far.fetchedBytes
+      remote.forget()
+      val before = remote.fetchedBytes
       val base = TableBase.open(directory, new TableCache(1000))
-      expect(far.fetchedBytes == before, "opening fetches")
+      expect(remote.fetchedBytes == before, "opening fetches")
       isDown = true
-      expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are missing are read")
+      expect(check(base, scanFirst).exists(_.isInstanceOf[RemoteRowsException]), "rows that are missing are read")
       expect(!base.damaged, "missing parts are taken for damaged")
       isDown = false
-      expect(check(base, scanFirst).isEmpty && far.fetchedBytes > before, "missing parts are not read")
-      val after = far.fetchedBytes
-      expect(check(base, scanFirst).isEmpty && far.fetchedBytes == after, "present parts are fetched again")
+      expect(check(base, scanFirst).isEmpty && remote.fetchedBytes > before, "missing parts are not read")
+      val after = remote.fetchedBytes
+      expect(check(base, scanFirst).isEmpty && remote.fetchedBytes == after, "present parts are fetched again")
       base.release()
     }
-    far.forget()
-    val file = far.names.head
-    val wrong = directory.copy(beside = directory.beside.map(_.copy(fetch = (_, _, _) => ())))
+    remote.forget()
+    val file = remote.names.head
+    val wrong = directory.copy(restored = directory.restored.map(_.copy(fetch = (_, _, _) => ())))
     val base = TableBase.open(wrong, new TableCache(1000))
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
     expect(base.damaged, "the base does not report the damage")

@@ -13,7 +13,7 @@ import org.apache.spark.util.ThreadUtils
  * Data blocks of sparse tables that look-ups will read. They are fetched several at a time, where the look-ups would
  * fetch one after the other. One thread.
  */
-private[base] final class FarBlocks {
+private[base] final class RemoteBlocks {
   private val wanted = mutable.LinkedHashMap.empty[SstTable, mutable.TreeSet[Int]]
 
   /** Adds a block that will be read, unless it is verified. */
@@ -28,7 +28,7 @@ private[base] final class FarBlocks {
    */
   def fetch(): Unit = {
     val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
-    if (requests.size > 1) FarBlocks.atOnce(requests.map { case (table, blocks) =>
+    if (requests.size > 1) RemoteBlocks.atOnce(requests.map { case (table, blocks) =>
       () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
     })
   }
@@ -49,11 +49,11 @@ private[base] final class FarBlocks {
   }
 }
 
-private[base] object FarBlocks {
+private[base] object RemoteBlocks {
   private val maxRequests = 16
 
   /** The threads of all stores of the executor. */
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks",
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-remote-blocks",
     maxRequests)
 
   /**

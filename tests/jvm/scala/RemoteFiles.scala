@@ -7,11 +7,11 @@ import java.util.concurrent.atomic.AtomicLong
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
 
 /** SST files below a directory that have only their metadata, until more is fetched. For any number of threads. */
-final class FarFiles(directory: File, files: Seq[File]) {
+final class RemoteFiles(directory: File, files: Seq[File]) {
   private val content = files.map { file =>
     directory.toPath.relativize(file.toPath).toString -> Files.readAllBytes(file.toPath)
   }.toMap
-  private val dataBytes = files.map(FarFiles.dataBytes)
+  private val dataBytes = files.map(RemoteFiles.dataBytes)
   private val fetched = new AtomicLong
 
   /** The paths of the files below the directory. */
@@ -47,7 +47,7 @@ final class FarFiles(directory: File, files: Seq[File]) {
   }
 }
 
-object FarFiles {
+object RemoteFiles {
   /** Returns the end of an SST's data blocks, where its metadata begins, which is verified when the file is opened. */
   def dataBytes(file: File): Int = {
     val table = SstTable.map(file)
