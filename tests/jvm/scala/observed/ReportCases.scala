@@ -6,8 +6,8 @@ import scala.util.Random
 
 /**
  * Tests that reports of stores are read as they were written, for all texts and numbers, and that other messages are
- * refused; that records of batches keep their bound; and that the board's sums survive providers whose counters begin
- * at 0. Argument: seed.
+ * refused; that records of batches keep their bound; that the board's sums survive providers whose counters begin at 0;
+ * and that a batch is shown when the stores of all partitions have reported it. Argument: seed.
  */
 object ReportCases {
   def main(arguments: Array[String]): Unit = {
@@ -17,6 +17,7 @@ object ReportCases {
     cases.recordsKeepTheirBound()
     cases.damageAndRestartsAreCountedOnce()
     cases.tooManyStoresAreLeftOut()
+    cases.batchesAreShownWhenTheirStoresHaveReported()
     println("reports are as they should be")
   }
 }
@@ -101,6 +102,30 @@ final class ReportCases(random: Random) {
     require(board.view("run").get.stores.size == Board.MaxStores)
     for (run <- 0 until 2 * Board.MaxRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
     require(board.views.size == Board.MaxRuns, "runs are not forgotten")
+  }
+
+  def batchesAreShownWhenTheirStoresHaveReported(): Unit = {
+    val board = new Board
+    board.learned(QueryFacts("id", "run", None, 0, partitions = Map(0L -> 2, 1L -> 1)))
+    def commit(operator: Long, partition: Int, version: Long): Unit = board.committed("1", "host",
+      Seq(report().copy(key = StoreKey("run", operator, partition, "default"), version = version)))
+    for ((operator, partition) <- Seq((0L, 0), (0L, 1), (1L, 0))) {
+      require(!board.isComplete("run", 1), s"complete before ($operator, $partition) has reported")
+      commit(operator, partition, 1)
+    }
+    require(board.isComplete("run", 1) && !board.isComplete("run", 2))
+    board.progressed("run", 0, 10)
+    require(board.view("run").get.version.isEmpty, "the batch is shown too early")
+    board.reported("run", 0, 10)
+    board.progressed("run", 1, 20)
+    require(board.view("run").get.version.contains(1L))
+    board.reported("run", 1, 20)
+    board.reported("run", 0, 10) // the last look for an older batch
+    val shown = board.view("run").get
+    require(shown.version.contains(2L) && shown.batchMs == 20, "an older batch replaced a newer one")
+    board.progressed("run", 2, 30)
+    board.terminated("run", None)
+    require(board.view("run").get.version.contains(3L), "the last batch of an ended run is not shown")
   }
 
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(

@@ -8,10 +8,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
 /**
  * A query, as the listener of its events knows it.
  *
- * @param id        the query's id, which its checkpoint keeps
- * @param name      its name if it has one
- * @param options   the options of the state store that are in force, by name
- * @param operators Spark's names of the stateful operators, by their ids; empty until a batch was planned
+ * @param id         the query's id, which its checkpoint keeps
+ * @param name       its name if it has one
+ * @param options    the options of the state store that are in force, by name
+ * @param operators  Spark's names of the stateful operators, by their ids; empty until a batch was planned
+ * @param partitions the numbers of partitions of the stateful operators, likewise; empty in a record
  */
 private[observed] final case class QueryFacts(
     id: String,
@@ -19,7 +20,8 @@ private[observed] final case class QueryFacts(
     name: Option[String],
     startedMs: Long,
     options: Map[String, String] = Map.empty,
-    operators: Map[Long, String] = Map.empty)
+    operators: Map[Long, String] = Map.empty,
+    partitions: Map[Long, Int] = Map.empty)
 
 /**
  * Sums over a store's reports in a run, from all executors that sent them.
@@ -72,7 +74,7 @@ private[observed] object MergesBetween {
 /**
  * A run of a query with its stores. Immutable.
  *
- * @param batch   the newest batch that Spark has committed; None before the first ends
+ * @param batch   the newest batch that Spark has committed and the stores have reported; None before the first ends
  * @param stores  the stores that were reported, ordered by operator, partition and name
  * @param merges  merges that ended, newest first
  * @param between merges that ended since the newest batch was reported to Spark's listeners
@@ -109,6 +111,7 @@ private[observed] final class Board extends Logging {
     var between = MergesBetween()
     var batch: Option[Long] = None
     var batchMs = 0L
+    var committed: Option[(Long, Long)] = None
     var ended = false
     var error: Option[String] = None
 
@@ -150,24 +153,35 @@ private[observed] final class Board extends Logging {
     if (merge.failure.isEmpty) entry.stores.updateWith(merge.key)(_.map(published(_, merge)))
   }
 
-  /** Notes that Spark has committed a batch. */
+  /** Notes that Spark has committed a batch. Views have it when the stores have reported it, or the run ends. */
   def progressed(runId: String, batch: Long, atMs: Long): Unit = synchronized {
-    val entry = run(runId)
-    entry.batch = Some(batch)
-    entry.batchMs = atMs
+    run(runId).committed = Some(batch -> atMs)
+  }
+
+  /** Lets views have a batch that Spark has committed, unless they have a newer one. */
+  def reported(runId: String, batch: Long, atMs: Long): Unit = synchronized {
+    runs.get(runId).filter(_.batch.forall(_ <= batch)).foreach { entry =>
+      entry.batch = Some(batch)
+      entry.batchMs = atMs
+    }
   }
 
   /** Notes that a run has ended, with its error if there is one. */
   def terminated(runId: String, error: Option[String]): Unit = synchronized {
     runs.get(runId).foreach { entry =>
+      entry.committed.foreach { case (batch, atMs) => reported(runId, batch, atMs) }
       entry.ended = true
       entry.error = error
     }
   }
 
-  /** Returns true if all stores that were reported of the run have reported that version. */
+  /** Returns true if each partition of the run's operators has a store, and all stores have reported that version. */
   def isComplete(runId: String, version: Long): Boolean = synchronized {
-    runs.get(runId).exists(entry => entry.stores.nonEmpty && entry.stores.values.forall(_.report.version >= version))
+    runs.get(runId).exists { entry =>
+      def heardOf = entry.stores.keySet.map(key => (key.operator, key.partition))
+      entry.stores.nonEmpty && entry.stores.values.forall(_.report.version >= version) &&
+      heardOf.size >= entry.facts.partitions.values.sum
+    }
   }
 
   /** Returns a run as it is now. */

@@ -53,9 +53,11 @@ final class Observatory private (context: SparkContext) extends Logging {
     if (board.facts(run).forall(_.id == run)) {
       board.learned(QueryFacts(progress.id.toString, run, Option(progress.name), System.currentTimeMillis))
     }
+    learnOperators(run)
     drain()
-    board.progressed(run, progress.batchId, System.currentTimeMillis)
-    report(run, progress.batchId, Observatory.Looks)
+    val nowMs = System.currentTimeMillis
+    board.progressed(run, progress.batchId, nowMs)
+    report(run, progress.batchId, nowMs, Observatory.Looks)
   }
 
   /** Notes that a query has ended. */
@@ -76,10 +78,10 @@ final class Observatory private (context: SparkContext) extends Logging {
     new Answering(queries).figuresOf(KnownQuery(view.facts.id, record, Some(view)), None)
   }
 
-  /** Posts the event of a batch when all its stores have reported, or after some looks. */
-  private def report(run: String, batch: Long, looks: Int): Unit =
+  /** Shows a batch and posts its event when all its stores have reported, or after some looks. */
+  private def report(run: String, batch: Long, atMs: Long, looks: Int): Unit =
     if (board.isComplete(run, batch + 1) || looks == 0) {
-      learnOperators(run)
+      board.reported(run, batch, atMs)
       board.viewAt(run, batch + 1).filter(_.stores.nonEmpty).foreach { view =>
         gauges.committed(view.facts)
         post(view.copy(batch = Some(batch)))
@@ -87,7 +89,7 @@ final class Observatory private (context: SparkContext) extends Logging {
     } else {
       later(Observatory.LookMs) {
         drain()
-        report(run, batch, looks - 1)
+        report(run, batch, atMs, looks - 1)
       }
     }
 
@@ -99,13 +101,20 @@ final class Observatory private (context: SparkContext) extends Logging {
   private def learnOperators(run: String): Unit =
     for {
       facts <- board.facts(run) if facts.operators.isEmpty
-      execution <- Option(executions.get(run)).flatMap(reference => Option(reference.get))
-      planned <- Option(execution.lastExecution)
+      query <- Option(executions.get(run)).flatMap(reference => Option(reference.get))
+      execution <- Option(query.lastExecution)
     } {
-      val names = planned.executedPlan.collect {
-        case writer: StateStoreWriter => writer.stateInfo.map(_.operatorId -> writer.shortName)
-      }.flatten.toMap
-      board.learned(facts.copy(operators = names))
+      val operators = for {
+        writer <- execution.executedPlan.collect { case writer: StateStoreWriter => writer }
+        info <- writer.stateInfo
+      } yield {
+        // An operator without grouping keys has a single partition, whatever Spark's option says.
+        val partitions = Option(writer.outputPartitioning.numPartitions).filter(_ > 0).getOrElse(info.numPartitions)
+        (info.operatorId, writer.shortName, math.min(partitions, info.numPartitions))
+      }
+      board.learned(facts.copy(
+        operators = operators.map { case (id, name, _) => id -> name }.toMap,
+        partitions = operators.map { case (id, _, partitions) => id -> partitions }.toMap))
     }
 
   private def drain(): Unit = {
