@@ -2,16 +2,19 @@
 
     python tests/parts.py [--tier every|more|long] [--lanes N] [PART ...]
 
-Runs the parts of a tier side by side, the longest first, and prints the output of each when it ends. Exits
-with 1 if a part fails.
+Runs the parts of a tier side by side, the longest first, and prints the output of each when it ends. If a few
+tests fail, they run once more, alone: the report at the end names those that pass then. Exits with 1 if a
+test fails again, or a part fails in another way.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +39,13 @@ NEWEST = ""
 """The release of Spark in `.venv`."""
 
 OLDER = ("4.2", "4.1", "4.0")
+
+REPEATED = 3
+"""The largest number of failed tests that run once more; if more fail, it is not for the machine's load."""
+
+TESTS_FAILED = 1
+NO_TESTS = 5
+"""Exit codes of pytest."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,14 @@ class Part:
 
         return (not self.paths or any(map(is_below, self.paths))) and not any(map(is_below, self.ignored))
 
-    def command(self, tier: str) -> list[str]:
-        """Return the command that runs the tests of `tier` in this part."""
+    def command(self, tier: str, tests: Sequence[str] = ()) -> list[str]:
+        """Return the command that runs the tests of `tier` in this part, or those `tests` alone."""
         python = CHECKOUT / (f".venv-{self.spark}" if self.spark else ".venv") / "bin/python"
         given = [str(python), "-m", "pytest", "--tier", tier, "--durations=8", "--durations-min=5"]
         if tier == "long":  # a soak takes longer than a test that hangs may
             given += ["-o", "faulthandler_timeout=9000"]
+        if tests:
+            return [*given, *tests]
         given += [f"--ignore=tests/{path}" for path in self.ignored]
         return [*given, *(f"tests/{path}" for path in self.paths or ("",))]
 
@@ -110,8 +122,59 @@ def parts_of(tier: str) -> Iterator[tuple[Part, str]]:
             yield part, "long"
 
 
-def run(chosen: Sequence[tuple[Part, str]], lanes: int, environment: Mapping[str, str]) -> list[str]:
-    """Run parts side by side.
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run of a part.
+
+    Args:
+        part: the part.
+        tier: the tier whose markers it selected.
+        failed: the tests that failed.
+        repeatable: True if nothing but tests failed, which can run once more.
+    """
+
+    part: Part
+    tier: str
+    failed: tuple[str, ...]
+    repeatable: bool
+
+    @property
+    def name(self) -> str:
+        """The name in the report."""
+        spark = f" on Spark {self.part.spark}" if self.part.spark else ""
+        return f"{self.part.name}{spark} ({self.tier})"
+
+
+def run_part(
+    part: Part, tier: str, environment: Mapping[str, str], tests: Sequence[str] = ()
+) -> Outcome | None:
+    """Run a part, or some tests of it, and print the output; return None if all is well."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [*part.command(tier, tests), "-o", f"cache_dir={cache}"],
+            cwd=CHECKOUT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        listed = Path(cache, "v/cache/lastfailed")
+        failed = tuple(json.loads(listed.read_text(encoding="utf-8"))) if listed.exists() else ()
+    outcome = Outcome(part, tier, failed, done.returncode == TESTS_FAILED and bool(failed))
+    shown = done.stdout.decode("utf-8", "replace")
+    took = f"{time.monotonic() - began:.0f} s, exit {done.returncode}"
+    again = " once more" if tests else ""
+    sys.stdout.write(
+        f"\n== tests of {outcome.name}{again}\n{shown}== tests of {outcome.name}{again}: {took}\n"
+    )
+    sys.stdout.flush()
+    return None if done.returncode in (0, NO_TESTS) else outcome
+
+
+def run(
+    chosen: Sequence[tuple[Part, str]], lanes: int, environment: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Run parts side by side, and tests that failed once more, alone.
 
     Args:
         chosen: parts with the tier that each selects, the longest first.
@@ -119,32 +182,19 @@ def run(chosen: Sequence[tuple[Part, str]], lanes: int, environment: Mapping[str
         environment: the variables of the processes.
 
     Returns:
-        The names of the parts that failed.
+        The names of the parts that failed, and the tests that passed when they ran alone.
     """
-
-    def run_part(pair: tuple[Part, str]) -> str | None:
-        part, tier = pair
-        began = time.monotonic()
-        done = subprocess.run(
-            part.command(tier),
-            cwd=CHECKOUT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        # Pytest exits with 5 if it collects no test of the tier.
-        failed = done.returncode not in (0, 5)
-        shown = done.stdout.decode("utf-8", "replace")
-        name = (
-            f"{part.name} ({tier})" if part.spark == NEWEST else f"{part.name} on Spark {part.spark} ({tier})"
-        )
-        took = f"{time.monotonic() - began:.0f} s, exit {done.returncode}"
-        sys.stdout.write(f"\n== tests of {name}\n{shown}== tests of {name}: {took}\n")
-        sys.stdout.flush()
-        return name if failed else None
-
     with ThreadPoolExecutor(lanes) as pool:
-        return [name for name in pool.map(run_part, chosen) if name]
+        ended = [end for end in pool.map(lambda pair: run_part(*pair, environment), chosen) if end]
+    if sum(len(end.failed) for end in ended) > REPEATED:
+        return [end.name for end in ended], []
+    failed, unstable = [], []
+    for end in ended:
+        if end.repeatable and run_part(end.part, end.tier, environment, end.failed) is None:
+            unstable += end.failed
+        else:
+            failed.append(end.name)
+    return failed, unstable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,7 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if directory.stdout.strip():
         environment["TMPDIR"] = directory.stdout.strip()
-    failed = run(chosen, given.lanes, environment)
+    failed, unstable = run(chosen, given.lanes, environment)
+    for test in unstable:
+        print(f"\nunstable: {test} failed beside other tests and passed alone: find out why, and mend it")
     print(f"\nfailed: {', '.join(failed)}" if failed else f"\nall parts of the tier {given.tier!r} passed")
     return 1 if failed else 0
 

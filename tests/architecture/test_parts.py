@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import parts
@@ -50,3 +52,51 @@ def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
     assert command[1:5] == ["-m", "pytest", "--tier", "more"]
     assert "--ignore=tests/spark/state" in command
     assert command[-1] == "tests/spark"
+
+
+FAKE = """
+import pathlib, sys
+import pytest
+
+RUNS = pathlib.Path(__file__).parent / "runs"
+
+def test_passes():
+    RUNS.open("a").write("passes ")
+
+def test_fails_first():
+    RUNS.open("a").write("first ")
+    assert RUNS.read_text().count("first") > 1
+
+@pytest.mark.parametrize("n", range({broken}))
+def test_fails_always(n):
+    RUNS.open("a").write("always ")
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    "broken, runs, failed, unstable",
+    [
+        (0, "passes first first ", [], ["test_fails_first"]),
+        (1, "passes first always first always ", ["trial (every)"], []),
+        (3, "passes first always always always ", ["trial (every)"], []),
+    ],
+)
+def test_few_failures_run_once_more(
+    broken: int,
+    runs: str,
+    failed: list[str],
+    unstable: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "test_trial.py").write_text(FAKE.format(broken=broken), encoding="utf-8")
+    monkeypatch.setattr(parts, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(
+        parts.Part,
+        "command",
+        lambda self, tier, tests=(): [sys.executable, "-m", "pytest", "-q", *(tests or ["test_trial.py"])],
+    )
+    found = parts.run([(parts.Part("trial"), "every")], 1, dict(os.environ))
+    assert (tmp_path / "runs").read_text() == runs
+    assert found == (failed, [f"test_trial.py::{name}" for name in unstable])
