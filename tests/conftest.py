@@ -21,8 +21,11 @@ from state_store.session import releases
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# A busy machine is no failure. For mutants only a failure counts, not its smallest example.
-settings.register_profile("checks", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is no failure. In continuous integration the random cases are the same in each run, so that
+# a change is judged by what it changes. For mutants only a failure counts, not its smallest example.
+IN_CHECKS = "CI" in os.environ or os.environ.get("STATE_STORE_TEST_TOOLS") == "required"
+FIXED = {"derandomize": True, "database": None} if IN_CHECKS else {}
+settings.register_profile("checks", deadline=None, suppress_health_check=[HealthCheck.too_slow], **FIXED)
 settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("checks")
 
