@@ -140,10 +140,10 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def pages(session: nox.Session) -> None:
     """Write the pages of options and metrics, and `conf/spark-defaults.conf`, from the declarations."""
-    run(session, "-m", "state_store.core.settings.pages")
+    run(session, "-m", "state_store.core.settings.option_pages")
     run(session, "scripts/metrics_page.py")
     run(session, "-m", "state_store.observe.model.documents")
-    run(session, "-m", "state_store.observe.monitoring.files")
+    run(session, "-m", "state_store.observe.monitoring.generated_files")
 
 
 @nox.session
@@ -177,7 +177,7 @@ def chaos(session: nox.Session) -> None:
 @nox.session
 def suites(session: nox.Session) -> None:
     """Run Spark's own suites against the provider (`-- --spark 4.1.1 --only joins`)."""
-    run(session, "tests/suites/run.py", *(session.posargs or ["--spark", SUITES_SPARK]))
+    run(session, "tests/suites/published_suites.py", *(session.posargs or ["--spark", SUITES_SPARK]))
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """Command line of the benchmark."""
 
-from benchmarks.command import main
+from benchmarks.benchmark_command import main
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import statistics
+from benchmarks import medians
 from benchmarks.environment import jvm, minicluster
 from benchmarks.scenarios import executors, large_store, queries, rewrites, services, store_level
 from benchmarks.scenarios.store_level import Extent, Run
@@ -59,7 +59,7 @@ class _Measured:
     def __init__(self, extent: Extent, log: Path) -> None:
         self._extent = extent
         self._log = log
-        self._events: list[statistics.Event] = []
+        self._events: list[medians.Event] = []
         self._specs: dict[str, Any] = {}
 
     def run(self, run: store_level.Run, more_classes: Sequence[Path] = ()) -> None:
@@ -80,7 +80,7 @@ class _Measured:
             known["subjects"] = known["subjects"] + case["subjects"]
 
     def result(self) -> Result:
-        return {"specs": self._specs, "cases": statistics.by_case(self._events)}
+        return {"specs": self._specs, "cases": medians.by_case(self._events)}
 
 
 def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:

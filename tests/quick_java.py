@@ -25,7 +25,7 @@ import pyspark
 import scala_jars
 
 from state_store.session import releases
-from state_store.session.program import OPENED
+from state_store.session.jar_program import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
@@ -89,7 +89,7 @@ def _probe_program(room: Path, options: str) -> tuple[list[str], str]:
     """Return the command of a batch on a store, and its input."""
     command = ["java", *options.split(), f"-Djava.io.tmpdir={room}", "-cp", scala_jars.probes_class_path()]
     command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.Driver"]
+    command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.ProviderDriver"]
     asked = [{**request, "location": f"{room}/state"} for request in _OF_ONE_BATCH]
     return command, "".join(json.dumps(request) + "\n" for request in asked)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.page import goals, plots, queries, restores, stores, summary
+from benchmarks.page import goals, plots, query_sections, restores, store_sections, summary
 from benchmarks.page.goals import Outcome
 from benchmarks.page.layout import table
-from benchmarks.page.reasons import REASONS
+from benchmarks.page.missed_goals import REASONS
 from benchmarks.results import Results, errors
 
 GOALS = "Goals"
@@ -222,19 +222,19 @@ def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
 
 
 _SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], ...] = (
-    ("store", "Store level", stores.store),
-    ("age", "Age", stores.age),
-    ("growth", "Growth", stores.growth),
-    ("size", "A store larger than its memory", stores.large_store_section),
+    ("store", "Store level", store_sections.store),
+    ("age", "Age", store_sections.age),
+    ("growth", "Growth", store_sections.growth),
+    ("size", "A store larger than its memory", store_sections.large_store_section),
     ("restore", "Restore and fail-over", restores.restore),
     ("recovery", "Recovery by size of the state", restores.recovery),
     ("services", "Recovery from HDFS and S3", restores.on_services),
-    ("storage", "Storage, uploads, latency", stores.storage),
-    ("queries", "Real queries", queries.queries),
-    ("memory", "Memory", stores.memory),
-    ("executors", "Executors with many stores", stores.many_stores),
-    ("vectorized", "Vectorised functions", queries.vectorized),
-    ("hdfs", "On HDFS", stores.hdfs),
-    ("merges", "The merge alone", stores.merges),
+    ("storage", "Storage, uploads, latency", store_sections.storage),
+    ("queries", "Real queries", query_sections.queries),
+    ("memory", "Memory", store_sections.memory),
+    ("executors", "Executors with many stores", store_sections.many_stores),
+    ("vectorized", "Vectorised functions", query_sections.vectorized),
+    ("hdfs", "On HDFS", store_sections.hdfs),
+    ("merges", "The merge alone", store_sections.merges),
 )
 """The scenarios with the heading and the function of their section."""

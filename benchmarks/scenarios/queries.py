@@ -18,8 +18,8 @@ from typing import Any
 import pyspark
 
 from benchmarks.environment import providers
+from benchmarks.medians import spread
 from benchmarks.scenarios.store_level import BUDGET_MB, RETAINED, Extent
-from benchmarks.statistics import spread
 
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 7200}
 _SIZES = {  # "only": names of queries; empty is all

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.medians import spread
 from benchmarks.scenarios.store_level import Extent
-from benchmarks.statistics import spread
 from state_store.core.checkpoint.metadata import META_KEY, DeltaMetadata
 from state_store.core.engine.database import Database, tidy
 from state_store.core.engine.delta_writer import write_delta

@@ -22,14 +22,14 @@ from state_store.core.deletion.retention import Retention
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.parts import PART_BYTES
+from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.workspace import Workspace
 from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.planning.policy import Policy
 from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.runtime import Runtime
-from state_store.core.settings.executor import ExecutorOptions
+from state_store.core.settings.executor_options import ExecutorOptions
 from state_store.core.settings.local_options import FILES
 from state_store.core.settings.options import Options
 from state_store.core.settings.parsing import parse

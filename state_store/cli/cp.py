@@ -11,7 +11,7 @@ from state_store.cli.command import (
     writing,
 )
 from state_store.cli.output import counted, print_json, say, size
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
 

@@ -19,7 +19,7 @@ from state_store.cli.command import (
     store_option,
 )
 from state_store.cli.output import counted, number_column, print_json, print_table, say, size, text_column
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option_types import BYTES, DURATION
 from state_store.data.dataset.packages import require_arrow

@@ -14,7 +14,7 @@ from state_store.cli.command import (
     writing,
 )
 from state_store.cli.output import counted, print_json, say
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.core.settings.option_types import BYTES
 from state_store.data.migration.migrate import migrate as write_migrated
 from state_store.data.migration.state_stores import STORES

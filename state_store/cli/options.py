@@ -8,7 +8,7 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json, print_table, say, text_column, write
-from state_store.core.settings import pages
+from state_store.core.settings import option_pages
 from state_store.core.settings.option import Option
 from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.parsing import options as declared
@@ -36,7 +36,7 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
         raise click.UsageError("--markdown, --conf and --json exclude each other")
     named = declared(*names)
     if markdown or conf:
-        write(pages.reference() if markdown else pages.template())
+        write(option_pages.reference() if markdown else option_pages.template())
     elif as_json:
         print_json([_json(option) for option in named])
     elif names:

@@ -14,7 +14,7 @@ from state_store.cli.command import (
     writing,
 )
 from state_store.cli.output import counted, print_json, say, size
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned

@@ -7,9 +7,9 @@ Arrow; without it the same function runs group by group on Spark's own operator,
 Importing this package imports neither pyarrow nor pandas nor pyspark: that happens where they are used.
 """
 
-from state_store.functions.context import GROUP, Context
 from state_store.functions.decorators import accelerate, per_group, vectorized
-from state_store.functions.errors import BadResultError, VectorizationWarning
+from state_store.functions.function_errors import BadResultError, VectorizationWarning
+from state_store.functions.group_context import GROUP, Context
 from state_store.functions.result import Result
 
 __all__ = [

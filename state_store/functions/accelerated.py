@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from state_store.functions.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 from state_store.functions.collector import exempt_imports
-from state_store.functions.columns import struct_type
-from state_store.functions.context import NO_TIMESTAMP, Header
 from state_store.functions.frames import group_frames, pandas_frames
 from state_store.functions.frames.frame_runs import FrameRuns
+from state_store.functions.group_context import NO_TIMESTAMP, Header
+from state_store.functions.returned_columns import struct_type
+from state_store.functions.state_changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
 MORE = 2
 

@@ -16,7 +16,7 @@ import warnings
 from typing import Any
 
 from state_store.core.settings.session import EXTENSION_CLASS, EXTENSIONS_KEY
-from state_store.functions.errors import VectorizationWarning
+from state_store.functions.function_errors import VectorizationWarning
 from state_store.functions.marked import BoundSchemas, MarkedFunction
 
 HOW_TO_SET = (

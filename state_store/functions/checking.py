@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions.columns import conform, struct_type
-from state_store.functions.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Context
-from state_store.functions.errors import BadResultError
+from state_store.functions.function_errors import BadResultError
+from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Context
 from state_store.functions.result import Changes, Result
+from state_store.functions.returned_columns import conform, struct_type
 
 
 @dataclasses.dataclass(frozen=True)

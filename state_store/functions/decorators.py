@@ -84,7 +84,7 @@ class PerGroupFunction(BatchedFunction):
 
     def caller(self, header: Any) -> Caller:
         """Return the caller that takes the tables of a call apart into groups."""
-        from state_store.functions.plain.calls import GroupCaller
+        from state_store.functions.plain.group_calls import GroupCaller
 
         return GroupCaller(self.func, header)
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 from state_store.core.compat import zip
 from state_store.functions import binding
 from state_store.functions.checking import STATE_EXTRAS, Call
-from state_store.functions.context import EXISTS, GROUP, NO_TIMESTAMP, Header
-from state_store.functions.errors import BadResultError
 from state_store.functions.frames import pandas_frames
+from state_store.functions.function_errors import BadResultError
+from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, Header
 from state_store.functions.result import Changes
 from state_store.functions.stream import check_names, key_names
 

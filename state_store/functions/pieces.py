@@ -10,7 +10,7 @@ import dataclasses
 
 import pyarrow as pa
 
-from state_store.functions.context import NO_TIMESTAMP
+from state_store.functions.group_context import NO_TIMESTAMP
 from state_store.functions.result import Changes
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.changes import ChangeWriter
 from state_store.functions.checking import STATE_EXTRAS, Call, check
-from state_store.functions.columns import bounds, struct_type
-from state_store.functions.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
-from state_store.functions.errors import BadResultError, GroupTooLargeError
 from state_store.functions.frames import pandas_frames, polars_frames
+from state_store.functions.function_errors import BadResultError, GroupTooLargeError
+from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
 from state_store.functions.pieces import OpenGroup
 from state_store.functions.result import Changes, Result
+from state_store.functions.returned_columns import bounds, struct_type
+from state_store.functions.state_changes import ChangeWriter
 
 if TYPE_CHECKING:
     from state_store.functions.marked import ManyGroups

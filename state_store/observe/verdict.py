@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from state_store.observe.model.answers import Failure, Finding, Store, Verdict
+from state_store.observe.model.rest_answers import Failure, Finding, Store, Verdict
 from state_store.observe.model.rules import (
     BYTES,
     CRITICAL,

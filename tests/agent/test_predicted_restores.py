@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from faults import Call, FaultyStorage
-from simulation.scheduler import Scheduler
+from simulation.turns import Scheduler
 
 from agent.harness import InProcess, Job
 from state_store.agent import stores

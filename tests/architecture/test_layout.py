@@ -1,11 +1,26 @@
-"""Sources are short."""
+"""Sources are short, and found by their names."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 MOST_LINES = 500
+
+REPEATED = {
+    "__init__.py": "a package",
+    "__main__.py": "a program, `python -m PACKAGE`",
+    "conftest.py": "fixtures of a folder",
+}
+"""Names that Python gives to files, each with its meaning."""
+
+NAMESAKES = {
+    "state_store/cli/": "a command has the name of the module that it shows",
+    "tests/cli/": "the tests of a command have the name of the command",
+    "tests/mutants/": "breaks have the name of the room that they break",
+}
+"""Folders whose files may have the name of a file elsewhere, each with the reason."""
 
 
 def sources(checkout: Path) -> list[str]:
@@ -23,3 +38,18 @@ def test_no_source_is_longer_than_500_lines(checkout: Path) -> None:
     """A longer one has more than one responsibility."""
     long = {name: lines(checkout / name) for name in sources(checkout)}
     assert not {name: count for name, count in long.items() if count > MOST_LINES}
+
+
+def test_base_names_are_unique(checkout: Path) -> None:
+    """A file is found by its name alone, and the name of a file in an error says which it is.
+
+    A Scala file of a release replaces the one of older releases: they are one file.
+    """
+    files: dict[str, set[str]] = {}
+    for name in sources(checkout):
+        base = name.rpartition("/")[2]
+        if base not in REPEATED and not name.startswith(tuple(NAMESAKES)):
+            files.setdefault(base, set()).add(
+                re.sub(r"^jvm_bridge/scala-[0-9.]+/", "jvm_bridge/scala/", name)
+            )
+    assert not {base: names for base, names in files.items() if len(names) > 1}

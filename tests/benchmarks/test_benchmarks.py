@@ -12,11 +12,11 @@ import pyspark
 import pytest
 import scala_jars
 
-from benchmarks import command, results, statistics
-from benchmarks.comparisons import data_plane, look_ahead, processors, sst
+from benchmarks import benchmark_command, medians, results
+from benchmarks.comparisons import data_plane, look_ahead, processors, sst_files
 from benchmarks.environment import jvm, providers
-from benchmarks.page import goals, plots, report, stores, summary
-from benchmarks.page.reasons import REASONS
+from benchmarks.page import goals, plots, report, store_sections, summary
+from benchmarks.page.missed_goals import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
 from benchmarks.scenarios import executors, large_store, services, store_level
@@ -76,7 +76,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
     events = jvm.run(cases, heap_mb=1024, timeout_s=600, log=tmp_path_factory.mktemp("log") / "driver.log")
     specs = {case["name"]: case for case in cases}
     result = {"scenario": "store", "bench": "quick", "seconds": 1, "ours": ours, "machine": _MACHINE}
-    return Results({"store": {**result, "specs": specs, "cases": statistics.by_case(events)}})
+    return Results({"store": {**result, "specs": specs, "cases": medians.by_case(events)}})
 
 
 _MACHINE = {
@@ -161,7 +161,7 @@ def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     forgetful = scala_jars.compiled("forgetful", [Path(__file__).with_name("ForgetfulProvider.scala")])
     log = tmp_path / "driver.log"
     events = jvm.run([case], heap_mb=512, timeout_s=600, log=log, more_classes=[forgetful])
-    found = errors({"cases": statistics.by_case(events)})
+    found = errors({"cases": medians.by_case(events)})
     assert any("content differs from the model" in message for message in found), found
 
 
@@ -172,7 +172,7 @@ def test_comparisons_in_one_jvm_compile_and_measure() -> None:
     lines = processors.table(processors.COMPARISON.measure([*small, "kinds=value"])).splitlines()
     assert len(lines) == 3, lines
     small = ["keys=500", "changed=10", "deltas=2", "operations=50", "turns=1", "warm=0", "writes=20"]
-    lines = sst.table(sst.COMPARISON.measure(small)).splitlines()
+    lines = sst_files.table(sst_files.COMPARISON.measure(small)).splitlines()
     assert any(line.startswith("| compacted") for line in lines), lines
     jar = providers.jar_for(pyspark.__version__)
     for pattern in ("uniform", "prefix"):
@@ -273,7 +273,7 @@ def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
         "live_bytes": {"median": 2.0**30},
         "keys": {"median": 50_000_000},
     }
-    batch = {"operations": statistics.spread([20_000]), "wall_ms": statistics.spread([250.0])}
+    batch = {"operations": medians.spread([20_000]), "wall_ms": medians.spread([250.0])}
     segments = {
         "custom": dict.fromkeys(
             (f"incremental{name}" for name in ("IndexHits", "IndexMisses", "BaseFilters", "BaseBlocks")), 1
@@ -288,7 +288,7 @@ def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
     }
     spec = {"steps": [{"do": "batches", "label": "many"}]}
     found = Results({name: {"bench": "full", "specs": {name: spec}, "cases": {name: steps}}})
-    page = stores.large_store_section(found, {})
+    page = store_sections.large_store_section(found, {})
     assert "20 partitions of 50M keys each" in page
     assert "500 ms of store a batch, and 120\nGiB of checkpoints" in page
 
@@ -337,34 +337,34 @@ def test_sections_without_a_new_measurement_stay_on_the_page(tmp_path: Path) -> 
 def test_a_failed_scenario_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part: bool
 ) -> None:
-    monkeypatch.setattr(command, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(benchmark_command, "KEPT", tmp_path / "kept")
     for name, result in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
-    command._keep(["age", "store"], tmp_path, is_part=is_part)
-    assert [path.name for path in command.KEPT.iterdir()] == ["age.json"]
+    benchmark_command._keep(["age", "store"], tmp_path, is_part=is_part)
+    assert [path.name for path in benchmark_command.KEPT.iterdir()] == ["age.json"]
 
 
 def test_the_page_is_made_of_the_results_that_are_kept(tmp_path: Path) -> None:
     names = ("docs/benchmarks.md", report.RESULTS_PAGE, report.GOALS_PAGE)
     (tmp_path / "benchmarks").mkdir()
     for name in names[1:]:
-        (tmp_path / name).write_text((command.ROOT / name).read_text())
-    report.write(results.load(command.KEPT), tmp_path, keep_earlier=True)
+        (tmp_path / name).write_text((benchmark_command.ROOT / name).read_text())
+    report.write(results.load(benchmark_command.KEPT), tmp_path, keep_earlier=True)
     for name in names:
         again = (tmp_path / name).read_text()
-        assert again == (command.ROOT / name).read_text(), "run `python -m benchmarks --report`"
+        assert again == (benchmark_command.ROOT / name).read_text(), "run `python -m benchmarks --report`"
 
 
 def test_the_page_of_a_user_is_short_and_its_pictures_are_kept() -> None:
-    page = (command.ROOT / "docs/benchmarks.md").read_text()
+    page = (benchmark_command.ROOT / "docs/benchmarks.md").read_text()
     assert len(page.splitlines()) <= 100
     shown = set(re.findall(r"\(images/([\w-]+)\.svg\)", page))
-    kept = {path.stem for path in (command.ROOT / "docs/images").glob("*.svg")}
+    kept = {path.stem for path in (benchmark_command.ROOT / "docs/images").glob("*.svg")}
     assert shown == kept == set(summary.PICTURES)
 
 
 def test_spread_of_known_numbers() -> None:
-    found = statistics.spread([1, 2, 3, 4, 100])
+    found = medians.spread([1, 2, 3, 4, 100])
     assert (found["median"], found["q1"], found["q3"], found["min"], found["max"]) == (3, 2, 4, 1, 100)
 
 
@@ -427,9 +427,7 @@ def test_only_the_requested_cases_and_stores_are_measured() -> None:
 
 def test_a_part_that_is_measured_later_replaces_its_steps(tmp_path: Path) -> None:
     def result(commit: str, **medians: float) -> dict[str, object]:
-        steps = {
-            name: {"recover": {"end_ms": statistics.spread([median])}} for name, median in medians.items()
-        }
+        steps = {name: {"recover": {"end_ms": medians.spread([median])}} for name, median in medians.items()}
         return {
             "scenario": "services",
             "bench": "standard",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import command
+from benchmarks import benchmark_command
 
 
 def test_help_names_the_extents_and_exits(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        command.main(["--help"])
+        benchmark_command.main(["--help"])
     assert ended.value.code == 0
     assert "quick" in capsys.readouterr().out

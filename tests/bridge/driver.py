@@ -1,4 +1,4 @@
-"""JVM with state store providers, driven from a test: see scala/Driver.scala for the commands."""
+"""JVM with state store providers, driven from a test: see scala/ProviderDriver.scala for the commands."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Jvm:
             f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
         ]
         command += ["-cp", class_path]
-        command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.Driver"]
+        command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.ProviderDriver"]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

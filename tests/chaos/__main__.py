@@ -15,12 +15,12 @@ from pathlib import Path
 
 import scala_jars
 
-from chaos import checkpoints, verdict
+from chaos import comparison, life_places
 from chaos.cluster import Cluster
+from chaos.event_counts import Summary
 from chaos.life import Life, draw_questions
 from chaos.plan import STORAGES, Plan, plans
 from chaos.questions import QUESTIONS
-from chaos.summary import Summary
 
 QUERIES_A_LIFE = 5
 
@@ -68,11 +68,11 @@ def _play(plan: Plan, storage: str, queries: int, room: Path, summary: Summary) 
     names = draw_questions(random.Random(f"{plan.seed}/{plan.life}"), queries, QUESTIONS)
     _say(f"{plan}: {', '.join(names)}")
     try:
-        with checkpoints.STORAGES[storage](room / "life") as place:
+        with life_places.STORAGES[storage](room / "life") as place:
             with Cluster(room / "cluster") as cluster:
                 life = Life(cluster, plan, place, names, room / "life", [scala_jars.probes_jar()], _say)
                 life.play()
-            verdict.check(life)
+            comparison.check(life)
             took_s = time.monotonic() - began
             summary.add(life, took_s)
     except Exception:  # one life that is wrong, however, does not end the others

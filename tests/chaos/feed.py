@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chaos import stream
+from chaos import input_records
 from state_store.core.storage import Storage, open_storage
 from state_store.errors import StateStoreError
 
@@ -54,8 +54,8 @@ class Feeder:
                 self._add()
 
     def _add(self) -> None:
-        for name in stream.STREAMS:
-            stream.write(self._room / name, self._seed, name, self.files)
+        for name in input_records.STREAMS:
+            input_records.write(self._room / name, self._seed, name, self.files)
         self.files += 1
 
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.checkpoints import Checkpoints, checkpoint_of
 from chaos.cluster import Cluster
 from chaos.feed import Feeder, newest_batch
-from chaos.options import session_options
+from chaos.life_places import Checkpoints, checkpoint_of
 from chaos.plan import Fault, Plan
 from chaos.processes import Process
 from chaos.questions import WITH_PYTHON
+from chaos.session_options import session_options
 from state_store.core.storage import open_storage
 
 _PERIOD_S = 0.05
@@ -140,7 +140,7 @@ class Life:
         path.write_text(json.dumps(plan))
         with self._driver_log().open("w") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "chaos.driver", str(path)],
+                [sys.executable, "-m", "chaos.query_process", str(path)],
                 env=self.cluster.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

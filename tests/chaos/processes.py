@@ -37,7 +37,7 @@ class Process:
                 "state_store_agent": "agent",
                 "pyspark.daemon": "python",
                 "prepared_workers": "python",
-                "chaos.driver": "driver",
+                "chaos.query_process": "driver",
             }
         return next((role for words, role in roles.items() if words in self.arguments), "")
 

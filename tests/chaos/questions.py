@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 import state_store
-from chaos.stream import DELAY_S, Record
+from chaos.input_records import DELAY_S, Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

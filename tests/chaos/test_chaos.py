@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import scala_jars
 
-from chaos import checkpoints, verdict
+from chaos import comparison, life_places
 from chaos.cluster import Cluster
 from chaos.life import Life
 from chaos.plan import STORAGES, plans
@@ -32,11 +32,11 @@ def test_queries_are_right_on_a_service_that_is_hit_as_well(tmp_path, storage, s
 def _check(room: Path, storage: str, seed: int, faults: int, questions: list[str]) -> set[str]:
     """Plays the faults, and judges; their kinds."""
     (plan,) = plans(seed, faults, kinds=STORAGES[storage])
-    with checkpoints.STORAGES[storage](room / "life") as place:
+    with life_places.STORAGES[storage](room / "life") as place:
         with Cluster(room / "cluster") as cluster:
             life = Life(cluster, plan, place, questions, room / "life", [scala_jars.probes_jar()])
             life.play()
-        verdict.check(life)
+        comparison.check(life)
     assert life.faults.total() == faults
     assert cluster.processes() == []
     return set(life.faults)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos import processes, sink, verdict
+from chaos import comparison, processes, sink
 from chaos.processes import MARK, Process
 
 
@@ -70,7 +70,7 @@ def _await(condition) -> None:
         ("python /tmp/a/agent.py /tmp/a/state_store_agent.zip 1", False, "agent"),
         ("python -m pyspark.daemon pyspark.worker", False, "python"),
         ("python -m prepared_workers pyspark.worker", False, "python"),
-        ("python -m chaos.driver plan.json", False, "driver"),
+        ("python -m chaos.query_process plan.json", False, "driver"),
         ("sleep 60", False, ""),
     ],
 )
@@ -105,6 +105,6 @@ def _frame(rows: list[tuple]) -> SimpleNamespace:
     ],
 )
 def test_every_row_counts(actual, says):
-    found = verdict.difference("output", actual, [("a", 1), ("a", 1), ("b", 2)])
+    found = comparison.difference("output", actual, [("a", 1), ("a", 1), ("b", 2)])
     assert bool(found) == bool(says)
     assert all(word in found[0] for word in says)

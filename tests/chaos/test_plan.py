@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from chaos import stream
+from chaos import input_records
 from chaos.life import draw_questions
 from chaos.plan import FAULTS_A_LIFE, KINDS, PROFILES, STORAGES, plans
 from chaos.questions import QUESTIONS, WITH_PYTHON, note
@@ -45,16 +45,16 @@ def test_what_is_stopped_is_resumed_and_nothing_else_takes_time():
 
 
 def test_a_file_of_the_input_follows_from_seed_and_number():
-    assert stream.records(3, "events", 50) == stream.records(3, "events", 50)
-    assert stream.records(3, "events", 50) != stream.records(4, "events", 50)
+    assert input_records.records(3, "events", 50) == input_records.records(3, "events", 50)
+    assert input_records.records(3, "events", 50) != input_records.records(4, "events", 50)
 
 
 def test_the_input_has_what_the_queries_are_asked_for():
     """Keys that close, once and for all, and keys that do not; late records; ids that name one record."""
-    events = [record for number in range(60) for record in stream.records(3, "events", number)]
+    events = [record for number in range(60) for record in input_records.records(3, "events", number)]
     closed: set[str] = set()
     for number in range(60):
-        records = stream.records(3, "events", number)
+        records = input_records.records(3, "events", number)
         assert not closed & {record.key for record in records}
         closed |= {record.key for record in records if record.last}
     assert 100 < len(closed) < len({record.key for record in events})
@@ -66,8 +66,8 @@ def test_the_input_has_what_the_queries_are_asked_for():
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_every_answer_has_output_and_state(question):
     events, answers = (
-        [record for number in range(30) for record in stream.records(3, name, number)]
-        for name in stream.STREAMS
+        [record for number in range(30) for record in input_records.records(3, name, number)]
+        for name in input_records.STREAMS
     )
     answer = question.answer(events, answers)
     assert answer.output

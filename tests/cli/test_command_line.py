@@ -20,10 +20,10 @@ from query_directory import QueryDirectory, rows
 from rich.console import Console
 
 import state_store
-from state_store.cli import exit_codes, progress, repartition
+from state_store.cli import exit_codes, progress_display, repartition
 from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.cli.rows import chosen, import_
 from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
@@ -131,7 +131,7 @@ def shown(meter_of, *, terminal: bool = True) -> str:
 
 
 def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
-    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("verified", 3, console=console) as meter:
@@ -149,7 +149,7 @@ def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
 
 
 def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(monkeypatch):
-    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("copied", 4, unit="rows", console=console) as meter:
@@ -162,7 +162,7 @@ def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(mo
 
 
 def test_progress_shows_all_rows_once_a_store_has_told(monkeypatch):
-    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("copied", 4, unit="rows", console=console) as meter:

@@ -37,7 +37,7 @@ WITH_TESTS = {
     "docs/operations.md": "tests/data/dataset/test_document.py",
     "docs/functions.md": "tests/functions/test_guide.py",
     "docs/vectorized.md": "tests/functions/test_guide.py",
-    "docs/lakehouse.md": "tests/spark/lakehouse/session.py",
+    "docs/lakehouse.md": "tests/spark/lakehouse/lakehouse_session.py",
 }
 """Pages with blocks in Python, and the tests that run them."""
 

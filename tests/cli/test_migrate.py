@@ -18,8 +18,8 @@ from state_store.data.migration.state_stores import HDFS, INCREMENTAL, ROCKSDB, 
 from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
 from state_store.session import compiler
-from state_store.session import program as jvm_program
-from state_store.session.program import JvmProgram
+from state_store.session import jar_program as jvm_program
+from state_store.session.jar_program import JvmProgram
 
 VERSIONS = 3
 PROCESSOR = {

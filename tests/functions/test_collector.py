@@ -64,7 +64,7 @@ def test_modules_are_exempt_and_garbage_is_not():
 @pytest.mark.parametrize(
     ("module", "command", "arguments"),
     [
-        ("state_store.functions.processors.loop", "processor_command", ", ''"),
+        ("state_store.functions.processors.processor_loop", "processor_command", ", ''"),
         ("state_store.functions.accelerated", "accelerated_command", ""),
     ],
 )

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from algebra import TYPED, Program, Rule, typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import TYPED, Program, Rule, typed
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import _parse_datatype_string
 from streams import Outcome, Stream

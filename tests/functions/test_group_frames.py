@@ -13,8 +13,8 @@ import wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.functions.context import Header
 from state_store.functions.frames import group_frames, pandas_frames
+from state_store.functions.group_context import Header
 
 KINDS = {
     "byte": st.integers(-128, 127),

@@ -14,9 +14,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.state import GroupState
 
 from state_store.functions import BadResultError, per_group
-from state_store.functions.context import Header
-from state_store.functions.errors import GroupTooLargeError
-from state_store.functions.plain import calls
+from state_store.functions.function_errors import GroupTooLargeError
+from state_store.functions.group_context import Header
+from state_store.functions.plain import group_calls
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"k": "string", "v": "long"})
@@ -292,7 +292,7 @@ def test_every_sequence_of_calls_is_answered_as_sparks_group_state_does(
 
 
 def test_much_output_leaves_before_its_groups_are_done(monkeypatch):
-    monkeypatch.setattr(calls, "_MAX_OUTPUT_ROWS", 4)
+    monkeypatch.setattr(group_calls, "_MAX_OUTPUT_ROWS", 4)
 
     def function(key, rows, state):
         state.update((1, "x"))

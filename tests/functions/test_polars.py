@@ -12,8 +12,8 @@ import pytest
 import wire
 
 from state_store.functions import GROUP, BadResultError, Result, vectorized
-from state_store.functions.context import Header
 from state_store.functions.frames import polars_frames
+from state_store.functions.group_context import Header
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"v": "long"})

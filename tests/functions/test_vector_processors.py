@@ -16,10 +16,10 @@ from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
 import state_store
-from state_store.functions.errors import GroupTooLargeError
-from state_store.functions.vectors import loop
-from state_store.functions.vectors.loop import borders, whole_groups
+from state_store.functions.function_errors import GroupTooLargeError
+from state_store.functions.vectors import table_loop
 from state_store.functions.vectors.processor import bind
+from state_store.functions.vectors.table_loop import borders, whole_groups
 
 SPARK = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.0",))]
 SCHEMA = "k string, v long, at timestamp"
@@ -239,7 +239,7 @@ def test_a_group_of_many_batches_is_put_together_once(monkeypatch):
     class Counted:
         from_batches = staticmethod(lambda parts: joined.append(len(parts)) or original(parts))
 
-    monkeypatch.setattr(loop.pa, "Table", Counted)
+    monkeypatch.setattr(table_loop.pa, "Table", Counted)
     assert [found.num_rows for found in whole_groups(iter(batches), [0], 1 << 20)] == [300, 1]
     assert joined == [300, 1]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from state_store.functions.context import Header
+from state_store.functions.group_context import Header
 
 NO_TIMEOUT = -1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from query_directory import QueryDirectory, rows
-from service import Served, serving
+from running_service import Served, serving
 
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from query_directory import QueryDirectory
-from service import serving
+from running_service import serving
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from query_directory import QueryDirectory
-from service import Served, serving
+from running_service import Served, serving
 
 from state_store.cli.main import main
 from state_store.errors import ConflictError, OptionError

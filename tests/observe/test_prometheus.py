@@ -15,12 +15,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from query_directory import QueryDirectory, rows
-from service import Served, serving
+from running_service import Served, serving
 from tools import tool
 
 from state_store.observe.model.declared import SERVE
 from state_store.observe.model.metrics import METRICS
-from state_store.observe.monitoring import files
+from state_store.observe.monitoring import generated_files
 from state_store.observe.monitoring.alerts import alert_rules, alerts
 from state_store.observe.monitoring.dashboard import ROWS, dashboard, expressions
 
@@ -142,9 +142,11 @@ def test_the_rules_are_valid(checkout: Path) -> None:
     subprocess.run([tool("promtool"), "check", "rules", str(rules)], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("name", files.written(Path(__file__).resolve().parents[2]))
+@pytest.mark.parametrize("name", generated_files.written(Path(__file__).resolve().parents[2]))
 def test_a_file_of_the_declarations_is_current(name: str, checkout: Path) -> None:
-    assert (checkout / name).read_text(encoding="utf-8") == files.written(checkout)[name], "run `make docs`"
+    assert (checkout / name).read_text(encoding="utf-8") == generated_files.written(checkout)[name], (
+        "run `make docs`"
+    )
 
 
 def test_links_of_findings_lead_to_headings(checkout: Path) -> None:

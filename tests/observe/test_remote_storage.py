@@ -12,7 +12,7 @@ from browser import Browser
 from minihdfs import HdfsCluster
 from minis3 import S3Server, remote, status
 from query_directory import QueryDirectory, rows
-from service import Served, serving
+from running_service import Served, serving
 
 from state_store.cli.main import main
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from query_directory import QueryDirectory, rows
-from service import Served, serving
+from running_service import Served, serving
 
 from state_store.cli.main import main
 from state_store.observe.model import documents

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from state_store.observe.model.answers import Failure, Store
 from state_store.observe.model.declared import to_json
+from state_store.observe.model.rest_answers import Failure, Store
 from state_store.observe.model.rules import GROUP, QUERY, RULES, SEVERITIES, STORE
 from state_store.observe.model.totals import Group, Totals
 from state_store.observe.verdict import in_words, judge, totals_of

@@ -16,7 +16,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "core"), str(TESTS.parent)]
 
-from simulation.history import PROFILES, History  # noqa: E402
+from simulation.cluster_history import PROFILES, History  # noqa: E402
 from simulation.troubles import TROUBLES  # noqa: E402
 
 

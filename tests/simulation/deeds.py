@@ -6,13 +6,13 @@ import contextlib
 import random
 from typing import TYPE_CHECKING
 
-from simulation.storage import DistantStorage, storage_clock
+from simulation.simulated_storage import DistantStorage, storage_clock
 from simulation.truth import EMPTY, rows_of
 from state_store.data.embedded.store import EmbeddedStore
 from state_store.errors import StateStoreError
 
 if TYPE_CHECKING:
-    from simulation.history import History
+    from simulation.cluster_history import History
 
 
 class Deeds:

@@ -19,7 +19,7 @@ from state_store.data.query import StoreKey
 from state_store.errors import DamagedError, MissingError
 
 if TYPE_CHECKING:
-    from simulation.history import History
+    from simulation.cluster_history import History
 
 _WORK = ("base-", "scratch-")
 

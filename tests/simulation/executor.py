@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simulation.agent import Agent, Exchange, never_internal
 from simulation.partition import Partition
 from simulation.provider import Provider
+from simulation.simulated_agent import Agent, Exchange, never_internal
 from simulation.site import Site
 from state_store.errors import BusyError, StateStoreError, StorageError
 

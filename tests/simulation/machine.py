@@ -9,8 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 from simulation.engine import END_BYTES, ModelDatabase, end_bytes, is_end, is_plain, metadata_bytes
-from simulation.scheduler import is_simulated
 from simulation.terms import LARGE_BYTES
+from simulation.turns import is_simulated
 from state_store.core.runtime import SystemRuntime
 
 _OF_THE_MACHINE = ("wall_ms", "monotonic_s", "uptime_ms", "random_bytes", "sleep", "start")

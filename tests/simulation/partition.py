@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulation.storage import Bucket
+from simulation.simulated_storage import Bucket
 from simulation.truth import EMPTY, Truth, Version
 from state_store.core.checkpoint.archive import unpack
 from state_store.core.checkpoint.lineage import Lineages

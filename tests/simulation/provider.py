@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulation import engine
-from simulation.agent import never_internal
 from simulation.restored import rows_of
+from simulation.simulated_agent import never_internal
 from simulation.truth import EMPTY, Changes, Rows, Version, changed
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import EMPTY_PARENT

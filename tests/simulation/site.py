@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulation.partition import Partition
-from simulation.scheduler import Scheduler
-from simulation.storage import Weather
+from simulation.simulated_storage import Weather
+from simulation.turns import Scheduler
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from simulation.executor import Executor
 from simulation.partition import Partition
-from simulation.scheduler import Thread
 from simulation.terms import QueryFailedError
 from simulation.truth import Version, random_changes
+from simulation.turns import Thread
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
-    from simulation.history import History
+    from simulation.cluster_history import History
 
 MOST_FAILURES = 4
 """Attempts at a task before the query fails, as Spark's `spark.task.maxFailures`."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from simulation.history import History
+from simulation.cluster_history import History
 from simulation.machine import no_system
-from simulation.scheduler import Scheduler
 from simulation.troubles import TROUBLES
+from simulation.turns import Scheduler
 from state_store.core.runtime import SYSTEM
 
 

@@ -17,17 +17,17 @@ from unittest import mock
 
 from faults import WRITES, Call, Fault
 
-from simulation.scheduler import SimulatedRuntime, is_simulated
-from simulation.storage import DistantStorage
+from simulation.simulated_storage import DistantStorage
 from simulation.truth import EMPTY
-from state_store.core.deletion.policy import RetentionPolicy
+from simulation.turns import SimulatedRuntime, is_simulated
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
 
 if TYPE_CHECKING:
-    from simulation.history import History
+    from simulation.cluster_history import History
 
 TROUBLES = {
     "late-effect": "a write or deletion fails, and takes effect up to 90 s later",

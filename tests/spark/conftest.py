@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 import scala_jars
-from queries import settings
+from queries import session_settings
 
 
 @pytest.fixture(scope="session")
 def provider() -> str:
-    return settings.provider_name()
+    return session_settings.provider_name()
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +31,8 @@ def spark(provider: str, scala_jar: Path) -> Iterator:
     """Yield the local session of all tests that need no separate process."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYTHONPATH"] = settings.python_path()
-    options = settings.spark_options(provider, 1 if provider == "hdfs" else 2, [scala_jar])
+    os.environ["PYTHONPATH"] = session_settings.python_path()
+    options = session_settings.spark_options(provider, 1 if provider == "hdfs" else 2, [scala_jar])
     session = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -1,7 +1,7 @@
 """Spark's suites of `transformWithState`, which name Spark's RocksDB store, on this project's provider.
 
-The harness outside the repository runs them (`run.py`); here each provider of Spark's class is turned into
-one of this project's where it is made (`redirect/Redirect.java`). What cannot pass, and why, is in
+The harness outside the repository runs them (`published_suites.py`). Each provider of Spark's class is turned
+into one of this project's where it is made (`redirect/Redirect.java`). What cannot pass, and why, is in
 `exceptions.json`, by release of Spark: a test by its whole name, or by the beginning of its name with `*`
 behind it. Every other test has to pass.
 """

@@ -15,7 +15,7 @@ import org.apache.hadoop.conf.Configuration
 final class Case(node: JsonNode, work: Path, events: Events) {
   private val name = node.get("name").asText
   private val shape = Shape(node)
-  private val model = new Model
+  private val model = new StoreModel
   private val planner = new Planner(model, shape.stores, node.path("seed").asLong(1))
   private val directory = work.resolve(name)
   private val storageRoot = node.path("storage").asText(
@@ -87,7 +87,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       val rows = plans.flatten.map(_.touched.length).sum
       forEach(label) { subject =>
         val before = subject.storage.writtenBytes
-        new Segment(subject, plans, 1,
+        new TimedBatches(subject, plans, 1,
           (kind, fields) =>
             if (kind != "batch") record(label, subject, s"settled-$kind", fields: _*)
         ).run(look = true)
@@ -106,7 +106,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       }
       val every = step.path("maintenance_every").asInt(10)
       forEach(label) { subject =>
-        new Segment(subject, plans, every,
+        new TimedBatches(subject, plans, every,
           (kind, fields) =>
             record(label, subject, kind,
               fields :+ ("warmup" -> (segment < warmups)): _*)

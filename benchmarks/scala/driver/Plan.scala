@@ -19,7 +19,7 @@ final case class StorePlan(
     expected: Long)
 
 /** A planner of batches by access pattern, which also applies them to the model. Deterministic for a seed. */
-final class Planner(model: Model, stores: Int, seed: Long) {
+final class Planner(model: StoreModel, stores: Int, seed: Long) {
   private val random = new Well19937c(seed)
   private var zipf: ZipfDistribution = _
 

@@ -5,7 +5,7 @@ import org.apache.spark.sql.execution.streaming.state.{StateStore, UnsafeRowPair
 import org.apache.spark.unsafe.Platform
 
 /** Scans of one subject, each checked against the model. The store is open for writing, as in a batch. */
-final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
+final class ReadSteps(shape: Shape, model: StoreModel, planner: Planner) {
 
   /**
    * Measures a full scan, as of time-outs and of the eviction by watermark.
@@ -22,7 +22,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
       val rows = store.iterator()
       while (rows.hasNext) {
         val pair = rows.next()
-        sum += Model.term(shape.keys.indexOf(pair.key), pair.value.getLong(0))
+        sum += StoreModel.term(shape.keys.indexOf(pair.key), pair.value.getLong(0))
         count += 1
       }
       rows.close()
@@ -50,7 +50,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
         val rows = store.prefixScan(row)
         while (rows.hasNext) {
           val pair = rows.next()
-          sum += Model.term(layout.indexOf(pair.key), pair.value.getLong(0))
+          sum += StoreModel.term(layout.indexOf(pair.key), pair.value.getLong(0))
           count += 1
         }
         rows.close()
@@ -59,7 +59,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
     }
     val wanted = groups.iterator
       .flatMap(group => (0L until layout.GroupSize).map(group * layout.GroupSize + _))
-      .filter(model.versionOf(_) != 0).map(index => Model.term(index, model.versionOf(index))).sum
+      .filter(model.versionOf(_) != 0).map(index => StoreModel.term(index, model.versionOf(index))).sum
     check(subject, sum == wanted, "prefix scan")
     Seq("wall_ms" -> nanos / 1e6, "scans" -> groups.length, "rows" -> count)
   }

@@ -12,7 +12,7 @@ object Restore {
    * aborts the open stores, and commits them the `last` time, since only a commit reports metrics.
    */
   def measure(
-      subject: Subject, shape: Shape, model: Model, wipe: Boolean, last: Boolean): Seq[(String, Any)] = {
+      subject: Subject, shape: Shape, model: StoreModel, wipe: Boolean, last: Boolean): Seq[(String, Any)] = {
     subject.stop(wipe)
     val wanted = StorePlan(Array(model.low), Array.emptyLongArray, 0, readOnly = true, 0L)
     val key = new BatchRows(wanted, shape.keys, shape.values).key(0)

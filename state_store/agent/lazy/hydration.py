@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.agent.jvm_connections import background
 from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
-from state_store.core.files.parts import PART_BYTES, parts_of
+from state_store.core.files.part_downloads import PART_BYTES, parts_of
 from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
 from state_store.core.files.transfer import difference
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError

@@ -22,7 +22,7 @@ from state_store.cli.command import (
     utc_option,
 )
 from state_store.cli.output import print_note
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.dataset import opening
 from state_store.data.dataset.state import State
 from state_store.data.query import DEFAULT_NAME

@@ -19,7 +19,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.core.compat import pairwise
 from state_store.data.dataset import checkpoints as histories
 from state_store.data.query import Filter, Query

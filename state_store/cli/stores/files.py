@@ -17,7 +17,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.maintenance.files import Files, HeldFile
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter, Query

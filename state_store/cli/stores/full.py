@@ -18,7 +18,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.cli.stores.remote_full import RemoteService
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.query import Filter, Query

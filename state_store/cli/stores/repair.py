@@ -9,7 +9,7 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.command import query_command, stores_option
 from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.maintenance.findings import counted
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state

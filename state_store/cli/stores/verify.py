@@ -18,7 +18,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.cli.progress import Meter
+from state_store.cli.progress_display import Meter
 from state_store.data.maintenance.findings import Finding, Verdict, counted
 from state_store.data.maintenance.verification import verify as verify_state
 from state_store.data.query import Filter, Query

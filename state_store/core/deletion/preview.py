@@ -8,7 +8,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
 from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.markers import Leases, has_run_out
-from state_store.core.deletion.policy import Cleanup
+from state_store.core.deletion.retention_policy import Cleanup
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage
 

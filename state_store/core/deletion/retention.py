@@ -41,7 +41,7 @@ from state_store.core.deletion.markers import (
     Tombstones,
     has_run_out,
 )
-from state_store.core.deletion.policy import LEAST_CHECKPOINTS, Cleanup, RetentionPolicy
+from state_store.core.deletion.retention_policy import LEAST_CHECKPOINTS, Cleanup, RetentionPolicy
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.core.files.checksums import read_end
-from state_store.core.files.parts import copy_ranges, fetch_part, fetch_part_again, make_hole
+from state_store.core.files.part_downloads import copy_ranges, fetch_part, fetch_part_again, make_hole
 from state_store.core.files.ranges import Ranges
 from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_bytes
 from state_store.core.files.transfer import Wanted

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from state_store.core.compat import zip
 from state_store.core.files.checksums import crc32_of, read_end, sha256_of
 from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.parts import PART_BYTES, fetch_part_again, make_hole, parts_of
+from state_store.core.files.part_downloads import PART_BYTES, fetch_part_again, make_hole, parts_of
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Storage
 from state_store.errors import DamagedError

@@ -12,7 +12,7 @@ from state_store.data.dataset.packages import require_arrow, require_duckdb
 from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.sql.conditions import STATE
 from state_store.data.dataset.sql.connection import MEMORY
-from state_store.data.dataset.sql.database import Named, run
+from state_store.data.dataset.sql.state_tables import Named, run
 from state_store.data.dataset.sql.tables import StateTable, state_table
 from state_store.data.dataset.state import State
 from state_store.data.query import Operator, Progress, ProgressOption, Query, reporting

@@ -21,7 +21,7 @@ from state_store.data.dataset.reading.partitions import Partitions
 from state_store.data.dataset.reading.versions import version_number
 from state_store.data.dataset.sql.conditions import STATE, Condition
 from state_store.data.dataset.sql.connection import MEMORY, quoted
-from state_store.data.dataset.sql.database import Named, run
+from state_store.data.dataset.sql.state_tables import Named, run
 from state_store.data.dataset.sql.tables import (
     StateTable,
     key_of,

@@ -13,7 +13,7 @@ from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.files.parts import PART_BYTES
+from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.planning.cost import COPIED, CostModel
 from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.planning.restore_work import RestoreWork

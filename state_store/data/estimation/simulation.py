@@ -19,7 +19,7 @@ from state_store.core.checkpoint.names import (
 from state_store.core.checkpoint.reasons import reason_of
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_file import StoredFile
-from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel

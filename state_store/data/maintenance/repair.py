@@ -18,9 +18,9 @@ from state_store.core.checkpoint.names import (
     VersionId,
 )
 from state_store.core.deletion.contents import refuse_newer_formats
-from state_store.core.deletion.policy import Cleanup, RetentionPolicy
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
 from state_store.core.settings.option_types import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage

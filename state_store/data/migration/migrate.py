@@ -42,7 +42,7 @@ from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import MissingError, OptionError
 from state_store.session.installed import installed_spark
-from state_store.session.program import JvmProgram
+from state_store.session.jar_program import JvmProgram
 
 _HADOOP = "spark.hadoop."
 _ROW_CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from state_store.core.compat import zip
 from state_store.core.storage import Storage
-from state_store.data.query.keys import StoreKey
 from state_store.data.query.operators import Operator, text_of
+from state_store.data.query.store_names import StoreKey
 from state_store.errors import DamagedError, MissingError
 from state_store.session.configuration import pinned_conf
 

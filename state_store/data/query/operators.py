@@ -18,7 +18,7 @@ from typing import Any
 
 from state_store.core.storage import Storage
 from state_store.data.query.java_texts import JavaTexts
-from state_store.data.query.keys import StoreKey
+from state_store.data.query.store_names import StoreKey
 from state_store.errors import DamagedError, MissingError, StorageError
 
 _LIST_STATE = "ListState"

@@ -11,7 +11,6 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.data.query.arguments import Location, checked_location
-from state_store.data.query.keys import Filter, StoreKey
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import (
     Operator,
@@ -23,6 +22,7 @@ from state_store.data.query.operators import (
     with_partitions,
 )
 from state_store.data.query.progress import Progress
+from state_store.data.query.store_names import Filter, StoreKey
 from state_store.data.query.targets import refuse_incomplete
 from state_store.errors import MissingError, StorageError
 from state_store.session.configuration import check_pinned

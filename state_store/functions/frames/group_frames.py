@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions.columns import bounds
-from state_store.functions.context import Header
 from state_store.functions.frames import pandas_frames
+from state_store.functions.group_context import Header
+from state_store.functions.returned_columns import bounds
 
 
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:

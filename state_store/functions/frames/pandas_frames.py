@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions import older_spark
-from state_store.functions.context import GROUP
+from state_store.functions.group_context import GROUP
 from state_store.functions.result import Result
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from state_store.functions.checking import Call
-    from state_store.functions.context import Header
+    from state_store.functions.group_context import Header
 
 
 def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.columns import conform, struct_type
-from state_store.functions.errors import BadResultError
+from state_store.functions.function_errors import BadResultError
+from state_store.functions.plain.flat_values import Codec, UnfitValueError, by_position
+from state_store.functions.plain.nested_values import codec
 from state_store.functions.plain.session_zone import SessionZone
-from state_store.functions.plain.types import codec
-from state_store.functions.plain.values import Codec, UnfitValueError, by_position
+from state_store.functions.returned_columns import conform, struct_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

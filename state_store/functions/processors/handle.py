@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from state_store.functions.processors.session import Session
+from state_store.functions.processors.task_state import Session
 from state_store.functions.processors.variables import BatchedList, BatchedMap, BatchedValue, Timers
 
 

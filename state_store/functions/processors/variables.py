@@ -11,9 +11,9 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
 
-from state_store.functions.processors import session as operations
-from state_store.functions.processors.codec import RowCodec, size
-from state_store.functions.processors.session import Session
+from state_store.functions.processors import task_state as operations
+from state_store.functions.processors.task_state import Session
+from state_store.functions.processors.value_codec import RowCodec, size
 
 MISSING: Any = 0
 """The mark of a state that is not known in the worker, as in the JVM's answers."""

@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions.checking import output_of
-from state_store.functions.context import GROUP, Header
-from state_store.functions.errors import BadResultError
 from state_store.functions.frames import pandas_frames, polars_frames
-from state_store.functions.processors.loop import LOOP
-from state_store.functions.vectors.python_values import RowColumns
-from state_store.functions.vectors.state import (
+from state_store.functions.function_errors import BadResultError
+from state_store.functions.group_context import GROUP, Header
+from state_store.functions.processors.processor_loop import LOOP
+from state_store.functions.vectors.call_state import (
     TIMER,
     ListColumns,
     MapColumns,
@@ -31,6 +30,7 @@ from state_store.functions.vectors.state import (
     TimerColumns,
     ValueColumns,
 )
+from state_store.functions.vectors.python_values import RowColumns
 
 if TYPE_CHECKING:
     from state_store.functions.checking import Call
@@ -110,7 +110,7 @@ def mark(cls: type, frame: str) -> type:
             "pip install 'incremental-state-store[polars]'"
         )
     setattr(cls, FRAME, frame)
-    setattr(cls, LOOP, "state_store.functions.vectors.loop")
+    setattr(cls, LOOP, "state_store.functions.vectors.table_loop")
     declare = cls.init  # type: ignore[attr-defined]
 
     @functools.wraps(declare)

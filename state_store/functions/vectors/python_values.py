@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.columns import nullable
+from state_store.functions.returned_columns import nullable
 
 Convert = Callable[[Any], Any]
 

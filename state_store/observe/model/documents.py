@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from state_store import __version__
-from state_store.observe.model import answers, totals
+from state_store.observe.model import rest_answers, totals
 from state_store.observe.model.declared import EVERYWHERE
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
@@ -32,7 +32,7 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 def answer_types() -> Iterator[type]:
     """Yield the dataclasses of answers, in the order of their declaration."""
-    for module in (answers, totals):
+    for module in (rest_answers, totals):
         for _, cls in inspect.getmembers(module, is_dataclass):
             if cls.__module__ == module.__name__:
                 yield cast(type, cls)

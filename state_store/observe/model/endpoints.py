@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.observe.model import answers
+from state_store.observe.model import rest_answers
 from state_store.observe.model.declared import DRIVER, EVERYWHERE, SERVE
 
 API = "v1"
@@ -105,15 +105,17 @@ _UNREAD = (503, "The query was not read yet, or cannot be read.")
 _NO_FIGURES = (_FOREIGN, _UNKNOWN, _UNREAD)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("service", "GET", "", "Say who answers and what can be done here.", answers.Service),
-    Endpoint("queries", "GET", "/queries", "List the queries, the worst first.", answers.Queries),
-    Endpoint("query", "GET", "/queries/{query}", "Describe a query.", answers.Query, (_QUERY,), (_UNKNOWN,)),
+    Endpoint("service", "GET", "", "Say who answers and what can be done here.", rest_answers.Service),
+    Endpoint("queries", "GET", "/queries", "List the queries, the worst first.", rest_answers.Queries),
+    Endpoint(
+        "query", "GET", "/queries/{query}", "Describe a query.", rest_answers.Query, (_QUERY,), (_UNKNOWN,)
+    ),
     Endpoint(
         "verdict",
         "GET",
         "/queries/{query}/verdict",
         "Say what is wrong, worst first, and what to do.",
-        answers.Verdict,
+        rest_answers.Verdict,
         (_QUERY,),
         _NO_FIGURES,
     ),
@@ -122,7 +124,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/checkpoints",
         "Return counts, a summary over stores, and the history.",
-        answers.Checkpoints,
+        rest_answers.Checkpoints,
         (
             _QUERY,
             Parameter("limit", "Most checkpoints.", "integer", default="100", minimum=1, maximum=MAX_HISTORY),
@@ -135,7 +137,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/checkpoints/latest",
         "Describe the newest checkpoint, store by store.",
-        answers.CheckpointDetails,
+        rest_answers.CheckpointDetails,
         (_QUERY, *_CHOICE, *_PAGED),
         _NO_FIGURES,
     ),
@@ -144,7 +146,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/checkpoints/{version}",
         "Describe one version, store by store.",
-        answers.CheckpointDetails,
+        rest_answers.CheckpointDetails,
         (_QUERY, _VERSION, *_CHOICE, *_PAGED),
         _NO_FIGURES,
     ),
@@ -153,7 +155,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/checkpoints/{version}/files",
         "List the files of one version of a store, and which versions need each.",
-        answers.StoreFiles,
+        rest_answers.StoreFiles,
         (_QUERY, _VERSION, *_ONE_STORE),
         _NO_FIGURES,
         sources=(SERVE,),
@@ -163,7 +165,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/files",
         "List the files of all versions of a store, and which versions need each.",
-        answers.StoreFiles,
+        rest_answers.StoreFiles,
         (_QUERY, *_ONE_STORE),
         _NO_FIGURES,
         sources=(SERVE,),
@@ -173,7 +175,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/stores",
         "List the stores as they are now.",
-        answers.Stores,
+        rest_answers.Stores,
         (_QUERY, *_CHOICE, *_PAGED),
         _NO_FIGURES,
     ),
@@ -182,7 +184,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/config",
         "Return the configuration in force.",
-        answers.Configuration,
+        rest_answers.Configuration,
         (_QUERY,),
         _NO_FIGURES,
     ),
@@ -191,7 +193,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "GET",
         "/queries/{query}/merges",
         "List merges that wait, run or failed.",
-        answers.Merges,
+        rest_answers.Merges,
         (_QUERY,),
         _NO_FIGURES,
     ),
@@ -200,7 +202,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "POST",
         "/queries/{query}/checkpoints",
         "Request a full checkpoint of all stores, or of some.",
-        answers.Accepted,
+        rest_answers.Accepted,
         (_QUERY,),
         (
             (400, "The body is not a request, or names an operator, partition or store that is not there."),
@@ -217,14 +219,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
         status=202,
         sources=(DRIVER, SERVE),
-        body=answers.FullCheckpointRequest,
+        body=rest_answers.FullCheckpointRequest,
     ),
     Endpoint(
         "trigger",
         "GET",
         "/queries/{query}/checkpoints/triggers/{id}",
         "Return the state of a request for a full checkpoint.",
-        answers.Operation,
+        rest_answers.Operation,
         (_QUERY, Parameter("id", "The request's id.", place="path")),
         (_UNKNOWN, (404, "The request is not known any more; the answer says where the truth is.")),
         sources=(DRIVER, SERVE),

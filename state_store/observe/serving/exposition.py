@@ -10,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from state_store.observe.model.answers import Store
 from state_store.observe.model.declared import SERVE
 from state_store.observe.model.metrics import (
     COUNTER,
@@ -22,6 +21,7 @@ from state_store.observe.model.metrics import (
     OF_STORE,
     Metric,
 )
+from state_store.observe.model.rest_answers import Store
 from state_store.observe.serving.service import Answers
 from state_store.observe.verdict import LEVELS, grouped
 from state_store.observe.watching.watched import State, Watched

@@ -23,7 +23,7 @@ from state_store.errors import (
     StateStoreError,
     as_store_error,
 )
-from state_store.observe.model.answers import (
+from state_store.observe.model.rest_answers import (
     Failure,
     FullCheckpointRequest,
     Made,

@@ -11,7 +11,9 @@ from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.data.query import StoreKey
 from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
-from state_store.observe.model.answers import (
+from state_store.observe.model.declared import SERVE
+from state_store.observe.model.endpoints import API, MAX_FILES
+from state_store.observe.model.rest_answers import (
     CheckpointDetails,
     Checkpoints,
     Configuration,
@@ -29,9 +31,7 @@ from state_store.observe.model.answers import (
     Summary,
     Verdict,
 )
-from state_store.observe.model.answers import Query as QueryAnswer
-from state_store.observe.model.declared import SERVE
-from state_store.observe.model.endpoints import API, MAX_FILES
+from state_store.observe.model.rest_answers import Query as QueryAnswer
 from state_store.observe.serving.operations import Operations
 from state_store.observe.verdict import LEVELS
 from state_store.observe.watching.figures import store_files

@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from state_store.data.query import StoreKey
 from state_store.errors import OptionError, StateStoreError
-from state_store.observe.model.answers import Accepted, FullCheckpointRequest, Problem, Store
 from state_store.observe.model.declared import to_json
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
+from state_store.observe.model.rest_answers import Accepted, FullCheckpointRequest, Problem, Store
 from state_store.observe.serving.guard import (
     MAX_BODY_BYTES,
     READS_A_SECOND,

@@ -9,7 +9,7 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId, origin_of
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.data.dataset.found import FoundStore
-from state_store.observe.model.answers import AgeBytes, Failure, File, Store, StoreFiles
+from state_store.observe.model.rest_answers import AgeBytes, Failure, File, Store, StoreFiles
 
 AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
 OLDEST = "1000+"

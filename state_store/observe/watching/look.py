@@ -19,7 +19,7 @@ from state_store.data.dataset.found import FoundStore
 from state_store.data.query import LISTED_AT_ONCE, Operator, Query, StoreKey
 from state_store.data.query.operators import operators_of
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
-from state_store.observe.model.answers import Checkpoint, Failure, OperatorNames, Store
+from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
 from state_store.observe.watching.figures import (
     VersionFigures,

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from state_store.errors import StateStoreError, as_store_error
-from state_store.observe.model.answers import Checkpoint, Failure, Verdict
+from state_store.observe.model.rest_answers import Checkpoint, Failure, Verdict
 from state_store.observe.model.totals import Totals
 from state_store.observe.verdict import judge, totals_of
 from state_store.observe.watching.counted_storage import Requests

@@ -6,7 +6,7 @@ import copy
 import tracemalloc
 
 import pytest
-from deletion import stores
+from deletion import made_up
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -119,11 +119,11 @@ class TestSets:
 
     def test_a_commit_on_what_is_not_known(self) -> None:
         with pytest.raises(MissingError, match=r"which 'delta/.*builds on"):
-            Registry().commit(stores.delta(5), 1)
+            Registry().commit(made_up.delta(5), 1)
 
     def test_a_checksum_is_known_as_long_as_a_holder_knows_it(self) -> None:
         registry = Registry()
-        plain = StoredFile.of_delta(stores.delta(1), 5)
+        plain = StoredFile.of_delta(made_up.delta(1), 5)
         known = StoredFile(plain.path, 5, 1, "a" * 64, plain.crc32)
         register(registry, cp(1), [plain])
         assert registry.entry(plain.path).sha256 is None
@@ -136,13 +136,13 @@ class TestSets:
 def test_a_checkpoint_costs_its_delta_however_many_files_the_snapshot_has() -> None:
     def grown_bytes(files: int) -> int:
         registry = Registry()
-        register(registry, stores.version(1), [sst(number) for number in range(files)])
+        register(registry, made_up.version(1), [sst(number) for number in range(files)])
         tracemalloc.start()
         for number in range(2, 102):
-            registry.commit(stores.delta(number), 1000)
+            registry.commit(made_up.delta(number), 1000)
         taken = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        assert len(registry.files(stores.version(101))) == files + 100
+        assert len(registry.files(made_up.version(101))) == files + 100
         return taken
 
     assert grown_bytes(500) < 1.5 * grown_bytes(5) < 200_000
@@ -190,15 +190,15 @@ class FilesAndRegistry(RuleBasedStateMachine):
         if tip in stores_snapshots(self.files):
             return
         self.names += 1
-        fresh = stores.shared(tip.number, self.names)
+        fresh = made_up.shared(tip.number, self.names)
         paths = {fresh}
         for file in self.registry.files(tip):
             if (file.path.startswith("shared/") and share) or (file.path.startswith("delta/") and take_over):
                 paths.add(file.path)
-        self.files[fresh] = stores.content(fresh)
+        self.files[fresh] = made_up.content(fresh)
         sizes = {path: len(self.files[path]) for path in paths}
-        manifest = stores.sized_manifest(tip, sizes)
-        self.files[manifest.snapshot.path] = stores.packed(manifest)
+        manifest = made_up.sized_manifest(tip, sizes)
+        self.files[manifest.snapshot.path] = made_up.packed(manifest)
         self.registry.publish(manifest, len(self.files[manifest.snapshot.path]))
 
     @rule(keep=st.integers(2, 5))
@@ -212,13 +212,13 @@ class FilesAndRegistry(RuleBasedStateMachine):
 
     @rule()
     def hear_again(self) -> None:
-        for delta, size_bytes in stores.listing(self.files).deltas.items():
+        for delta, size_bytes in made_up.listing(self.files).deltas.items():
             if delta.version_id in self._tips():
                 self.registry.commit(delta, size_bytes)
 
     @invariant()
     def the_files_say_the_same(self) -> None:
-        listing, read = stores.listing(self.files), stores.manifests(self.files)
+        listing, read = made_up.listing(self.files), made_up.manifests(self.files)
         rebuilt = Registry.rebuild(listing, read, floor=self.floor)
         assert rebuilt == self.registry
         assert rebuilt.entries() == self.registry.entries()
@@ -232,7 +232,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
 
 
 def stores_snapshots(files: dict[str, bytes]) -> set[VersionId]:
-    return {name.version_id for name in stores.listing(files).snapshots}
+    return {name.version_id for name in made_up.listing(files).snapshots}
 
 
 TestRandomWalk = FilesAndRegistry.TestCase
@@ -240,14 +240,14 @@ TestRandomWalk.settings = settings(max_examples=60, stateful_step_count=30, dead
 
 
 def test_a_snapshot_whose_files_are_not_whole_counts_as_absent() -> None:
-    files = {stores.delta(number).path: b"abc" for number in (1, 2)}
-    fresh = stores.shared(2, 1)
-    files[fresh] = stores.content(fresh)
-    files[stores.snapshot(2).path] = stores.archive(stores.version(2), [fresh])
-    read = stores.manifests(files)
-    assert Registry.rebuild(stores.listing(files), read).count(fresh) == 1
+    files = {made_up.delta(number).path: b"abc" for number in (1, 2)}
+    fresh = made_up.shared(2, 1)
+    files[fresh] = made_up.content(fresh)
+    files[made_up.snapshot(2).path] = made_up.archive(made_up.version(2), [fresh])
+    read = made_up.manifests(files)
+    assert Registry.rebuild(made_up.listing(files), read).count(fresh) == 1
     files[fresh] = files[fresh][:-1]
-    rebuilt = Registry.rebuild(stores.listing(files), read)
+    rebuilt = Registry.rebuild(made_up.listing(files), read)
     assert rebuilt.count(fresh) == 0
-    assert rebuilt.count(stores.delta(1).path) == 2
-    assert Lineages(stores.listing(files).deltas, []).restorable() == rebuilt.checkpoints()
+    assert rebuilt.count(made_up.delta(1).path) == 2
+    assert Lineages(made_up.listing(files).deltas, []).restorable() == rebuilt.checkpoints()

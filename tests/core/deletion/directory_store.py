@@ -7,11 +7,11 @@ from pathlib import Path
 
 from faults import FaultyStorage
 
-from deletion import stores
+from deletion import made_up
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.policy import Cleanup, RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 
 
@@ -22,19 +22,19 @@ class Store:
         self.storage = FaultyStorage(LocalStorage(tmp_path / "store"))
         self.directory = tmp_path / "store"
         for number in range(1, newest + 1):
-            self.put(stores.delta(number).path)
+            self.put(made_up.delta(number).path)
         for number, paths in (snapshots or {}).items():
             self.add_snapshot(number, paths)
-        self.newest = stores.version(newest)
+        self.newest = made_up.version(newest)
         self.storage.calls.clear()
 
     def add_snapshot(self, number: int, paths: list[str]) -> None:
         for path in paths:
             self.put(path)
-        self.put(stores.snapshot(number).path, stores.archive(stores.version(number), paths))
+        self.put(made_up.snapshot(number).path, made_up.archive(made_up.version(number), paths))
 
     def put(self, path: str, data: bytes | None = None) -> None:
-        self.storage.inner.write(path, stores.content(path) if data is None else data, overwrite=True)
+        self.storage.inner.write(path, made_up.content(path) if data is None else data, overwrite=True)
 
     def age(self, path: str, ms: int) -> None:
         file = self.directory / path
@@ -54,8 +54,8 @@ class Store:
         return {str(path.relative_to(self.directory)) for path in self.directory.rglob("*") if path.is_file()}
 
 
-A, B, C = (stores.shared(number, number) for number in (3, 6, 9))
+A, B, C = (made_up.shared(number, number) for number in (3, 6, 9))
 
 
 def deltas(*numbers: int) -> set[str]:
-    return {stores.delta(number).path for number in numbers}
+    return {made_up.delta(number).path for number in numbers}

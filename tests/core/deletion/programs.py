@@ -16,13 +16,13 @@ from typing import Any
 
 from runtimes import AdjustedRuntime
 
-from deletion import stores
+from deletion import made_up
 from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.registry import restorable_snapshots
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache
@@ -39,15 +39,15 @@ SWITCHES = 3
 
 WALL_MS = 10**9
 """Time on the clock of every cleaner: all leases are old to it, so that the storage's clock decides."""
-A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
-DELTA_3 = stores.delta(3).path
+A, B, C = made_up.shared(2, 1), made_up.shared(2, 2), made_up.shared(4, 3)
+DELTA_3 = made_up.delta(3).path
 
 
 def start(deltas_from: int = 3) -> Files:
-    deltas = [stores.delta(number).path for number in range(deltas_from, NEWEST + 1)]
-    files = {path: stores.content(path) for path in (A, B, C, *deltas)}
-    files[stores.snapshot(2).path] = stores.archive(stores.version(2), [A, B])
-    files[stores.snapshot(4).path] = stores.archive(stores.version(4), [B, C])
+    deltas = [made_up.delta(number).path for number in range(deltas_from, NEWEST + 1)]
+    files = {path: made_up.content(path) for path in (A, B, C, *deltas)}
+    files[made_up.snapshot(2).path] = made_up.archive(made_up.version(2), [A, B])
+    files[made_up.snapshot(4).path] = made_up.archive(made_up.version(4), [B, C])
     return {path: (data, 0) for path, data in files.items()}
 
 
@@ -75,7 +75,7 @@ def writer(
     """Publish the snapshot of that version, sharing these files where it may, with one new one."""
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
-        fresh = (stores.shared(version, 100 * number + sst, sst) for sst in count(1))
+        fresh = (made_up.shared(version, 100 * number + sst, sst) for sst in count(1))
         with kind(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
             paths = set(shares)
             lost = lease.hold(paths)
@@ -84,9 +84,11 @@ def writer(
                 added = [next(fresh) for _ in range(len(lost) + new)]
                 lease.announce(added)
                 for path in added:
-                    storage.write(path, stores.content(path))
+                    storage.write(path, made_up.content(path))
                 paths = (paths - lost) | set(added)
-                lost = lease.publish(stores.snapshot(version), stores.archive(stores.version(version), paths))
+                lost = lease.publish(
+                    made_up.snapshot(version), made_up.archive(made_up.version(version), paths)
+                )
                 new = 0
                 if not lost:
                     return
@@ -100,7 +102,7 @@ def cleaner(
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
         cleaner = kind(storage, policy, runtime=ModelRuntime(f"c{number}", wall_ms, clock_ms))
-        cleaner.cleanup(stores.version(newest))
+        cleaner.cleanup(made_up.version(newest))
 
     return program
 
@@ -110,11 +112,11 @@ def full_writer(number: int, version: int = 4) -> Program:
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         with Lease(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
-            new = stores.shared(version, 100 * number)
+            new = made_up.shared(version, 100 * number)
             lease.announce([new])
-            storage.write(new, stores.content(new))
-            archive = stores.archive(stores.version(version), [new])
-            lease.publish(stores.snapshot(version), archive, overwrite=True)
+            storage.write(new, made_up.content(new))
+            archive = made_up.archive(made_up.version(version), [new])
+            lease.publish(made_up.snapshot(version), archive, overwrite=True)
 
     return program
 
@@ -122,7 +124,7 @@ def full_writer(number: int, version: int = 4) -> Program:
 def committer(storage: Storage, clock_ms: Callable[[], float]) -> None:
     """The query goes on: newer files show the storage's time."""
     for number in (NEWEST + 1, NEWEST + 2):
-        storage.write(stores.delta(number).path, b"")
+        storage.write(made_up.delta(number).path, b"")
 
 
 def everybody(kind: type[Retention] = Retention) -> list[Program]:
@@ -176,13 +178,13 @@ RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIR
 @functools.lru_cache(None)
 def _restorable(files: frozenset[tuple[str, bytes]]) -> frozenset:
     held = dict(files)
-    complete = restorable_snapshots(stores.listing(held), stores.manifests(held))
-    return frozenset(Lineages(stores.listing(held).deltas, complete).restorable())
+    complete = restorable_snapshots(made_up.listing(held), made_up.manifests(held))
+    return frozenset(Lineages(made_up.listing(held).deltas, complete).restorable())
 
 
 @functools.lru_cache(None)
 def _broken(files: frozenset[tuple[str, bytes]]) -> tuple:
-    return tuple(stores.broken_snapshots(dict(files)))
+    return tuple(made_up.broken_snapshots(dict(files)))
 
 
 def _bytes(state: State) -> frozenset[tuple[str, bytes]]:
@@ -195,13 +197,13 @@ def broken_snapshots(state: State) -> tuple:
 
 
 def retained_can_be_restored(state: State) -> None:
-    missing = {stores.version(5), stores.version(6)} - _restorable(_bytes(state))
+    missing = {made_up.version(5), made_up.version(6)} - _restorable(_bytes(state))
     assert not missing, f"cannot be restored: {missing}"
 
 
 def and_snapshots_are_whole(state: State) -> None:
     retained_can_be_restored(state)
-    broken = [name for name in broken_snapshots(state) if name != stores.snapshot(2)]
+    broken = [name for name in broken_snapshots(state) if name != made_up.snapshot(2)]
     assert not broken, f"files are gone of {broken}"
 
 
@@ -209,12 +211,20 @@ def leaves_nothing(state: State) -> None:
     """Once the query has gone on and made one more snapshot, only what retained versions need is there."""
     files = state.as_dict()
     for number in range(7, 10):
-        files[stores.delta(number).path] = (b"", state.time_ms)
-    complete = stores.shared(8, 1000)
-    files[complete] = (stores.content(complete), state.time_ms)
-    files[stores.snapshot(8).path] = (stores.archive(stores.version(8), [complete]), state.time_ms)
+        files[made_up.delta(number).path] = (b"", state.time_ms)
+    complete = made_up.shared(8, 1000)
+    files[complete] = (made_up.content(complete), state.time_ms)
+    files[made_up.snapshot(8).path] = (
+        made_up.archive(made_up.version(8), [complete]),
+        state.time_ms,
+    )
     left = run(cleaner(9, newest=9), files, state.time_ms)
-    assert left.keys() == {complete, stores.snapshot(8).path, stores.delta(8).path, stores.delta(9).path}
+    assert left.keys() == {
+        complete,
+        made_up.snapshot(8).path,
+        made_up.delta(8).path,
+        made_up.delta(9).path,
+    }
 
 
 def different(states: list[State]) -> list[State]:
@@ -229,10 +239,10 @@ def publisher(directory: Path, number: int, version: int = 5, *, full: bool = Fa
         (directory / name).write_bytes(data)
     files = {}
     for name, path in (("000010.sst", A), ("000011.sst", DELTA_3), ("000012.sst", None)):
-        data = stores.content(path or name)
+        data = made_up.content(path or name)
         (directory / name).write_bytes(data)
         files[name] = DatabaseFile(path, len(data), sha256_of(directory / name), 2, 6)
-    base = LocalDatabase(directory, stores.version(version), files, 0, {}, None)
+    base = LocalDatabase(directory, made_up.version(version), files, 0, {}, None)
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         runtime = ModelRuntime(f"w{number}", 0, clock_ms)

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from deletion import stores
+from deletion import made_up
 from state_store.core.checkpoint.names import SnapshotName, VersionId, is_sst_path
 from state_store.core.deletion.contents import StoreContents, read_snapshots
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError, MissingError, StateStoreError
 
@@ -43,29 +43,29 @@ def commit(storage: LocalStorage, chance: random.Random) -> None:
     last = max((int(entry.name[:20]) for entry in snapshots), default=0)
     version = newest(storage) + 1
     if version < last + 3 * MERGE_EVERY:
-        path = stores.delta(version).path
-        storage.write(path, stores.content(path))
+        path = made_up.delta(version).path
+        storage.write(path, made_up.content(path))
 
 
 def write(storage: LocalStorage, chance: random.Random) -> None:
     """A snapshot of a version not long ago, from the files of one not long before that."""
     top = newest(storage)
-    version = stores.version(max(1, top - chance.randrange(2 * KEEP)))
+    version = made_up.version(max(1, top - chance.randrange(2 * KEEP)))
     if storage.exists(SnapshotName(*version).path):
         return
     paths = _some_files(storage, version, chance)
-    fresh = (stores.shared(version.number, chance.getrandbits(32)) for _ in count())
+    fresh = (made_up.shared(version.number, chance.getrandbits(32)) for _ in count())
     time.sleep(chance.random() / 100)
     with Lease(storage, expiry_ms=EXPIRY_MS) as lease:
         lost = lease.hold(paths)
         added = [next(fresh) for _ in range(len(lost) + 1)]
         lease.announce(added)
         for path in added:
-            storage.write(path, stores.content(path))
+            storage.write(path, made_up.content(path))
             time.sleep(chance.random() / 200)
         files = sorted((paths - lost) | set(added))
         try:
-            lost = lease.publish(SnapshotName(*version), stores.archive(version, files))
+            lost = lease.publish(SnapshotName(*version), made_up.archive(version, files))
         except ConflictError:
             return
         if lost:
@@ -78,7 +78,7 @@ def _some_files(storage: LocalStorage, at: VersionId, chance: random.Random) -> 
     base = chance.choice(older) if older else None
     start = base.version if base else 0
     paths = {entry.path for entry in base.files} if base else set()
-    paths |= {stores.delta(number).path for number in range(start + 1, at.number + 1)}
+    paths |= {made_up.delta(number).path for number in range(start + 1, at.number + 1)}
     return set(chance.sample(sorted(paths), min(len(paths), 6)))
 
 
@@ -86,7 +86,7 @@ def clean(storage: LocalStorage, chance: random.Random) -> None:
     top = newest(storage) - chance.choice([0, 0, 0, 1, 5])
     policy = RetentionPolicy(batches=KEEP, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
     if top > 0:
-        Retention(storage, policy).cleanup(stores.version(top))
+        Retention(storage, policy).cleanup(made_up.version(top))
 
 
 def check(storage: LocalStorage, chance: random.Random) -> None:

@@ -10,12 +10,12 @@ import pytest
 from faults import FAULTS, once
 from runtimes import AdjustedRuntime
 
-from deletion import stores
+from deletion import made_up
 from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import lease_path, tombstone_path
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.errors import BusyError, DamagedError, FormatError
 
@@ -33,7 +33,7 @@ class TestCaution:
     def test_a_version_that_cannot_be_restored_stops_it(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         store.storage.inner.delete(B)
-        store.storage.inner.delete(stores.delta(5).path)
+        store.storage.inner.delete(made_up.delta(5).path)
         before = store.files()
         cleanup = store.clean()
         assert cleanup.skipped == "version 8 (id-8) cannot be restored from the files that are there"
@@ -43,16 +43,16 @@ class TestCaution:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         store.storage.inner.delete(B)
         store.clean()
-        assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+        assert {A, made_up.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
 
     @pytest.mark.parametrize("fault", ["damaged-read", "short-read"])
     def test_an_archive_that_is_read_wrongly_once_is_not_damaged(self, tmp_path: Path, fault: str) -> None:
         store = Store(tmp_path, 10, {3: [A], 6: [B], 9: [C]})
-        store.storage.fault = once("read", stores.snapshot(6).path, FAULTS[fault].fault)
+        store.storage.fault = once("read", made_up.snapshot(6).path, FAULTS[fault].fault)
         cleanup = store.clean(batches=4)
         assert cleanup.skipped is None
         assert [version.number for version in cleanup.retained] == [7, 8, 9, 10]
-        assert {B, stores.snapshot(6).path, *deltas(7, 8, 9, 10)} <= store.files()
+        assert {B, made_up.snapshot(6).path, *deltas(7, 8, 9, 10)} <= store.files()
 
     @pytest.mark.parametrize("directory", ["lease", "tombstone"])
     def test_a_claim_that_is_read_wrongly_once_is_not_damaged(self, tmp_path: Path, directory: str) -> None:
@@ -66,35 +66,35 @@ class TestCaution:
 
     def test_the_newest_version_is_not_there(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        cleanup = store.retention().cleanup(stores.version(12))
+        cleanup = store.retention().cleanup(made_up.version(12))
         assert cleanup.skipped == "version 12 (id-12) cannot be restored from the files that are there"
         assert cleanup.floor == 0
 
     def test_a_damaged_archive_in_the_window(self, tmp_path: Path) -> None:
-        taken_over = stores.shared(5, 9)
+        taken_over = made_up.shared(5, 9)
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [taken_over]})
-        store.put(stores.snapshot(8).path, b"PK")
+        store.put(made_up.snapshot(8).path, b"PK")
         store.age(taken_over, 2 * DAY_MS)
         cleanup = store.clean()
         assert cleanup.skipped is None
         (warning,) = cleanup.warnings
-        assert warning.startswith(f"snapshot '{stores.snapshot(8).path}' counts as absent: ")
+        assert warning.startswith(f"snapshot '{made_up.snapshot(8).path}' counts as absent: ")
         assert "not a whole zip archive" in warning
         # What it may name stays; what nobody needs without it goes.
         assert store.files() == {
             B,
             taken_over,
-            stores.snapshot(6).path,
-            stores.snapshot(8).path,
+            made_up.snapshot(6).path,
+            made_up.snapshot(8).path,
             *deltas(7, 8),
         }
 
     def test_a_damaged_archive_that_the_newest_version_hangs_on(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
-        store.put(stores.snapshot(6).path, b"PK")
-        store.put(stores.snapshot(3).path, b"PK")
-        store.put(stores.snapshot(8).path, b"PK")
-        store.storage.inner.delete(stores.delta(2).path)
+        store.put(made_up.snapshot(6).path, b"PK")
+        store.put(made_up.snapshot(3).path, b"PK")
+        store.put(made_up.snapshot(8).path, b"PK")
+        store.storage.inner.delete(made_up.delta(2).path)
         before = store.files()
         assert store.clean().skipped == "version 8 (id-8) cannot be restored from the files that are there"
         assert store.files() == before
@@ -102,16 +102,16 @@ class TestCaution:
     def test_an_archive_of_another_version_is_damaged(self, tmp_path: Path) -> None:
         """A backup that was put back under a wrong name: a restore refuses it, so nobody counts on it."""
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        store.put(stores.snapshot(6).path, stores.archive(stores.version(3), [A]))
+        store.put(made_up.snapshot(6).path, made_up.archive(made_up.version(3), [A]))
         store.clean()
-        assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+        assert {A, made_up.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
 
     def test_a_damaged_archive_that_appears_meanwhile_stops_it_once(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
 
         def appear(operation: str, path: str) -> None:
             if operation == "write" and path.startswith("tombstone/"):
-                store.put(stores.snapshot(7).path, b"PK")
+                store.put(made_up.snapshot(7).path, b"PK")
 
         store.storage.fault = appear
         retention = store.retention()
@@ -133,14 +133,14 @@ class TestCaution:
         assert len(cleanup.warnings) == 2
         assert cleanup.deleted == ()
         retention.cleanup(store.newest)
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     def test_a_version_that_hangs_on_snapshots_in_doubt_alone(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B], 8: [C]})
         for number in (1, 2):
-            store.storage.inner.delete(stores.delta(number).path)
+            store.storage.inner.delete(made_up.delta(number).path)
         store.put(tombstone_path("cleaner"), pack_tombstone([B]))
-        store.put(stores.shared(5, 9))
+        store.put(made_up.shared(5, 9))
         before = store.files()
         cleanup = store.clean()
         assert cleanup.skipped == (
@@ -151,9 +151,9 @@ class TestCaution:
 
     def test_a_snapshot_whose_archive_is_condemned_is_not_counted_on(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        store.put(tombstone_path("cleaner"), pack_tombstone([stores.snapshot(6).path]))
+        store.put(tombstone_path("cleaner"), pack_tombstone([made_up.snapshot(6).path]))
         store.clean()
-        assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+        assert {A, made_up.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
 
     def test_a_young_damaged_tombstone_stops_it_an_old_one_goes(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
@@ -172,13 +172,13 @@ class TestCaution:
         assert cleanup.warnings == (
             f"tombstone '{bad}' is damaged: what it condemned may stay until it is condemned again",
         )
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     def test_a_damaged_archive_below_the_window_goes(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        store.put(stores.snapshot(3).path, b"PK")
+        store.put(made_up.snapshot(3).path, b"PK")
         store.clean()
-        assert stores.snapshot(3).path not in store.files()
+        assert made_up.snapshot(3).path not in store.files()
 
     def test_a_newer_format_stops_it(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
@@ -212,7 +212,7 @@ class TestCaution:
         assert before <= store.files()
         store.storage.fault = lambda operation, path: None
         store.clean()
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     @pytest.mark.parametrize("content", [b"", b"{", OF_ANOTHER_FORMAT])
     def test_a_damaged_lease_holds_everything_until_it_expires(self, tmp_path: Path, content: bytes) -> None:
@@ -228,4 +228,4 @@ class TestCaution:
         store.age(bad, 2 * HOUR_MS)
         cleanup = store.clean()
         assert cleanup.warnings == ()
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}

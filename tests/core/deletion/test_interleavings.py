@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deletion import stores
+from deletion import made_up
 from deletion.explorer import explore, wander
 from deletion.programs import (
     EXPIRY_MS,
@@ -43,7 +43,7 @@ class TestNoNeededFileIsDeleted:
         found = explore([writer(1), cleaner(1)], start(), and_snapshots_are_whole)
         for state in different(found.ends):
             leaves_nothing(state)
-            assert stores.snapshot(5).path in state.as_dict()
+            assert made_up.snapshot(5).path in state.as_dict()
 
     def test_two_cleaners(self) -> None:
         found = explore([cleaner(1), cleaner(2)], start(), and_snapshots_are_whole)
@@ -55,7 +55,7 @@ class TestNoNeededFileIsDeleted:
 
     def test_two_writers(self) -> None:
         found = explore([writer(1, 5), writer(2, 6)], start(), and_snapshots_are_whole)
-        assert all(stores.snapshot(6).path in state.as_dict() for state in found.ends)
+        assert all(made_up.snapshot(6).path in state.as_dict() for state in found.ends)
 
     def test_two_writers_of_one_snapshot(self) -> None:
         explore([writer(1, 5), writer(2, 5)], start(), and_snapshots_are_whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deletion import stores
+from deletion import made_up
 from deletion.explorer import explore
 from deletion.programs import (
     EXPIRY_MS,
@@ -88,7 +88,7 @@ class _ReadsSnapshotsBeforeLeases(WithoutSweep):
     def _write_tombstone(self, paths: set[str]) -> str | None:
         written = super()._write_tombstone(paths)
         self._early = super()._referenced_files(
-            StoreContents({}, Tombstones({}), {}), {stores.snapshot(2).path}
+            StoreContents({}, Tombstones({}), {}), {made_up.snapshot(2).path}
         )
         return written
 

@@ -9,14 +9,14 @@ import pytest
 from faults import FaultyStorage, fail_at
 from runtimes import AdjustedRuntime
 
-from deletion import stores
+from deletion import made_up
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.deletion.lease import Lease
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, ConflictError, StorageError
 
-A, B, NEW = stores.shared(2, 1), stores.shared(2, 2), stores.shared(3, 3)
+A, B, NEW = made_up.shared(2, 1), made_up.shared(2, 2), made_up.shared(3, 3)
 EXPIRY_MS = 1000
 
 
@@ -31,7 +31,7 @@ class Clock:
 def storage(tmp_path: Path) -> FaultyStorage:
     storage = FaultyStorage(LocalStorage(tmp_path))
     for path in (A, B):
-        storage.write(path, stores.content(path))
+        storage.write(path, made_up.content(path))
     return storage
 
 
@@ -55,7 +55,7 @@ def held(storage: FaultyStorage) -> set[str]:
 
 
 def publish(lease: Lease, *paths: str) -> frozenset[str]:
-    return lease.publish(stores.snapshot(3), stores.archive(stores.version(3), paths))
+    return lease.publish(made_up.snapshot(3), made_up.archive(made_up.version(3), paths))
 
 
 def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, lease: Lease) -> None:
@@ -64,11 +64,11 @@ def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, l
     assert held(storage) == {A, NEW}
     assert publish(lease, A) == frozenset()
     assert held(storage) == set()
-    assert storage.exists(stores.snapshot(3).path)
+    assert storage.exists(made_up.snapshot(3).path)
 
 
 def test_condemned_and_missing_files_are_refused(storage: FaultyStorage, lease: Lease) -> None:
-    missing = stores.shared(2, 9)
+    missing = made_up.shared(2, 9)
     storage.write(tombstone_path("cleaner"), pack_tombstone([B]))
     assert lease.hold([A, B, missing]) == {B, missing}
 
@@ -86,7 +86,7 @@ def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease,
     clock.now_ms = EXPIRY_MS / 2
     storage.delete(A)
     assert publish(lease, A, B) == {A}
-    assert not storage.exists(stores.snapshot(3).path)
+    assert not storage.exists(made_up.snapshot(3).path)
     assert publish(lease, B) == frozenset()
     assert held(storage) == set()
 
@@ -161,7 +161,7 @@ def test_a_snapshot_that_came_too_late_stays_and_is_not_trusted(
     storage.fault = sleep_in_the_write
     with pytest.raises(BusyError, match=r"snapshot/.*took longer to write.*shared/.*condemned or gone"):
         publish(lease, A)
-    assert storage.exists(stores.snapshot(3).path)
+    assert storage.exists(made_up.snapshot(3).path)
 
 
 def test_a_late_snapshot_all_of_whose_files_are_in_order_is_published(
@@ -192,15 +192,15 @@ def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock
 
 
 def test_an_existing_snapshot_stays_unless_it_is_to_be_replaced(storage: FaultyStorage, lease: Lease) -> None:
-    storage.write(stores.snapshot(3).path, b"theirs")
+    storage.write(made_up.snapshot(3).path, b"theirs")
     with pytest.raises(ConflictError), lease:
         lease.hold([A])
         publish(lease, A)
-    assert storage.read(stores.snapshot(3).path) == b"theirs"
+    assert storage.read(made_up.snapshot(3).path) == b"theirs"
     assert held(storage) == set()
     lease.hold([A])
-    assert lease.publish(stores.snapshot(3), b"ours", overwrite=True) == frozenset()
-    assert storage.read(stores.snapshot(3).path) == b"ours"
+    assert lease.publish(made_up.snapshot(3), b"ours", overwrite=True) == frozenset()
+    assert storage.read(made_up.snapshot(3).path) == b"ours"
 
 
 def test_leaving_gives_it_back_and_hides_no_error(storage: FaultyStorage, lease: Lease) -> None:

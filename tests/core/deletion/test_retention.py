@@ -9,13 +9,13 @@ import pytest
 from faults import fail_at
 from runtimes import AdjustedRuntime
 
-from deletion import stores
+from deletion import made_up
 from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import lease_path
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.errors import StorageError
 
 HOUR_MS = 3_600_000
@@ -28,16 +28,16 @@ class TestWhatIsKept:
         store = Store(tmp_path, 8, {3: [A], 6: [A, B]})
         cleanup = store.clean()
         assert cleanup.floor == 7
-        assert store.files() == {A, B, stores.snapshot(6).path, *deltas(7, 8)}
-        assert set(cleanup.deleted) == {stores.snapshot(3).path, *deltas(1, 2, 3, 4, 5, 6)}
+        assert store.files() == {A, B, made_up.snapshot(6).path, *deltas(7, 8)}
+        assert set(cleanup.deleted) == {made_up.snapshot(3).path, *deltas(1, 2, 3, 4, 5, 6)}
         assert cleanup.deleted_bytes > 0
-        assert cleanup.retained == (stores.version(7), stores.version(8))
+        assert cleanup.retained == (made_up.version(7), made_up.version(8))
 
     def test_files_that_the_newest_snapshot_took_over_stay(self, tmp_path: Path) -> None:
-        taken = stores.delta(5).path
+        taken = made_up.delta(5).path
         store = Store(tmp_path, 8, {6: [A, taken]})
         store.clean()
-        assert store.files() == {A, taken, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {A, taken, made_up.snapshot(6).path, *deltas(7, 8)}
 
     def test_without_a_snapshot_every_delta_is_needed(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8)
@@ -50,8 +50,8 @@ class TestWhatIsKept:
         assert store.files() == {
             A,
             B,
-            stores.snapshot(3).path,
-            stores.snapshot(8).path,
+            made_up.snapshot(3).path,
+            made_up.snapshot(8).path,
             *deltas(4, 5, 6, 7, 8),
         }
 
@@ -72,35 +72,35 @@ class TestWhatIsKept:
         assert store.clean(batches=4, checkpoints=7).floor == 6
 
     def test_versions_before_a_full_snapshot_go_for_their_size(self, tmp_path: Path) -> None:
-        older = {stores.snapshot(3).path, A, *deltas(1, 2, 4, 5)}
-        store = Store(tmp_path, 15, {3: [A], 6: [stores.shared(6, 6)]})
+        older = {made_up.snapshot(3).path, A, *deltas(1, 2, 4, 5)}
+        store = Store(tmp_path, 15, {3: [A], 6: [made_up.shared(6, 6)]})
         kept = store.files() - older - deltas(3)
         older_bytes = sum((store.directory / path).stat().st_size for path in older)
         assert store.clean(batches=100, older_bytes=older_bytes).deleted == ()
         cleanup = store.clean(batches=100, older_bytes=older_bytes - 1)
         assert (cleanup.floor, store.files()) == (6, kept)
-        assert cleanup.retained == tuple(map(stores.version, range(6, 16)))
+        assert cleanup.retained == tuple(map(made_up.version, range(6, 16)))
 
     def test_ten_versions_stay_whatever_their_size(self, tmp_path: Path) -> None:
-        store = Store(tmp_path, 14, {6: [stores.shared(6, 6)]})
+        store = Store(tmp_path, 14, {6: [made_up.shared(6, 6)]})
         assert not store.retention(batches=100, older_bytes=1).is_due(store.registry(), store.newest)
         assert store.clean(batches=100, older_bytes=1).deleted == ()
 
     def test_a_snapshot_that_shares_files_is_no_cut(self, tmp_path: Path) -> None:
-        store = Store(tmp_path, 20, {6: [A, stores.shared(6, 6)]})
+        store = Store(tmp_path, 20, {6: [A, made_up.shared(6, 6)]})
         assert store.clean(batches=100, older_bytes=1).deleted == ()
 
     def test_the_newest_and_the_one_before_it_stay_whatever_is_asked(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {6: [B]})
         cleanup = store.clean(batches=1, checkpoints=1, age_ms=1)
-        assert cleanup.retained == (stores.version(8), stores.version(9))
+        assert cleanup.retained == (made_up.version(8), made_up.version(9))
 
     def test_age_retires_what_the_number_would_keep(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         for number in range(1, 6):
-            store.age(stores.delta(number).path, 2 * DAY_MS)
+            store.age(made_up.delta(number).path, 2 * DAY_MS)
         assert store.clean(batches=100, age_ms=DAY_MS).floor == 6
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(6, 7, 8, 9)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(6, 7, 8, 9)}
 
     def test_a_clock_that_jumped_back_keeps_all(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
@@ -112,7 +112,7 @@ class TestWhatIsKept:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
         future = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS + 10**12))
-        assert future.cleanup(store.newest).retained == (stores.version(8), stores.version(9))
+        assert future.cleanup(store.newest).retained == (made_up.version(8), made_up.version(9))
 
     def test_files_that_are_not_ours_are_left_alone(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
@@ -163,19 +163,22 @@ class TestWhatItCosts:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         retention = store.retention()
         retention.cleanup(store.newest)
-        store.put(stores.delta(9).path)
-        retention.cleanup(stores.version(9))
+        store.put(made_up.delta(9).path)
+        retention.cleanup(made_up.version(9))
         reads = [path for operation, path in store.storage.calls if operation == "read"]
         assert sorted(path for path in reads if path.startswith("snapshot/")) == [
-            stores.snapshot(3).path,
-            stores.snapshot(6).path,
+            made_up.snapshot(3).path,
+            made_up.snapshot(6).path,
         ]
 
 
 class TestLeftovers:
     def test_unfinished_writes_go_by_age(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        old, young = stores.delta(1).path + ".00c0ffee.tmp", stores.delta(8).path + ".00c0ffee.tmp"
+        old, young = (
+            made_up.delta(1).path + ".00c0ffee.tmp",
+            made_up.delta(8).path + ".00c0ffee.tmp",
+        )
         store.put(old)
         store.put(young)
         store.age(old, 2 * DAY_MS)
@@ -185,7 +188,7 @@ class TestLeftovers:
 
     def test_shared_files_that_nobody_named_go_by_age(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B]})
-        old, young = stores.shared(5, 1), stores.shared(5, 2)
+        old, young = made_up.shared(5, 1), made_up.shared(5, 2)
         store.put(old)
         store.put(young)
         store.age(old, 2 * DAY_MS)
@@ -194,7 +197,7 @@ class TestLeftovers:
         assert young in store.files()
 
     def test_a_live_lease_holds_and_a_dead_one_does_not(self, tmp_path: Path) -> None:
-        held, loose = stores.shared(2, 1), stores.shared(2, 2)
+        held, loose = made_up.shared(2, 1), made_up.shared(2, 2)
         store = Store(tmp_path, 8, {3: [held, loose], 6: [B]})
         live, dead = lease_path("live"), lease_path("dead")
         now_ms = int(time.time() * 1000)
@@ -213,7 +216,7 @@ class TestLeftovers:
         assert A in store.files()
         lease.release()
         store.clean()
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     @pytest.mark.parametrize("said_ms", [HOUR_MS // 2, 6 * HOUR_MS])
     def test_a_lease_holds_as_long_as_it_says(self, tmp_path: Path, said_ms: int) -> None:
@@ -246,8 +249,8 @@ class TestLeftovers:
         assert lease.hold([A]) == frozenset()
         policy, clock_ms = RetentionPolicy(2), lambda: time.time() * 1000
         if whose == "file":
-            store.age(stores.delta(8).path, -2 * DAY_MS)
-            store.put(stores.shared(5, 1))
+            store.age(made_up.delta(8).path, -2 * DAY_MS)
+            store.put(made_up.shared(5, 1))
         elif whose == "storage":
             (path,) = (path for path in store.files() if path.startswith("lease/"))
             store.age(path, 2 * DAY_MS)
@@ -256,11 +259,11 @@ class TestLeftovers:
         Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=clock_ms)).cleanup(store.newest)
         assert A in store.files()
         if whose == "file":
-            assert stores.shared(5, 1) in store.files()  # an orphan of seconds
+            assert made_up.shared(5, 1) in store.files()  # an orphan of seconds
 
     def test_orphans_of_a_version_that_may_still_be_published_stay(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B]})
-        own, older = stores.shared(6, 9), stores.shared(5, 9)
+        own, older = made_up.shared(6, 9), made_up.shared(5, 9)
         for path in (own, older):
             store.put(path)
             store.age(path, 2 * DAY_MS)
@@ -276,7 +279,7 @@ class TestLeftovers:
         assert any(path.startswith("tombstone/") for path in store.files())
         store.storage.fault = lambda operation, path: None
         store.clean()
-        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     @pytest.mark.parametrize("operation", ["list", "read", "write", "delete"])
     def test_wherever_it_fails_nothing_needed_is_lost(self, tmp_path: Path, operation: str) -> None:
@@ -286,15 +289,15 @@ class TestLeftovers:
             try:
                 store.clean()
             except StorageError:
-                assert {stores.version(7), stores.version(8)} <= set(store.registry().checkpoints())
+                assert {made_up.version(7), made_up.version(8)} <= set(store.registry().checkpoints())
             else:
                 assert nth > 1
                 break
             store.storage.fault = lambda operation, path: None
             store.clean()
-            assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+            assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     def test_many_threads_delete_as_one(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 40, {38: [B]})
         Retention(store.storage, RetentionPolicy(batches=2), threads=8).cleanup(store.newest)
-        assert store.files() == {B, stores.snapshot(38).path, *deltas(39, 40)}
+        assert store.files() == {B, made_up.snapshot(38).path, *deltas(39, 40)}

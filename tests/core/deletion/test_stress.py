@@ -12,10 +12,10 @@ from pathlib import Path
 
 from runtimes import AdjustedRuntime
 
-from deletion import stores, stress
+from deletion import made_up, stress
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 
 _KILLS = 10
@@ -81,21 +81,21 @@ def _assert_in_order(storage: LocalStorage, reports: list[str]) -> None:
 def _after_the_dead_are_gone(storage: LocalStorage, top: int) -> None:
     """A later snapshot and a clean-up that knows all leases expired leave just what is needed."""
     for number in range(top + 1, top + 4):
-        storage.write(stores.delta(number).path, b"")
-    fresh = stores.shared(top + 2, 1)
-    storage.write(fresh, stores.content(fresh))
-    name = stores.snapshot(top + 2)
-    storage.write(name.path, stores.archive(name.version_id, [fresh]))
+        storage.write(made_up.delta(number).path, b"")
+    fresh = made_up.shared(top + 2, 1)
+    storage.write(fresh, made_up.content(fresh))
+    name = made_up.snapshot(top + 2)
+    storage.write(name.path, made_up.archive(name.version_id, [fresh]))
     later = time.time() + 3600
-    os.utime(storage.directory / stores.delta(top + 3).path, (later, later))
+    os.utime(storage.directory / made_up.delta(top + 3).path, (later, later))
     for lease in (storage.directory / "lease").iterdir():
         os.utime(lease, (later - 7200, later - 7200))
     policy = RetentionPolicy(batches=2, lease_expiry_ms=1000, temporary_expiry_ms=1000)
     Retention(storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: later * 1000)).cleanup(
-        stores.version(top + 3)
+        made_up.version(top + 3)
     )
     files = {
         str(path.relative_to(storage.directory)) for path in storage.directory.rglob("*") if path.is_file()
     }
-    expected = {fresh, name.path, stores.delta(top + 2).path, stores.delta(top + 3).path}
+    expected = {fresh, name.path, made_up.delta(top + 2).path, made_up.delta(top + 3).path}
     assert files == expected

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import AdjustedRuntime
-from simulation.storage import Bucket
+from simulation.simulated_storage import Bucket
 
-from deletion import stores
+from deletion import made_up
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId, lease_path, tombstone_path
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.policy import Cleanup, RetentionPolicy
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -32,32 +32,32 @@ def bucket(files: dict[str, tuple[bytes, int]]) -> Bucket:
 
 def sweep(storage: Bucket, newest: int = NEWEST, older_than_ms: int = DAY_MS) -> Cleanup:
     policy = RetentionPolicy(batches=newest, lease_expiry_ms=DAY_MS)
-    return Retention(storage, policy, runtime=CLOCK).sweep(stores.version(newest), older_than_ms)
+    return Retention(storage, policy, runtime=CLOCK).sweep(made_up.version(newest), older_than_ms)
 
 
 def history(*snapshots: int, age_ms: int = 2 * DAY_MS) -> dict[str, tuple[bytes, int]]:
     """All deltas, and snapshots of a file each."""
-    paths = [stores.delta(number).path for number in range(1, NEWEST + 1)]
-    files = {path: stores.content(path) for path in paths}
+    paths = [made_up.delta(number).path for number in range(1, NEWEST + 1)]
+    files = {path: made_up.content(path) for path in paths}
     for number in snapshots:
-        table = stores.shared(number, 1)
-        files[table] = stores.content(table)
-        files[stores.snapshot(number).path] = stores.archive(stores.version(number), [table])
+        table = made_up.shared(number, 1)
+        files[table] = made_up.content(table)
+        files[made_up.snapshot(number).path] = made_up.archive(made_up.version(number), [table])
     return {path: (data, age_ms) for path, data in files.items()}
 
 
 def test_what_the_dead_left_goes_where_nothing_was_written_for_long():
     left = {
-        stores.delta(3).path + ".00c0ffee.tmp": b"",
-        stores.shared(2, 9): b"an orphan",
-        lease_path("dead"): LeaseTerms(frozenset([stores.delta(1).path]), HOUR_MS, NOW_MS - DAY_MS).pack(),
+        made_up.delta(3).path + ".00c0ffee.tmp": b"",
+        made_up.shared(2, 9): b"an orphan",
+        lease_path("dead"): LeaseTerms(frozenset([made_up.delta(1).path]), HOUR_MS, NOW_MS - DAY_MS).pack(),
         lease_path("torn"): b"",
-        tombstone_path("done"): pack_tombstone([stores.shared(1, 5)]),
+        tombstone_path("done"): pack_tombstone([made_up.shared(1, 5)]),
         tombstone_path("torn"): b"",
     }
     needed = {path: file for path, file in history(5).items() if "delta" not in path or int(path[6:26]) > 5}
     storage = bucket(needed | {path: (data, 2 * DAY_MS) for path, data in left.items()})
-    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    shown = preview(storage, made_up.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
     done = sweep(storage)
     assert set(storage.files) == set(needed)
     assert {*done.deleted, *done.swept} == set(left) == {*shown.deleted, *shown.swept}
@@ -71,19 +71,19 @@ def test_versions_stay_that_a_clean_up_would_retire():
 
 
 def test_what_a_dead_clean_up_condemned_goes():
-    condemned = [stores.delta(number).path for number in (1, 2, 3)]
+    condemned = [made_up.delta(number).path for number in (1, 2, 3)]
     storage = bucket(history(4) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)})
     assert set(sweep(storage).deleted) == set(condemned)
     assert not any(path.startswith("tombstone") for path in storage.files)
 
 
 def test_a_young_snapshot_that_is_condemned_stays_whole():
-    snapshot, table = stores.snapshot(2).path, stores.shared(2, 1)
-    condemned = [snapshot, *(stores.delta(number).path for number in (1, 2, 3))]
+    snapshot, table = made_up.snapshot(2).path, made_up.shared(2, 1)
+    condemned = [snapshot, *(made_up.delta(number).path for number in (1, 2, 3))]
     files = history(2, 5) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)}
     storage = bucket(files | {snapshot: (files[snapshot][0], 0)})
-    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
-    gone = {stores.delta(number).path for number in (1, 2, 3, 4)}
+    shown = preview(storage, made_up.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    gone = {made_up.delta(number).path for number in (1, 2, 3, 4)}
     assert set(sweep(storage).deleted) == set(shown.deleted) == gone
     assert {snapshot, table} <= storage.files.keys()
 
@@ -91,18 +91,18 @@ def test_a_young_snapshot_that_is_condemned_stays_whole():
 def test_what_a_damaged_archive_needs_stays_for_the_day_on_which_it_is_put_back():
     files = history(3, 6)
     for number in (1, 2, 3):
-        del files[stores.delta(number).path]
-    archive = stores.snapshot(3).path
+        del files[made_up.delta(number).path]
+    archive = made_up.snapshot(3).path
     storage = bucket(files | {archive: (b"PK", 2 * DAY_MS)})
-    assert preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK).deleted == ()
+    assert preview(storage, made_up.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK).deleted == ()
     assert sweep(storage).deleted == ()
     assert set(storage.files) == set(files)
 
 
 def test_nothing_goes_while_the_newest_version_is_in_need():
     files = history(4)
-    del files[stores.delta(6).path]
-    storage = bucket(files | {stores.delta(3).path + ".1.tmp": (b"", 2 * DAY_MS)})
+    del files[made_up.delta(6).path]
+    storage = bucket(files | {made_up.delta(3).path + ".1.tmp": (b"", 2 * DAY_MS)})
     assert "cannot be restored" in (sweep(storage).skipped or "")
     assert len(storage.files) == len(files) + 1
 
@@ -110,8 +110,8 @@ def test_nothing_goes_while_the_newest_version_is_in_need():
 PATHS = sorted(history(2, 4, 6))
 EXTRA = sorted(
     [
-        *(f"{stores.delta(number).path}.1.tmp" for number in (2, 7)),
-        *(stores.shared(number, 8) for number in (1, 3, 5, 7)),
+        *(f"{made_up.delta(number).path}.1.tmp" for number in (2, 7)),
+        *(made_up.shared(number, 8) for number in (1, 3, 5, 7)),
     ]
 )
 AGES = st.sampled_from([0, HOUR_MS // 2, 2 * HOUR_MS, DAY_MS - 1, DAY_MS + 1, 30 * DAY_MS])
@@ -124,7 +124,7 @@ def bad_days(draw) -> dict[str, tuple[bytes, int]]:
     kept = draw(st.sets(st.sampled_from(PATHS), min_size=len(PATHS) - 4))
     extra = draw(st.sets(st.sampled_from(EXTRA)))
     files = {path: (complete[path][0], draw(AGES)) for path in sorted(kept)}
-    files |= {path: (stores.content(path), draw(AGES)) for path in sorted(extra)}
+    files |= {path: (made_up.content(path), draw(AGES)) for path in sorted(extra)}
     named = st.sets(
         st.sampled_from([path for path in PATHS + EXTRA if not path.endswith(".tmp")]), max_size=4
     )
@@ -143,7 +143,7 @@ def bad_days(draw) -> dict[str, tuple[bytes, int]]:
 def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
     storage = bucket(files)
     before = StoreContents.read(storage)
-    shown = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    shown = preview(storage, made_up.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
     assert storage.files == bucket(files).files
     done = sweep(storage)
     after = StoreContents.read(storage)
@@ -160,8 +160,8 @@ def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
     assert (done.skipped is None) == (shown.skipped is None)
     assert ({*done.deleted, *done.swept} == gone) or done.skipped
     assert ({*shown.deleted, *shown.swept} == gone) or done.skipped
-    if stores.version(NEWEST) in before.lineages.restorable() and done.skipped is None:
-        assert stores.version(NEWEST) in after.lineages.restorable()
+    if made_up.version(NEWEST) in before.lineages.restorable() and done.skipped is None:
+        assert made_up.version(NEWEST) in after.lineages.restorable()
     if done.skipped is None:
         assert not [
             name

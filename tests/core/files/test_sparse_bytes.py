@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_store.core.files.parts import make_hole
+from state_store.core.files.part_downloads import make_hole
 from state_store.core.files.ranges import Ranges
 from state_store.core.files.sparse import SparseBytes, SparseFile
 from state_store.core.storage.local import LocalStorage

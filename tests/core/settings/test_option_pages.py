@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state_store.core.settings import pages
+from state_store.core.settings import option_pages
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import OPTIONS, Options
 from state_store.core.settings.parsing import parse
@@ -11,16 +11,16 @@ from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 def test_reference_page_is_not_stale(checkout):
     written = (checkout / "docs/options.md").read_text(encoding="utf-8")
-    assert written == pages.reference(), "run `make docs`"
+    assert written == option_pages.reference(), "run `make docs`"
 
 
 def test_template_is_not_stale(checkout):
     written = (checkout / "conf/spark-defaults.conf").read_text(encoding="utf-8")
-    assert written == pages.template(), "run `make docs`"
+    assert written == option_pages.template(), "run `make docs`"
 
 
 def test_reference_page_has_every_option_with_type_default_and_trade_off():
-    sections = pages.reference().split("\n### ")[1:]
+    sections = option_pages.reference().split("\n### ")[1:]
     assert sorted(section.split("\n")[0] for section in sections) == sorted(option.name for option in OPTIONS)
     for section in sections:
         (declared,) = (each for each in OPTIONS if each.name == section.split("\n")[0])
@@ -31,7 +31,7 @@ def test_reference_page_has_every_option_with_type_default_and_trade_off():
 
 
 def test_template_sets_the_provider_and_its_comments_are_the_defaults():
-    lines = pages.template().splitlines()
+    lines = option_pages.template().splitlines()
     assert f"{PROVIDER_KEY} {PROVIDER_CLASS}" in lines
     commented = [line.removeprefix("# ") for line in lines if line.startswith("# " + PREFIX)]
     pairs = dict((line + " ").split(" ", 1) for line in commented)
@@ -40,6 +40,6 @@ def test_template_sets_the_provider_and_its_comments_are_the_defaults():
 
 
 def test_main_writes_both_files(tmp_path, checkout):
-    pages.main(tmp_path)
+    option_pages.main(tmp_path)
     for path in ("docs/options.md", "conf/spark-defaults.conf"):
         assert (tmp_path / path).read_bytes() == (checkout / path).read_bytes()

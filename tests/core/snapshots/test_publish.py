@@ -12,8 +12,8 @@ from faults import FaultyStorage
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace

@@ -73,7 +73,7 @@ MUTANTS = [
         f"{_AGENT}/wire/server.py",
         "if user != os.getuid() or not self._knows_token(greeting := self._greeting(channel)):",
         "if user != os.getuid() or (greeting := self._greeting(channel)) is None:",
-        ("tests/agent/test_life.py::test_strangers_are_refused",),
+        ("tests/agent/test_agent_process.py::test_strangers_are_refused",),
     ),
     Mutant(
         "everybody may open the socket",

@@ -21,14 +21,14 @@ MUTANTS = [
         f"{_CHECKPOINT}/manifest.py",
         "if not is_sst_path(entry.path):",
         "if False:",
-        ("tests/core/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_stored_documents.py",),
     ),
     Mutant(
         "an archive may have members of any name",
         f"{_CHECKPOINT}/archive.py",
         "if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:",
         "if False:",
-        ("tests/core/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_stored_documents.py",),
     ),
     Mutant(
         "a file that another checkpoint keeps is listed as freed",

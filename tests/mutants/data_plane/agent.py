@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.data_plane.places import KILLED_AT_START, ROOT, THREADS
 from mutants.mutant import Mutant
 
-_LOCAL_DISK = ("tests/bridge/test_local_disk.py",)
+_LOCAL_DISK = ("tests/bridge/test_removed_directories.py",)
 
 MUTANTS = [
     Mutant(

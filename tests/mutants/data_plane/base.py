@@ -74,7 +74,7 @@ MUTANTS = [
     Mutant(
         "a database below deltas may be another version",
         f"{ROOT}/base/TableBase.scala",
-        "      if (beside.deltas.nonEmpty) check(",
+        "      if (restored.deltas.nonEmpty) check(",
         "      if (false) check(",
         DAMAGE,
     ),

@@ -27,6 +27,6 @@ MANIFESTS = (
     "tests/jvm/test_state_model.py::test_manifests_are_read_as_rocksdb_reads_them_or_refused[1-1-150]",
 )
 SIZES = ("tests/jvm/test_state_model.py::test_single_pieces",)
-VERIFIED = ("tests/bridge/test_damage.py::TestBackgroundVerification",)
-KILLED_AT_START = ("tests/bridge/test_life.py::test_an_agent_killed_before_it_answers_is_replaced",)
-STILL = ("tests/bridge/test_life.py::test_a_provider_closes_while_its_agent_does_not_answer",)
+VERIFIED = ("tests/bridge/test_damage_in_use.py::TestBackgroundVerification",)
+KILLED_AT_START = ("tests/bridge/test_agent_life.py::test_an_agent_killed_before_it_answers_is_replaced",)
+STILL = ("tests/bridge/test_agent_life.py::test_a_provider_closes_while_its_agent_does_not_answer",)

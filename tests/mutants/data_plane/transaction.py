@@ -62,7 +62,7 @@ MUTANTS = [
         f"{ROOT}/transaction/StoreVersions.scala",
         "    else if (base != null && base.damaged) None // to be restored from files that are not damaged\n",
         "",
-        ("tests/bridge/test_damage.py",),
+        ("tests/bridge/test_damage_in_use.py",),
     ),
     Mutant(
         "an inconsistent version is used again",

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from queries import settings
+from queries import session_settings
 from queries.small.flow import Flow, totals
 
 from state_store.cli import main as cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
-PREFIX = settings.PREFIX + "incremental."
+PREFIX = session_settings.PREFIX + "incremental."
 BATCHES = [[(f"k{number % 7}", number + batch) for number in range(10)] for batch in range(5)]
 MORE = [("k1", 1000), ("new", 1)]
 ONE_PARTITION = {"spark.sql.shuffle.partitions": 1}

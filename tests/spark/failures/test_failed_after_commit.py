@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from pyspark import TaskContext
-from queries.settings import PREFIX
+from queries.session_settings import PREFIX
 from queries.small.flow import Flow
 
 if TYPE_CHECKING:

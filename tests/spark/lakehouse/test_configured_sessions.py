@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more"), pytest.mark.release("4.0")]
 
-SESSION = Path(__file__).with_name("session.py")
+SESSION = Path(__file__).with_name("lakehouse_session.py")
 TESTS = SESSION.parents[2]
 PATIENCE_S = 600
 

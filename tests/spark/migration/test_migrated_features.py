@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
-from queries import settings
+from queries import session_settings
 from queries.scenarios.joins import FORMAT
 from queries.small import census
 from queries.small.flow import Flow, session_options, totals
-from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
+from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
 from state_store.data.migration.migrate import migrate
 from state_store.data.query import Query
@@ -33,9 +33,9 @@ pytestmark = [
     *([pytest.mark.older(long=("4.2", "4.1"))] if pyspark.__version__.startswith("4.2.") else []),
 ]
 
-CHECKSUMS = f"{settings.PREFIX}rowChecksum.enabled"
+CHECKSUMS = f"{session_settings.PREFIX}rowChecksum.enabled"
 AGGREGATION = "spark.sql.streaming.aggregation.stateFormatVersion"
-AVRO = {f"{settings.PREFIX}encodingFormat": "avro"}
+AVRO = {f"{session_settings.PREFIX}encodingFormat": "avro"}
 # In processing time a batch is always due, so the query would not end.
 BY_THE_CLOCK = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 FORMAT_4 = {FORMAT: "4"}

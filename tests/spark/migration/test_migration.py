@@ -14,10 +14,10 @@ import pyspark
 import pytest
 import quick_java
 from pyspark.errors import StreamingQueryException
-from queries.runs.sink import rows_of
+from queries.runs.row_sink import rows_of
 from queries.scenarios import records
 from queries.scenarios.catalogue import SCENARIOS
-from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
+from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
 from state_store.data.migration.migrate import Migrated, migrate
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from observed.running import Running, awaited
+from observed.ui_application import Running, awaited
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from chaos.cluster import Cluster
-from observed.running import SETTINGS, Running, awaited, outcome, request_full, version
 from observed.schema import check
+from observed.ui_application import SETTINGS, Running, awaited, outcome, request_full, version
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
 

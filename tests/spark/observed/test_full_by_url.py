@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from observed.running import Running, awaited, version
+from observed.ui_application import Running, awaited, version
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main

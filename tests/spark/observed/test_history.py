@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 import quick_java
-from observed.running import Running, ask, awaited
 from observed.schema import check
+from observed.ui_application import Running, ask, awaited
 
 from state_store.session.jar import jar_path
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from observed.running import Running, awaited
+from observed.ui_application import Running, awaited
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from observed.running import Running
+from observed.ui_application import Running
 
 pytestmark = pytest.mark.spark
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed.running import Running, awaited, outcome, request_full, version
 from observed.schema import check
+from observed.ui_application import Running, awaited, outcome, request_full, version
 
 from state_store.core.checkpoint.names import SnapshotName
-from state_store.observe.model.answers import Store
 from state_store.observe.model.declared import DRIVER
 from state_store.observe.model.metrics import METRICS
+from state_store.observe.model.rest_answers import Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from observed.running import Running, awaited, version
+from observed.ui_application import Running, awaited, version
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "observe"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import Flow
-from queries.stores import HDFS, OURS
+from queries.store_choices import HDFS, OURS
 from sample_functions import OUTPUT, STATE, total, total_per_group
 
 import state_store

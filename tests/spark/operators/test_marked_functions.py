@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import Flow, session_options
-from queries.stores import HDFS, OURS_IDS, ROCKSDB
+from queries.store_choices import HDFS, OURS_IDS, ROCKSDB
 from sample_functions import OUTPUT, STATE, total, total_of_rows, total_per_group
 
 import state_store

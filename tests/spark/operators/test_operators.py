@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyspark
 import pytest
-from queries import settings
-from queries.runs import verdict
-from queries.runs.history import History
+from queries import session_settings
+from queries.runs import sink_comparison
+from queries.runs.run_history import History
 from queries.runs.running import Room
 from queries.scenarios.catalogue import SCENARIOS
 
@@ -130,7 +130,7 @@ class Histories:
         history = History(
             Room(self._directory / name),
             [SCENARIOS[scenario] for scenario in plan.names],
-            settings.spark_options(self._provider, plan.checkpoint_format, [self._scala_jar]),
+            session_settings.spark_options(self._provider, plan.checkpoint_format, [self._scala_jar]),
             seed=plan.seed,
             acts=list(plan.acts),
             batches=plan.batches,
@@ -155,7 +155,7 @@ def histories(tmp_path_factory, provider, scala_jar) -> Histories:
 )
 def test_output_is_right_after_stops_and_kills(histories, plan, name):
     history = histories.of(plan)
-    verdict.check(history.room, SCENARIOS[name], history.records("events"))
+    sink_comparison.check(history.room, SCENARIOS[name], history.records("events"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from queries import settings
+from queries import session_settings
 from queries.small.flow import Flow
 
 from state_store.errors import OptionError
@@ -48,12 +48,12 @@ def test_two_queries_with_different_options_run_at_once(spark, tmp_path):
 @pytest.fixture
 def pinned(spark, provider, tmp_path) -> Flow:
     """Make a query that ran its first batch with another provider than the session's."""
-    other = settings.PROVIDERS["hdfs" if provider != "hdfs" else "rocksdb"]
-    options = {PROVIDER_CLASS: other, settings.PREFIX + "checkpointFormatVersion": 1}
+    other = session_settings.PROVIDERS["hdfs" if provider != "hdfs" else "rocksdb"]
+    options = {PROVIDER_CLASS: other, session_settings.PREFIX + "checkpointFormatVersion": 1}
     flow = Flow(spark, tmp_path / "flow", **options)
     flow.run([("a", 1)])
     # Spark 4.2 does not pin the format with the provider, and refuses format 2 for its HDFS-backed store.
-    flow.options = {settings.PREFIX + "checkpointFormatVersion": 1}
+    flow.options = {session_settings.PREFIX + "checkpointFormatVersion": 1}
     return flow
 
 
@@ -101,10 +101,10 @@ def logged(spark) -> Iterator:
 def test_a_misspelt_option_fails_the_query_at_its_start(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("an option of the incremental store")
-    flow = Flow(spark, tmp_path / "flow", **{settings.PREFIX + "incremental.maxDelta": 5})
+    flow = Flow(spark, tmp_path / "flow", **{session_settings.PREFIX + "incremental.maxDelta": 5})
     with pytest.raises(StreamingQueryException, match=r"incremental\.maxDelta\b.*incremental\.maxDeltas\b"):
         flow.run([("a", 1)])
-    flow.options = {settings.PREFIX + "incremental.maxDeltas": "many"}
+    flow.options = {session_settings.PREFIX + "incremental.maxDeltas": "many"}
     with pytest.raises(StreamingQueryException, match=r"incremental\.maxDeltas is set to 'many'"):
         flow.run()
 
@@ -121,9 +121,9 @@ def test_a_query_that_unloads_its_stores_after_each_batch_merges_and_cleans_up(
         spark,
         tmp_path / "flow",
         **{
-            settings.PREFIX + "unloadOnCommit": "true",
-            settings.PREFIX + "checkpointFormatVersion": checkpoint_format,
-            settings.PREFIX + "incremental.maxDeltas": 5,
+            session_settings.PREFIX + "unloadOnCommit": "true",
+            session_settings.PREFIX + "checkpointFormatVersion": checkpoint_format,
+            session_settings.PREFIX + "incremental.maxDeltas": 5,
             RETAINED: retained,
             "spark.sql.shuffle.partitions": 2,
         },
@@ -145,7 +145,7 @@ def test_a_query_that_unloads_its_stores_after_each_batch_merges_and_cleans_up(
 def test_queries_with_different_merge_policies_do_not_mix(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("options of the incremental store")
-    prefix = settings.PREFIX + "incremental."
+    prefix = session_settings.PREFIX + "incremental."
     never = {prefix + "maxDeltas": 1000, prefix + "restoreObjective": 0, prefix + "fullAfterMerges": 0}
     merged = Flow(spark, tmp_path / "merged", **{prefix + "maxDeltas": 1})
     plain = Flow(spark, tmp_path / "plain", **never)

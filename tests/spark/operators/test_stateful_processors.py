@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from dataset.golden_states import in_order
 from pyspark.errors import StreamingQueryException
-from queries import settings
+from queries import session_settings
 from queries.small.census import VARIABLES, WITH_TTL, in_pandas, in_rows
 from queries.small.flow import Flow
 
@@ -51,8 +51,8 @@ def lived(
 ) -> Flow:
     """Run a query over all batches, with a restart in between."""
     options = {
-        settings.PREFIX + "providerClass": settings.PROVIDERS[provider],
-        settings.PREFIX + "encodingFormat": encoding,
+        session_settings.PREFIX + "providerClass": session_settings.PROVIDERS[provider],
+        session_settings.PREFIX + "encodingFormat": encoding,
         "spark.sql.shuffle.partitions": 1,
         # In processing time a batch is always due, so the query would not end.
         "spark.sql.streaming.noDataMicroBatches.enabled": str(query is in_pandas).lower(),
@@ -166,8 +166,8 @@ def _leaves(value: Any) -> list[Any]:
 
 def test_another_store_is_refused_as_spark_refuses_it(spark, tmp_path):
     hdfs = {
-        settings.PREFIX + "providerClass": settings.PROVIDERS["hdfs"],
-        settings.PREFIX + "checkpointFormatVersion": 1,
+        session_settings.PREFIX + "providerClass": session_settings.PROVIDERS["hdfs"],
+        session_settings.PREFIX + "checkpointFormatVersion": 1,
     }
     flow = Flow(spark, tmp_path / "flow", in_pandas, **hdfs)
     with pytest.raises(StreamingQueryException, match=REFUSAL):

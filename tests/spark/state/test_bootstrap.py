@@ -20,7 +20,7 @@ from minis3 import S3Server
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
-from queries import settings
+from queries import session_settings
 from queries.small import bootstrapped
 from queries.small.census import FAR_MS, WITH_TTL, in_rows
 from queries.small.flow import Flow, session_options
@@ -215,10 +215,10 @@ def expiring(table: pa.Table) -> pa.RecordBatchReader:
 @pytest.mark.tier("long")
 def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
     """The checkpoint is a URI that Spark and this Python both know."""
-    options = settings.spark_options("incremental", 2, [scala_jar])
+    options = session_settings.spark_options("incremental", 2, [scala_jar])
     options |= {f"spark.hadoop.{name}": value for name, value in s3_server.hadoop_properties.items()}
     options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, maven_jars.s3a_jars()))
-    environment = {**os.environ, **s3_server.environment, "PYTHONPATH": settings.python_path()}
+    environment = {**os.environ, **s3_server.environment, "PYTHONPATH": session_settings.python_path()}
     checkpoint = "s3a://bucket/bootstrapped"
     (tmp_path / "1.json").write_text('{"key": "a"}\n{"key": "c"}\n{"key": "c"}\n')
     command = [

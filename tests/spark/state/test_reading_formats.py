@@ -9,14 +9,14 @@ import shutil
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from queries import settings
+from queries import session_settings
 from queries.small.flow import Flow, session_options
 from queries.small.flow import totals as flow_totals
 from queries.small.forgetting import remembered
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
-FORMAT = settings.PREFIX + "checkpointFormatVersion"
+FORMAT = session_settings.PREFIX + "checkpointFormatVersion"
 BATCHES = [[(f"k{number % 3}", number + 1) for number in range(batch, batch + 4)] for batch in range(6)]
 RETAINED = {"spark.sql.streaming.minBatchesToRetain": 10}
 

@@ -12,7 +12,7 @@ import pytest
 import quick_java
 from pyspark.sql import functions as F
 from queries.small.flow import session_options
-from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
+from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
 
 import state_store
 from state_store.data.dataset.rewriting.copying import copy

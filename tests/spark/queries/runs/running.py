@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import late_workers
 from pyspark.sql import functions as F
 
-from queries.runs import sink
+from queries.runs import row_sink
 from queries.scenarios.records import FLUSH, SCHEMA
 from queries.scenarios.scenario import Scenario
 
@@ -90,7 +90,7 @@ def _writer(frame: DataFrame, room: Room, scenario: Scenario):
     if scenario.file_sink:
         return writer.format("json").option("path", str(room.output(scenario.name)))
     return writer.foreachBatch(
-        sink.batch_writer(room.output(scenario.name), room.checkpoint(scenario.name) / "offsets")
+        row_sink.batch_writer(room.output(scenario.name), room.checkpoint(scenario.name) / "offsets")
     )
 
 
@@ -153,7 +153,7 @@ def write_expected(spark: SparkSession, room: Room, scenario: Scenario) -> None:
     frame = scenario.query(*(_table(spark, room, scenario, stream) for stream in ("events", "answers")))
     path = room.expected(scenario.name)
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(row + "\n" for row in sink.rows_of(frame)))
+    path.write_text("".join(row + "\n" for row in row_sink.rows_of(frame)))
 
 
 def _table(spark: SparkSession, room: Room, scenario: Scenario, stream: str) -> DataFrame:

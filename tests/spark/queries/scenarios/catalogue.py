@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queries.scenarios import aggregations, deduplication, groups, joins, processors
+from queries.scenarios import aggregations, deduplication, group_functions, joins, stateful_processors
 from queries.scenarios.scenario import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -11,7 +11,7 @@ SCENARIOS: dict[str, Scenario] = {
         *aggregations.SCENARIOS,
         *deduplication.SCENARIOS,
         *joins.SCENARIOS,
-        *groups.SCENARIOS,
-        *processors.SCENARIOS,
+        *group_functions.SCENARIOS,
+        *stateful_processors.SCENARIOS,
     ]
 }

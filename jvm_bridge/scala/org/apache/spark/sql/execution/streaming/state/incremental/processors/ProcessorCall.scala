@@ -83,7 +83,8 @@ private[processors] case class ProcessorCall(
       "max_group_bytes" -> maxGroupBytes,
       "runner" -> runnerConf).toString
     val wrapped = SimplePythonFunction(
-      PickledCall("state_store.functions.processors.loop", "processor_command", function.command.toArray, header),
+      PickledCall("state_store.functions.processors.processor_loop", "processor_command", function.command.toArray,
+        header),
       function.envVars, function.pythonIncludes, function.pythonExec, function.pythonVer, function.broadcastVars,
       function.accumulator)
     Seq((ChainedPythonFunctions(Seq(wrapped)), resultId))

@@ -1,0 +1,180 @@
+"""The program of the benchmarks, `python -m benchmarks`.
+
+It runs scenarios, writes their results, makes the pages, and compares ratios with the recorded ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from benchmarks import recorded, results
+from benchmarks.environment import jvm, machine_facts, providers
+from benchmarks.page import report
+from benchmarks.runner import RUNNERS, USUAL
+from benchmarks.scenarios.store_level import EXTENTS, Extent
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_OUT = jvm.BUILD / "results"
+KEPT = Path(__file__).resolve().parent / "measured"
+"""The kept results, a file for each scenario, from which the pages are made."""
+
+IN_SECOND_PROCESS = ("queries", "vectorized", "merges", "hdfs")
+"""The scenarios that the quick extent runs in a second process; they take about half of its time."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    The exit code is 1 if a scenario failed or a store returned wrong content. A ratio that fell only warns.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end with it
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    extent = EXTENTS[asked.bench or asked.extent or "standard"]
+    if asked.keep and extent.is_quick:
+        parser.error("the figures of the quick extent mean nothing: it cannot be kept")
+    if asked.largest:
+        extent = dataclasses.replace(extent, largest=asked.largest)
+    extent = dataclasses.replace(extent, cases=tuple(asked.cases), stores=tuple(asked.stores))
+    if extent.is_quick:  # its JVMs live for seconds, too short for the optimising compiler
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+    out = asked.out / extent.name
+    out.mkdir(parents=True, exist_ok=True)
+    failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
+    is_complete = not asked.scenario and not extent.is_quick and not asked.report
+    if is_complete or asked.keep:
+        _keep(asked.scenario or USUAL, out, is_part=bool(asked.cases or asked.stores))
+    kept = is_complete or asked.keep or asked.report
+    found, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
+    if asked.record:
+        recorded.write(found)
+    for warning in recorded.warnings(found):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"report: {report.write(found, pages, keep_earlier=kept)}")
+    sys.exit(1 if failed else 0)
+
+
+def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
+    """Keep the results of these scenarios, except of those that failed.
+
+    Earlier results stay for a scenario that failed, and for the other cases if only a part was measured.
+    """
+    KEPT.mkdir(exist_ok=True)
+    measured, known = results.load(out).scenarios, results.load(KEPT).scenarios
+    for name in names:
+        if "failed" not in measured[name]:
+            joins = is_part and name in known
+            kept = results.joined(known[name], measured[name]) if joins else measured[name]
+            (KEPT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run scenarios, write their results and the pages, and compare with recorded ratios.",
+    )
+    parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
+    parser.add_argument("--bench", choices=list(EXTENTS), help="the sizes: quick, standard (default) or full")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
+    )
+    parser.add_argument(
+        "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"
+    )
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=[],
+        metavar="CASE",
+        help="cases to run of the store-level scenarios, as the page's headings name them",
+    )
+    parser.add_argument(
+        "--stores",
+        nargs="+",
+        default=[],
+        metavar="STORE",
+        help="only these there, such as incremental or rocksdb-changelog; with --keep, the results of "
+        "others and of other cases stay, and the page says which were measured when",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep these results for the pages, as those of a whole run are kept",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing; write the pages from the results that are kept"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="keep these results as those that later ones must reach"
+    )
+    return parser
+
+
+def _run_all(names: Sequence[str], extent: Extent, out: Path) -> bool:
+    """Run scenarios and return True if all succeeded.
+
+    The quick extent runs two at a time, because its figures mean nothing; the others run one by one.
+    """
+    second = [name for name in IN_SECOND_PROCESS if name in names] if extent.is_quick else []
+    if not second or len(second) == len(names):
+        return _run_each(names, extent, out)
+    process = multiprocessing.get_context("fork").Process(
+        target=lambda: sys.exit(0 if _run_each(second, extent, out) else 1), daemon=True
+    )
+    process.start()  # a daemon: it ends when this process is ended
+    succeeded = _run_each([name for name in names if name not in second], extent, out)
+    process.join()
+    return succeeded and process.exitcode == 0
+
+
+def _run_each(names: Sequence[str], extent: Extent, out: Path) -> bool:
+    outcomes = [_run(name, extent, out) for name in names]
+    return all(outcomes)
+
+
+def _run(name: str, extent: Extent, out: Path) -> bool:
+    """Run a scenario, write its result file, and print its outcome."""
+    ours = providers.jar_for(pyspark.__version__) is not None
+    started, cpu = time.monotonic(), _cpu_seconds()
+    result: dict[str, Any] = {
+        "scenario": name,
+        "bench": extent.name,
+        "machine": machine_facts.describe(),
+        "ours": ours,
+    }
+    try:
+        result.update(RUNNERS[name](extent, ours, out))
+    except Exception as error:
+        result["failed"] = f"{type(error).__name__}: {error}"
+    result["seconds"] = round(time.monotonic() - started, 1)
+    result["cpu_seconds"] = round(_cpu_seconds() - cpu, 1)
+    (out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    problems = [result["failed"]] if "failed" in result else results.errors(result)
+    print(
+        f"{name}: {result['seconds']} s, {result['cpu_seconds']} s of CPU"
+        + "".join(f"\n  {problem}" for problem in problems),
+        flush=True,
+    )
+    return not problems
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

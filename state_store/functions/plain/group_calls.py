@@ -1,0 +1,151 @@
+"""Functions that are called for one group at a time, with plain Python values.
+
+The groups of a call come and go as they do for a vectorised function, as one table of rows and one of states.
+This module takes them apart for the function, and makes tables of the changes to each `GroupState` and of the
+rows that the function returns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from state_store.core.compat import zip
+from state_store.functions.function_errors import BadResultError
+from state_store.functions.group_context import EXISTS, GROUP
+from state_store.functions.plain.flat_values import UnfitValueError
+from state_store.functions.plain.group_state import CommonState, PlainState
+from state_store.functions.plain.row_classes import row_class, tuple_class
+from state_store.functions.plain.row_schemas import RowSchema
+from state_store.functions.plain.session_zone import SessionZone
+from state_store.functions.result import Changes
+
+if TYPE_CHECKING:
+    from state_store.functions.checking import Call
+    from state_store.functions.group_context import Header
+
+Emit = Callable[[pa.StructArray], Any]
+"""Makes an item of a stream of answers of output rows."""
+
+_MAX_OUTPUT_ROWS = 10_000
+
+
+class GroupCaller:
+    """Calls one function for the groups of a stream. Not thread-safe; used by the one thread of a worker."""
+
+    def __init__(self, func: Callable[..., Any], header: Header) -> None:
+        self._func = func
+        self._header = header
+        self._zone = SessionZone(header.time_zone)
+        self._key = RowSchema(header.key, header.key_schema, self._zone)
+        self._row = RowSchema(header.rows, header.row_schema, self._zone)
+        self._state = RowSchema(header.state, header.state_schema, self._zone)
+        self._output = RowSchema(header.output, header.output_schema, self._zone)
+        self._make_key = tuple_class("Key", tuple(header.key.names))
+        self._make_row = row_class(tuple(header.rows.names))
+        self._make_state = tuple_class("State", tuple(header.state.names))
+
+    def call(self, rows: pa.Table, states: pa.Table, call: Call, emit: Emit) -> Generator[Any, None, Changes]:
+        """Call the function for each group of `states`; yield the items that `emit` makes of output.
+
+        Raises:
+            BadResultError: A row or a state that the function gave does not fit its schema.
+        """
+        common = CommonState(self._header, self._state, self._zone, self._make_state, call.fail)
+        output = _Output(self._output, call)
+        after = []
+        for number, (key, group, before) in enumerate(self._groups(rows, states)):
+            state = PlainState(common, before, functools.partial(call.group, number))
+            try:
+                given = self._func(key, group, state)
+                if given is not None:
+                    for row in _iterable(given, call):
+                        output.add(row, number, given)
+                        if len(output.rows) == _MAX_OUTPUT_ROWS:
+                            yield emit(output.taken())
+            except Exception as error:
+                _name_group(error, call, number)
+                raise
+            after.append(state)
+        return self._changes(after, output, call)
+
+    def _groups(self, rows: pa.Table, states: pa.Table) -> Iterable[tuple[Any, list[Any], Any]]:
+        """Yield key, rows and state (or `None`) of each group; columns are in the order of the schemas."""
+        count = len(self._key.names)
+        columns = states.columns
+        keys = self._key.tuples(columns[:count], self._make_key)
+        before = self._state.tuples(columns[count : count + len(self._state.names)], self._make_state)
+        exists = states.column(EXISTS).to_pylist()
+        all_rows = self._row.tuples(rows.columns[:-1], self._make_row)
+        lengths = np.bincount(rows.column(GROUP).to_numpy(), minlength=states.num_rows)
+        ends = np.cumsum(lengths).tolist()
+        start = 0
+        for key, state, exists_now, end in zip(keys, before, exists, ends, strict=True):
+            yield key, all_rows[start:end], state if exists_now else None
+            start = end
+
+    def _changes(self, after: list[PlainState], output: _Output, call: Call) -> Changes:
+        updated = [number for number, state in enumerate(after) if state._updated]
+        return Changes(
+            np.array([state._updated for state in after], dtype=bool),
+            np.array([state._removed for state in after], dtype=bool),
+            np.array([int(state._timeout_timestamp) for state in after], dtype=np.int64),
+            self._state.struct(
+                [after[number].get for number in updated],
+                f"{call.name}: state",
+                lambda i: call.group(updated[i]),
+            ),
+            output.taken(),
+        )
+
+
+class _Output:
+    """The rows that the function returned and that wait to be sent, with the group of each."""
+
+    def __init__(self, schema: RowSchema, call: Call) -> None:
+        self._schema = schema
+        self._call = call
+        self.rows: list[tuple[Any, ...]] = []
+        self._numbers: list[int] = []
+
+    def add(self, row: Any, number: int, given: Any) -> None:
+        """Add a row of the group with this number; `given` is what its function returned."""
+        try:
+            self.rows.append(self._schema.own(row))
+        except UnfitValueError as unfit:
+            error = self._call.fail(
+                f"a row of {self._call.group(number)}: {unfit}. Yield rows, or return a list of them."
+            )
+            if hasattr(given, "throw"):  # a generator: its traceback shows the line that yields
+                given.throw(error)
+            raise error from None
+        self._numbers.append(number)
+
+    def taken(self) -> pa.StructArray:
+        """Return all rows as a struct array. None are left."""
+        numbers = self._numbers
+        struct = self._schema.struct(
+            self.rows, f"{self._call.name}: output", lambda i: self._call.group(numbers[i])
+        )
+        self.rows, self._numbers = [], []
+        return struct
+
+
+def _iterable(given: Any, call: Call) -> Iterable[Any]:
+    """Return an iterator over the result of a function; a single row is no iterable of rows."""
+    if isinstance(given, (str, bytes, dict)) or hasattr(given, "_fields") or hasattr(given, "columns"):
+        raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.")
+    try:
+        return iter(given)
+    except TypeError:
+        raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.") from None
+
+
+def _name_group(error: Exception, call: Call, number: int) -> None:
+    """Add the group to the traceback of an error of the user's function, where Python has notes (3.11)."""
+    if not isinstance(error, BadResultError) and hasattr(error, "add_note"):
+        error.add_note(f"{call.name} was called for {call.group(number)}.")

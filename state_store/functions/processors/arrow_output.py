@@ -1,0 +1,137 @@
+"""Output of a processor as Arrow batches: the conversions of PySpark's worker, for many groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from state_store.core.compat import zip
+from state_store.functions.frames import pandas_frames
+from state_store.functions.group_context import to_arrow_schema
+
+_MOST_ROWS = 10_000
+_MOST_BYTES = 16 << 20
+
+
+def rough_size(value: Any) -> int:
+    """Return about how many bytes a value of a row takes."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value)
+    if kind is list or isinstance(value, tuple):
+        return 16 + sum(map(rough_size, value))
+    if kind is dict:
+        return 16 + sum(map(rough_size, value)) + sum(map(rough_size, value.values()))
+    return getattr(value, "nbytes", 16)
+
+
+class RowOutput:
+    """Rows of `pyspark.sql.Row` that wait to be sent."""
+
+    def __init__(self, schema: Any) -> None:
+        from pyspark.sql.types import Row
+
+        self._schema = to_arrow_schema(schema, "UTC", False)
+        self._names = list(schema.names)
+        self._is_flat = len(set(self._names)) == len(self._names) and not any(
+            pa.types.is_nested(field.type) for field in self._schema
+        )
+        self._row = Row
+        self._rows: list[Any] = []
+        self._bytes = 0
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Add the rows that the processor returned for a group; yield a batch when there are many."""
+        rows = self._rows
+        for row in results:
+            rows.append(row)
+            self._bytes += rough_size(row)
+            if len(rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+                yield from self.flush_all()
+                rows = self._rows
+
+    @property
+    def waits(self) -> bool:
+        """True if rows wait."""
+        return bool(self._rows)
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as a batch and forget them."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        names, row_class = self._names, self._row
+        if self._is_flat and all(
+            type(row) is row_class and getattr(row, "__fields__", None) == names and len(row) == len(names)
+            for row in rows
+        ):
+            arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            yield pa.RecordBatch.from_pylist([row.asDict(True) for row in rows], schema=self._schema)
+
+
+class FrameOutput:
+    """Pandas frames that wait to be sent."""
+
+    def __init__(self, schema: Any, header: Any) -> None:
+        from state_store.functions.frames.frame_runs import FrameRuns
+
+        self._schema = schema
+        self._header = header
+        self._new_runs = FrameRuns
+        self._runs = FrameRuns()
+        self._bytes = 0
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Add the frames that the processor returned for a group; yield batches when there are many rows.
+
+        Raises:
+            PySparkValueError: one of them is no frame.
+        """
+        import pandas as pd
+
+        for frame in results:
+            if not isinstance(frame, pd.DataFrame):
+                raise _no_frame()
+            if len(frame) == 0:
+                yield from self._converted([frame])  # for its errors
+                continue
+            self._runs.add(frame)
+            self._bytes += _frame_size(frame)
+            if self._runs.rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+                yield from self.flush_all()
+
+    @property
+    def waits(self) -> bool:
+        """True if rows wait."""
+        return self._runs.rows > 0
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Yield all frames as batches and forget them."""
+        runs, self._runs, self._bytes = self._runs, self._new_runs(), 0
+        yield from self._converted(runs.runs())
+
+    def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
+        for frame in frames:
+            struct = pandas_frames.to_struct([frame], self._schema, self._header)
+            if len(struct):
+                yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
+
+
+def _frame_size(frame: Any) -> int:
+    """Return about how many bytes the values of `frame` take."""
+    total = 0
+    for block in frame._mgr.blocks:
+        values = block.values
+        total += sum(map(rough_size, values.ravel())) if values.dtype == object else values.nbytes
+    return total
+
+
+def _no_frame() -> Exception:
+    from pyspark.errors import PySparkValueError
+
+    return PySparkValueError(
+        "Invalid return type. Please make sure that the UDF returns a "
+        "pandas.DataFrame when the specified return type is StructType."
+    )
