@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
+from agent.harness import InProcess, Job, contents
 from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, MissingError, OptionError
-
-from .harness import InProcess, Job, contents
 
 
 def key(name: str) -> bytes:

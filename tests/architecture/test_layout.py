@@ -1,12 +1,14 @@
-"""Sources are short, and found by their names."""
+"""Sources are short, found by their names, and lie in folders that are not full."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 MOST_LINES = 500
+MOST_FILES = 25
 
 REPEATED = {
     "__init__.py": "a package",
@@ -53,3 +55,9 @@ def test_base_names_are_unique(checkout: Path) -> None:
                 re.sub(r"^jvm_bridge/scala-[0-9.]+/", "jvm_bridge/scala/", name)
             )
     assert not {base: names for base, names in files.items() if len(names) > 1}
+
+
+def test_no_folder_of_code_has_more_than_25_files(checkout: Path) -> None:
+    """A fuller one is divided by subject."""
+    folders = Counter(name.rpartition("/")[0] for name in sources(checkout))
+    assert not {folder: count for folder, count in folders.items() if count > MOST_FILES}

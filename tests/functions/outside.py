@@ -25,7 +25,7 @@ def write_source(directory: Path) -> None:
 def run(program: str, directory: Path, *arguments: str) -> tuple[Any, str]:
     """Run `program` with `directory` and `arguments`; return what it printed after FOUND, and its log."""
     tests = Path(__file__).parent
-    places = [tests.parents[1], tests, tests.parent, os.environ.get("PYTHONPATH", "")]
+    places = [tests.parents[1], tests, tests / "processors", tests.parent, os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, places))
     done = subprocess.run(
         [sys.executable, "-c", program, str(directory), *arguments],

@@ -14,14 +14,14 @@ MUTANTS = [
         "state_store/core/storage/forwarding.py",
         "        self._before(is_deletion=False)\n        self.inner.upload(",
         "        self.inner.upload(",
-        ("tests/agent/test_files.py",),
+        ("tests/agent/wire/test_files.py",),
     ),
     Mutant(
         "bases that the JVM has open go with a dead agent",
         f"{_FILES}/workspace.py",
         "if path not in held:",
         "if True:",
-        ("tests/agent/test_local_disk.py",),
+        ("tests/agent/process/test_local_disk.py",),
     ),
     Mutant(
         "everybody may look into the local directories",

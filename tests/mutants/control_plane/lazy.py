@@ -12,7 +12,7 @@ MUTANTS = [
         "state_store/agent/merges/merging.py",
         "    if readiness is Readiness.COMING:\n",
         "    if False:\n",
-        ("tests/agent/test_supervision.py::test_files_that_come_after_the_look_put_the_merge_back",),
+        ("tests/agent/process/test_supervision.py::test_files_that_come_after_the_look_put_the_merge_back",),
     ),
     Mutant(
         "files fetched in the background are not verified",
@@ -40,6 +40,6 @@ MUTANTS = [
         "state_store/agent/supervision.py",
         "                except FAILURES as error:\n                    _log_unexpected(self._name, error)\n",
         "                except ZeroDivisionError:\n                    pass\n",
-        ("tests/agent/test_supervision.py",),
+        ("tests/agent/process/test_supervision.py",),
     ),
 ]

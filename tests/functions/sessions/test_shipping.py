@@ -87,7 +87,7 @@ spark.stop()
 @pytest.fixture(scope="module")
 def found(tmp_path_factory, checkout) -> dict:
     directory = tmp_path_factory.mktemp("cluster")
-    shipped = [checkout / "state_store", Path(__file__).with_name("sample_functions.py")]
+    shipped = [checkout / "state_store", Path(__file__).parents[1] / "sample_functions.py"]
     archive = [sys.executable, "-m", "zipfile", "-c", str(directory / "package.zip"), *map(str, shipped)]
     subprocess.run(archive, check=True)
     forms, _ = outside.run(CLUSTER, directory)
