@@ -21,11 +21,13 @@ ALL = [A1, A2, A3, A4, B3, B4]
 class TestPlans:
     def test_deltas_alone(self) -> None:
         plan = Lineages(ALL, []).plan(A3.version_id)
+        assert plan.version == A3.version_id
         assert plan.snapshot is None
         assert plan.deltas == (A1, A2, A3)
 
     def test_the_newest_snapshot_at_or_before(self) -> None:
         lineages = Lineages(ALL, [SnapshotName(1, "a1"), SnapshotName(2, "a2")])
+        assert lineages.plan(A4.version_id).version == A4.version_id
         assert lineages.plan(A4.version_id).snapshot == SnapshotName(2, "a2")
         assert lineages.plan(A4.version_id).deltas == (A3, A4)
         assert lineages.plan(A2.version_id).deltas == ()
@@ -64,6 +66,8 @@ class TestWhatIsMissing:
         with pytest.raises(MissingError, match=r"version 5 \(a5\).*'delta/0*5_a5_\*\.sst'") as caught:
             Lineages(ALL, []).plan(VersionId(5, "a5"))
         assert "4 (a4), 4 (b4)" in caught.value.message
+        assert "builds on" not in caught.value.message
+        assert caught.value.file == "delta/00000000000000000005_a5_*.sst"
 
     def test_one_that_it_builds_on(self) -> None:
         with pytest.raises(MissingError, match=r"delta/0*2_a2_\*\.sst.*builds on.*be restored: 1 \(a1\)$"):
@@ -75,8 +79,15 @@ class TestWhatIsMissing:
 
     def test_two_deltas_of_one_version(self) -> None:
         other = delta(3, "a3", "a2", crc=1)
-        with pytest.raises(ConflictError, match="both claim to be version 3"):
+        with pytest.raises(ConflictError, match=f"'{A3.path}' and '{other.path}' both claim") as caught:
             Lineages([*ALL, other], []).plan(A4.version_id)
+        assert caught.value.file == A3.path
+        assert Lineages([*ALL, other], []).restorable() == [
+            A1.version_id,
+            A2.version_id,
+            B3.version_id,
+            B4.version_id,
+        ]
         assert Lineages([*ALL, other], [SnapshotName(3, "a3")]).plan(A4.version_id).deltas == (A4,)
 
 

@@ -86,6 +86,27 @@ def test_foreign_names_are_not_deltas(name: str) -> None:
     assert DeltaName.parse(name) is None
 
 
+@pytest.mark.parametrize("name", ["", "00000000000000000000_a.refused", "00000000000000000007_.refused"])
+def test_foreign_names_are_not_marks(name: str) -> None:
+    assert RefusedName.parse(name) is None
+
+
+@pytest.mark.parametrize("name", ["", "00000000000000000000-00000001-1.sst", "00000000000000000007-1-1.sst"])
+def test_foreign_names_are_not_shared_files(name: str) -> None:
+    assert SharedName.parse(name) is None
+
+
+@pytest.mark.parametrize(("unique", "number"), [(-1, 1), (1 << 32, 1), (1, -1), (1, 10**20)])
+def test_shared_files_whose_names_could_not_be_read_back_cannot_be_made(unique: int, number: int) -> None:
+    with pytest.raises(FormatError, match=f"unique {unique}, number {number}"):
+        SharedName(7, unique, number)
+
+
+def test_the_largest_numbers_of_a_shared_file_are_read_back() -> None:
+    largest = SharedName(10**20 - 1, (1 << 32) - 1, 10**20 - 1)
+    assert SharedName.parse(largest.name) == largest
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from state_store.core.checkpoint.archive import pack, unpack
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone, unpack_tombstone
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest, Tail
 from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import SharedName, VersionId
 from state_store.errors import DamagedError, FormatError
@@ -80,6 +80,8 @@ MANIFEST = Manifest(
     {"default": ColumnFamily(0, False, 5)},
 )
 
+METADATA = DeltaMetadata(7, "a", "b", 5, 5, 0, {}, "a writer")
+
 
 @given(manifests)
 def test_manifest_round_trip(manifest: Manifest) -> None:
@@ -143,6 +145,20 @@ class TestDamage:
             Manifest.from_json(changed(format=2), file=FILE)
         with pytest.raises(FormatError, match=r"delta/x.*format 9"):
             DeltaMetadata.from_json(b'{"format": 9}', file="delta/x")
+        with pytest.raises(FormatError, match="format 0") as caught:
+            Manifest.from_json(changed(format=0), file=FILE)
+        assert caught.value.file == FILE
+
+    def test_the_whole_file_may_be_its_tail(self) -> None:
+        data = changed_file(tail={"bytes": 1, "sha256": "0a" * 32})
+        assert Manifest.from_json(data, file=FILE).files[0].tail == Tail(1, "0a" * 32)
+
+    def test_families_of_a_delta_are_checked_by_name(self) -> None:
+        families = {"a": {"id": 65535, "internal": False, "keys": 0}}
+        metadata = {**json.loads(METADATA.to_json()), "column_families": families}
+        with pytest.raises(DamagedError, match="reserved") as caught:
+            DeltaMetadata.from_json(json.dumps(metadata).encode(), file="delta/x")
+        assert caught.value.file == "delta/x"
 
     @pytest.mark.parametrize(
         ("data", "fault"),
@@ -152,6 +168,10 @@ class TestDamage:
             (b"[]", "not a JSON object"),
             (b"{}", "lacks the field 'format'"),
             (b"[" * 100_000, "not JSON"),
+            (changed(format=None), "it lacks the field 'format'"),
+            (changed(format=-1), "-1 as 'format'"),
+            (changed(format=True), "True as 'format'"),
+            (changed(format="1"), "'1' as 'format'"),
             (changed(version=...), "lacks the field 'version'"),
             (changed(version=0), "'version'"),
             (changed(version=True), "'version'"),
@@ -180,8 +200,10 @@ class TestDamage:
             (changed_file(path=SharedName(8, 5, 1).path), "newer than its own version"),
             (changed_file(level=7), "in level 7"),
             (changed_file(bytes=0), "with 0 bytes"),
-            (changed(previous={"version": 8, "id": "a"}), "newer than its own"),
-            (changed(full={"version": 8, "id": "a"}), "newer than its own"),
+            (changed(previous={"version": 8, "id": "a"}), "as 'previous', which is newer than its own"),
+            (changed(full={"version": 8, "id": "a"}), "as 'full', which is newer than its own"),
+            (changed_file(tail={"bytes": 2, "sha256": "0a" * 32}), "as the tail of"),
+            (changed_file(tail={"bytes": 1, "sha256": "0A" * 32}), "as the tail of"),
             (changed(full={"version": 6, "id": "a"}), "is full, and names version 6"),
             (changed(column_families={"a": {"id": 65535, "internal": False, "keys": 0}}), "reserved"),
             (
@@ -234,12 +256,24 @@ class TestArchive:
 
     @pytest.mark.parametrize("missing", ["CURRENT", "manifest.json", "MANIFEST-000005", "OPTIONS-"])
     def test_a_missing_member(self, missing: str) -> None:
-        with pytest.raises(DamagedError, match=missing):
+        with pytest.raises(DamagedError, match=f"lacks (RocksDB's )?'{missing}") as caught:
             unpack(_zip(without=missing), file=FILE)
+        assert caught.value.file == FILE
+        assert FILE in caught.value.message
+
+    def test_bytes_that_are_no_archive(self) -> None:
+        with pytest.raises(DamagedError, match="not a whole zip archive") as caught:
+            unpack(b"PK", file=FILE)
+        assert caught.value.file == FILE
+
+    def test_a_damaged_manifest_names_the_archive(self) -> None:
+        members = {"manifest.json": b"{}"}
+        with pytest.raises(DamagedError, match=f"{FILE}.*lacks the field 'format'"):
+            unpack(_zip(replaced=members), file=FILE)
 
     @pytest.mark.parametrize("name", ["../CURRENT", "/etc/CURRENT", "000001.sst", "OPTIONS", "sub/CURRENT"])
     def test_a_member_that_does_not_belong(self, name: str) -> None:
-        with pytest.raises(DamagedError, match="does not belong"):
+        with pytest.raises(DamagedError, match=f"{FILE}.*does not belong"):
             unpack(_zip(extra=name), file=FILE)
         with pytest.raises(ValueError, match="not the files of a database"):
             pack(MANIFEST, {**DATABASE, name: b""})
@@ -247,7 +281,9 @@ class TestArchive:
     def test_a_member_that_would_fill_the_memory(self) -> None:
         bomb = _zip(extra="OPTIONS-000009", content=bytes(100 << 20), method=zipfile.ZIP_DEFLATED)
         assert len(bomb) < 200_000
-        with pytest.raises(DamagedError, match="'OPTIONS-000009' is there twice, or larger than any"):
+        with pytest.raises(
+            DamagedError, match=f"{FILE}.*'OPTIONS-000009' is there twice, or larger than any"
+        ):
             unpack(bomb, file=FILE)
 
     def test_more_members_than_were_ever_written(self) -> None:
@@ -255,7 +291,7 @@ class TestArchive:
         with zipfile.ZipFile(buffer, "a") as archive:
             for number in range(10, 30):
                 archive.writestr(f"MANIFEST-{number:06}", b"")
-        with pytest.raises(DamagedError, match="members"):
+        with pytest.raises(DamagedError, match=f"{FILE}.*it has 24 members"):
             unpack(buffer.getvalue(), file=FILE)
 
 
@@ -264,9 +300,14 @@ def _zip(
     extra: str | None = None,
     content: bytes = b"",
     method: int = zipfile.ZIP_STORED,
+    replaced: dict[str, bytes] | None = None,
 ) -> bytes:
     buffer = io.BytesIO()
-    members = {"manifest.json": MANIFEST.to_json(), **DATABASE} | ({extra: content} if extra else {})
+    members = (
+        {"manifest.json": MANIFEST.to_json(), **DATABASE}
+        | ({extra: content} if extra else {})
+        | (replaced or {})
+    )
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in members.items():
             if without is None or not name.startswith(without):
@@ -284,8 +325,20 @@ def test_claims(paths: set[str], expiry_ms: int, written_ms: int) -> None:
 @pytest.mark.parametrize("text", [b'{"format":1,"files":[]}', b'{"format":1,"files":[],"expiry_ms":1}'])
 def test_a_claim_without_its_checksum_is_damaged(text: bytes) -> None:
     for unpack_file_list in (LeaseTerms.unpack, unpack_tombstone):
-        with pytest.raises(DamagedError, match="does not end with its CRC-32"):
+        with pytest.raises(
+            DamagedError, match=r"lease/a\.json' is damaged: it does not end with its CRC-32$"
+        ):
             unpack_file_list(text, file="lease/a.json")
+
+
+def test_a_claim_with_another_checksum_says_which() -> None:
+    text = sealed(b'{"format":1,"files":[]}').replace(b'"crc":"', b'"crc":"0')[:-3] + b'"}'
+    for unpack_file_list in (LeaseTerms.unpack, unpack_tombstone):
+        with pytest.raises(
+            DamagedError, match=r"lease/a\.json' is damaged: it has another CRC-32 than 0"
+        ) as caught:
+            unpack_file_list(text, file="lease/a.json")
+        assert caught.value.file == "lease/a.json"
 
 
 @pytest.mark.parametrize(
