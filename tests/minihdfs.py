@@ -7,7 +7,6 @@ for its context alone.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called_jvm import called_jvm
 
 _ACTIVE_TIMEOUT_S = 300
 
@@ -136,41 +136,17 @@ def hdfs_cluster() -> Iterator[HdfsCluster]:
 @contextmanager
 def running() -> Iterator[HdfsCluster]:
     """Run a cluster with two DataNodes."""
+    import maven_jars  # needs pyspark, which not every test has
+
     with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        with open(directory / "log", "w") as log:
-            gateway = _gateway(log, directory)
+        class_path = [*maven_jars.minicluster_class_path(), f"{maven_jars.SPARK_JARS}/*"]
+        with called_jvm(directory, class_path) as gateway:
             try:
-                yield _started(gateway, directory)
+                cluster = _started(gateway, directory)
             except Exception as error:
                 raise RuntimeError(_end_of(directory / "log")) from error
-            finally:
-                gateway.shutdown()
-                gateway.java_process.kill()
-                gateway.java_process.wait()
-
-
-def _gateway(log: Any, directory: Path) -> Any:
-    """A JVM that executes calls from here, and ends when its standard input closes, with this process."""
-    import maven_jars
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-    jars = maven_jars.SPARK_JARS
-    java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java"
-    port, token, process = launch_gateway(
-        jarpath=str(next(jars.glob("py4j-*.jar"))),
-        classpath=os.pathsep.join([*map(str, maven_jars.minicluster_class_path()), f"{jars}/*"]),
-        javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-        die_on_exit=True,
-        enable_auth=True,
-        redirect_stdout=log,
-        redirect_stderr=log,
-        cwd=str(directory),
-        java_path=java,
-        return_proc=True,
-    )
-    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
-    return JavaGateway(gateway_parameters=parameters, java_process=process)
+            yield cluster
 
 
 def _started(gateway: Any, directory: Path) -> HdfsCluster:

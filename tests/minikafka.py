@@ -6,7 +6,6 @@ the context, or with the test process if that is killed.
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pinned_jars
+from called_jvm import called_jvm
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _ROLES = {
@@ -106,41 +106,13 @@ def running() -> Iterator[Kafka]:
     """Run a broker without topics."""
     with tempfile.TemporaryDirectory(prefix="minikafka-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        with open(directory / "log", "w") as log:
-            gateway = _gateway(log, directory)
+        with called_jvm(directory, pinned_jars.jars(pinned_jars.BROKER)) as gateway:
             try:
-                try:
-                    kafka = _started(gateway, directory)
-                except Exception as error:
-                    text = (directory / "log").read_text(errors="replace")
-                    raise RuntimeError(f"Kafka failed: {text[-4000:]}") from error
-                yield kafka
-            finally:
-                gateway.shutdown()
-                gateway.java_process.kill()
-                gateway.java_process.wait()
-
-
-def _gateway(log: Any, directory: Path) -> Any:
-    """Start a JVM that executes calls from here, and ends with this process."""
-    from maven_jars import SPARK_JARS
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-    java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java"
-    port, token, process = launch_gateway(
-        jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
-        classpath=os.pathsep.join(map(str, pinned_jars.jars(pinned_jars.BROKER))),
-        javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-        die_on_exit=True,
-        enable_auth=True,
-        redirect_stdout=log,
-        redirect_stderr=log,
-        cwd=str(directory),
-        java_path=java,
-        return_proc=True,
-    )
-    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
-    return JavaGateway(gateway_parameters=parameters, java_process=process)
+                kafka = _started(gateway, directory)
+            except Exception as error:
+                text = (directory / "log").read_text(errors="replace")
+                raise RuntimeError(f"Kafka failed: {text[-4000:]}") from error
+            yield kafka
 
 
 def _started(gateway: Any, directory: Path) -> Kafka:
