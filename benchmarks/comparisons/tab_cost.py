@@ -4,8 +4,8 @@
 
 Reports are made as executors make them and come to the driver's endpoint; each batch becomes an event in
 Spark's listener bus and a record in its status store (`scala/observed/ObservedDriver.scala` has the settings:
-stores, batches, warm, turns, pause_ms). What counts is the CPU time of the process for a batch, all threads
-but the sender's, beyond what it takes for as long without batches.
+stores, batches, warm, turns, pause_ms). The figure of a batch is the CPU time of the process, all threads but
+the sender's, less the CPU time that it takes in the same time without batches.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Calls:
     Args:
         directory: The directory for local files, or one on each disk.
         files: Connections for files through the JVM.
-        settings: From options to the settings of databases.
-        open_storage: From a location to its storage.
+        settings: Makes the settings of databases from a store's options.
+        open_storage: Opens the storage of a location.
         runtime: Clocks, randomness and threads.
     """
 

@@ -61,7 +61,7 @@ class OpenStore:
         cleaning: The lock that a clean-up holds.
         log: The log of the store.
         prune: Bounds the local files that all stores keep.
-        suspicions: Those of all stores.
+        suspicions: The damage that the JVM has found, in all stores of the executor.
         hydrations: The lazy restores.
         request_times: The times of requests to the service that has the checkpoint, shared by its stores;
             None if the storage is on this machine.

@@ -92,7 +92,7 @@ class Planned:
     ),
     note=_NOTE,
 )
-@click.option("--keys", type=Number(1, 1e13), metavar="N", help="Keys that are there all the time.")
+@click.option("--keys", type=Number(1, 1e13), metavar="N", help="Number of keys in the state at any time.")
 @click.option(
     "--key-bytes", type=Number(0, 1 << 30), metavar="N", help="Bytes of an encoded key; a long has 16."
 )
@@ -135,7 +135,8 @@ class Planned:
     "--operator", type=NUMBER, default=0, show_default=True, metavar="N", help="The operator in DIR."
 )
 @store_option(
-    "The store in DIR. Default: the only one, left, or the first variable; a variable counts with all."
+    "The store in DIR. Default: the only one, left, or the first variable, "
+    "which stands for all of its operator."
 )
 @click.option(
     "--retain",
@@ -194,10 +195,11 @@ def estimate_command(
 ) -> None:
     """Estimate what a store takes.
 
-    Estimates the bytes and files of a query in its stride in checkpoint storage, its uploads, its merges, the
-    time of a restore and the memory that it needs. The query is planned, and given by its numbers, or has run
-    in DIR, and is measured by its files. All options have their defaults unless they are given. The estimate
-    makes the decisions of the agent, for as many batches as it takes until they repeat themselves.
+    Estimates the bytes and files that a query has in checkpoint storage in the long run, its uploads, its
+    merges, the time of a restore and the memory that it needs. Describe a planned query by its numbers, or
+    give the DIR of a query that has run, which is measured by its files. All options have their defaults
+    unless they are given. The estimate simulates the decisions of the agent batch by batch, until they
+    repeat.
     """
     numbers, measured = Planned(**planned), None
     if checkpoint is not None:

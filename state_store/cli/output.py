@@ -158,8 +158,8 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
     Args:
         headings: the columns.
         rows: cells, which are texts or anything that has one.
-        cut: on a terminal, texts end with an ellipsis where the room ends, instead of going on in the next
-            line. What is not a terminal gets all of them, a row a line.
+        cut: on a terminal, a text that is too long ends with an ellipsis, instead of going on in the next
+            line. Elsewhere whole texts are printed, a row a line.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     names = [Heading(visible(name), is_number) for name, is_number in headings]

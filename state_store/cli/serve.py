@@ -22,7 +22,13 @@ from state_store.observe.serving.starting import serve as run
 )
 @click.argument("checkpoints", metavar="[NAME=]DIR...", nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8190, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option(
+    "--port",
+    default=8190,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: a free one.",
+)
 @click.option(
     "--every",
     metavar="TIME",

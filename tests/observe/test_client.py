@@ -100,7 +100,7 @@ def test_an_outage_that_lasts_says_that_the_request_was_accepted(
 ) -> None:
     monkeypatch.setattr(remote_full, "POLL_PATIENCE_S", 0.2)
     assert main(["full", "--url", scripted.url]) == exit_codes.RETRY
-    assert "request 7 was accepted, and its end is not known: starting" in capsys.readouterr().err
+    assert "request 7 was accepted, but its outcome is not known: starting" in capsys.readouterr().err
 
 
 def test_a_service_with_a_token(

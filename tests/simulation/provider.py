@@ -101,8 +101,10 @@ class Provider:
             self._call("cleanup", version=version, id=id_)
 
     def snapshot(self, kind: str) -> dict[str, Any]:
-        """Spark, or somebody at the command line, asks for a snapshot of the newest version. What is made
-        becomes an event, too, and is taken from there."""
+        """Ask for a snapshot of the newest version, as Spark does, or somebody at the command line.
+
+        Its event has the base, which is taken from there.
+        """
         version, id_ = self.newest or EMPTY
         return self._call("snapshot", 600.0, version=version, id=id_, kind=kind, reason="asked")
 

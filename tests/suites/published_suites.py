@@ -10,8 +10,8 @@ Without --only, the harness's, state-variables and checkpoint-files run, which t
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
 directory, which is otherwise `../shared/suites` beside the checkout. It is for Spark 4.2; `adapted.py` makes
 one of it for 4.0 and 4.1. It runs in the project's environment for that Spark (`.venv-4.2`), which is made
-first when it is not there. What Maven fetches is kept in the user's cache directory. The exit status is 0
-when every required test passed; on 4.0 and 4.1, every test that `exceptions.json` does not name.
+first when it is not there. Jars that Maven fetches are kept in the user's cache directory. The exit status is
+0 when every required test passed; on 4.0 and 4.1, every test that `exceptions.json` does not name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Spark's suites of `transformWithState`, which name Spark's RocksDB store, on this project's provider.
 
 The harness outside the repository runs them (`published_suites.py`). Each provider of Spark's class is turned
-into one of this project's where it is made (`redirect/Redirect.java`). What cannot pass, and why, is in
-`exceptions.json`, by release of Spark: a test by its whole name, or by the beginning of its name with `*`
-behind it. Every other test has to pass.
+into one of this project's where it is made (`redirect/Redirect.java`). The tests that cannot pass, and why,
+are in `exceptions.json`, by release of Spark: a test by its whole name, or by the beginning of its name with
+`*` behind it. Every other test has to pass.
 """
 
 from __future__ import annotations

@@ -337,7 +337,7 @@ class MergeScheduler:
         return min((max(0.0, time_s) for time_s in (*times, queued_s) if time_s is not None), default=None)
 
     def _expire(self, now_s: float) -> None:
-        """Close the stores without a provider to which nothing is owed, or for too long."""
+        """Close the stores without a provider that are owed nothing, or have waited for it too long."""
         for instance, entry in list(self._entries.items()):
             if entry.lingers_until_s is None or entry.job is not None or entry.owes_cleanup:
                 continue

@@ -37,7 +37,9 @@ def read_frame(
         return None
     header_bytes, body_bytes = _LENGTHS.unpack(lengths)
     if header_bytes > most_header_bytes or body_bytes > most_body_bytes:
-        raise ProtocolError(f"a frame with a header of {header_bytes} and a body of {body_bytes} bytes")
+        raise ProtocolError(
+            f"a frame is too large: its header has {header_bytes} bytes, its body {body_bytes}"
+        )
     data = _read(connection, header_bytes + body_bytes)
     if data is None:
         raise ProtocolError("the connection ended within a frame")

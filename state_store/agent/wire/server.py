@@ -101,7 +101,7 @@ class Server:
         return str(purpose)
 
     def _greeting(self, channel: socket.socket) -> dict[str, Any]:
-        """Return the header of the first frame, which is small and comes soon."""
+        """Return the header of the first frame; refuse one that is large, or does not come soon."""
         channel.settimeout(_GREETING_TIMEOUT_S)
         frame = read_frame(channel, most_header_bytes=_MOST_GREETING_BYTES, most_body_bytes=0)
         channel.settimeout(None)

@@ -64,8 +64,8 @@ def diff(
     """Show what changed between two versions.
 
     Shows each key that was added, changed or removed after version OLDER (0: the empty state) and up to NEWER
-    (default: the version that Spark committed last), with its values before and after; a table shows of a
-    changed key only the values that differ. The deltas are read; if one is gone, both versions are. A version
+    (default: the version that Spark committed last), with its values before and after; in a table, a changed
+    key has only the values that differ. Reads the deltas, or both versions if a delta is gone. A version
     is given by its number, as batch:N, or as the newest at a time.
     """
     by_time = {"at": newer} if isinstance(newer, datetime) else {"version": newer}

@@ -68,5 +68,5 @@ def _given(rows: Sequence[str], store: str | None) -> Any:
         raise OptionError(f"--store {store} is for rows without a name, not for {rows[0]}")
     names = [name for name, _, _ in pairs]
     if len(set(names)) < len(names):
-        raise OptionError(f"a store is given rows once, not twice: {', '.join(names)}")
+        raise OptionError(f"a store has rows twice: {', '.join(names)}. Give each name once")
     return {name: path for name, _, path in pairs}

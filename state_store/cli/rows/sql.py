@@ -48,12 +48,12 @@ Tables:
     default=0,
     show_default=True,
     metavar="N",
-    help="The operator whose stores need no schema.",
+    help="The operator whose stores are named without a schema.",
 )
 @directory_argument
 @click.argument("query", metavar="QUERY")
 def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str) -> None:
-    """Ask the state in SQL.
+    """Query the state in SQL.
 
     Runs one SELECT of DuckDB's SQL over the stores of a query, at the version that Spark committed last, or
     another. Only the columns, partitions and keys that the query names are read. DuckDB runs in this process

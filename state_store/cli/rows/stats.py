@@ -47,7 +47,7 @@ _MOST_PARTITIONS = 10
     help="The number of versions whose changes are shown.",
 )
 def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int) -> None:
-    """Say what is big and what changes.
+    """Show the sizes of the state, and its changes.
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
     few partitions, which the output names; --exact reads all. Bytes of a partition are those of its

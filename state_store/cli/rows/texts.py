@@ -178,7 +178,7 @@ def _expression(value: str, kind: pyarrow.DataType) -> str:
 
 
 def _in_python(column: pyarrow.Array) -> pyarrow.Array:
-    """Return JSON texts of values that DuckDB knows differently, such as durations."""
+    """Return the JSON texts of values, such as durations, that DuckDB would write differently."""
     import pyarrow
 
     return pyarrow.array(

@@ -64,7 +64,9 @@ _REMOTE_COLUMNS = (
 )
 @click.option("--url", metavar="URL", help="Ask the driver (http://driver:4040) or a `serve` instead of DIR.")
 @click.option("--query", "query_name", metavar="NAME", help="With --url: the query, if there are several.")
-@click.option("--trigger-id", metavar="ID", help="With --url: an id of yours; asked twice is asked once.")
+@click.option(
+    "--trigger-id", metavar="ID", help="With --url: an id of your own; repeating it repeats no request."
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),

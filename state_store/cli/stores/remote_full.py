@@ -101,7 +101,7 @@ class RemoteService:
             except (StorageError, BusyError) as error:
                 if time.monotonic() - heard_s > POLL_PATIENCE_S:
                     raise StorageError(
-                        f"request {request_id} was accepted, and its end is not known: {error.message}"
+                        f"request {request_id} was accepted, but its outcome is not known: {error.message}"
                     ) from error
             else:
                 heard_s = time.monotonic()

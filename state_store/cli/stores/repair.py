@@ -71,9 +71,9 @@ def repair(
 
     Looks at every file as verify does. A snapshot that is damaged, or of which a file is damaged or gone, is
     made anew, as a full checkpoint of the same version, where an older snapshot and the deltas after it can
-    make that version. Files that no version needs which can be restored, leases and tombstones of the dead
-    and unfinished writes are removed once they are old. No version that can be restored goes. A damaged file
-    that cannot be mended stays, since a copy may be put in its place; --discard removes it.
+    make that version. Files that no restorable version needs, leases and tombstones of dead processes and
+    unfinished writes are removed once they are old. No restorable version is removed. A damaged file that
+    cannot be mended stays, since a copy may be put in its place; --discard removes it.
 
     Without --apply nothing is written. Works beside a running query, by the rules of its own clean-ups. Needs
     disk as full does where a snapshot is made anew. Exits with 1 where something is damaged that this does

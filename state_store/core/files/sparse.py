@@ -46,7 +46,7 @@ class SparseFile:
 
 
 def end_bytes(size_bytes: int) -> int:
-    """Return the bytes of a file of that size that are fetched at first."""
+    """Return the length of the tail that a lazy restore fetches first, of a file of that size."""
     return min(size_bytes, max(_LEAST_END_BYTES, size_bytes // _END_SHARE))
 
 
@@ -126,7 +126,7 @@ class SparseBytes:
 
     A reader verifies a block when it first reads it, and never again. So bytes that arrive later, and may be
     damaged, do not replace those that it has read: requests are downloaded aside, and copied to their places
-    one after the other. What an earlier process has placed is not known.
+    one after the other. Bytes that an earlier process has copied are not known.
 
     Args:
         file: The file.

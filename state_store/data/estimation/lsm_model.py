@@ -36,7 +36,8 @@ class Run:
 
 
 Merge = Callable[[Sequence[Run], int, bool], Run]
-"""Function that merges neighbours into one run in a level; True if the oldest run is among them."""
+"""Function that merges neighbouring runs into one, in a level; its last argument is True if the oldest run is
+among them."""
 
 
 def ingested(runs: Sequence[Run], files: Sequence[FileEntry]) -> list[Run]:

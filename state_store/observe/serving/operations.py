@@ -1,4 +1,4 @@
-"""Full checkpoints on request: one at a time for a query, asked twice is asked once."""
+"""Full checkpoints on request: one at a time for a query. A repeated request gets the id of the first."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def entry(number: int) -> FileEntry:
 
 
 def consistent(manifest: Manifest) -> Manifest:
-    """Return the same as of the newest version that it names; a full one names itself."""
+    """Return a manifest of the newest version that this one names; a full one then names itself."""
     named = [version.number for version in (manifest.previous, manifest.full) if version is not None]
     newest = replace(manifest, version=max([3, manifest.version, *named]))
     return replace(newest, full=newest.version_id) if newest.kind == FULL else newest

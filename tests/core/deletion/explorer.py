@@ -192,7 +192,7 @@ def run(program: Program, files: Files, time_ms: int = 0) -> Files:
 
 
 _STEPS = 120
-"""About how many steps a schedule of `wander` has."""
+"""Approximate number of steps in a schedule of `wander`."""
 
 
 class _World:

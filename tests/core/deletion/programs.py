@@ -35,7 +35,7 @@ from state_store.core.storage.contract import Storage
 NEWEST = 6
 EXPIRY_MS = 1000
 SWITCHES = 3
-"""Between programs, where all schedules would take long: no break that is known needs more to be seen."""
+"""Number of switches between programs, if all schedules would take long. No known break needs more."""
 
 WALL_MS = 10**9
 """Time on the clock of every cleaner: all leases are old to it, so that the storage's clock decides."""

@@ -1,7 +1,7 @@
 """`transformWithState`: stateful processors with state variables of each kind, timers and time to live.
 
-They follow the rule of the module `groups`, so that the same replay says what must come out. What a value
-state counts, a list and a map must say as well, at every call: else the query fails.
+They follow the rule of the module `group_functions`, so that the same replay says what must come out. A list
+and a map must agree with the count of a value state at every call, or the query fails.
 """
 
 from __future__ import annotations

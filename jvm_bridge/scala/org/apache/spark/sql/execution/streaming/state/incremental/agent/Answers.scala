@@ -177,7 +177,7 @@ private[agent] final case class StoreClosed(store: Long) extends AgentEvent
 /** A merge succeeded. */
 final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int) extends AgentEvent
 
-/** A merge failed; it is the `failuresInRow`-th failure in a row. */
+/** A failed merge, the `failuresInRow`-th in a row. */
 final case class MergeFailed(
     store: Long,
     version: Long,

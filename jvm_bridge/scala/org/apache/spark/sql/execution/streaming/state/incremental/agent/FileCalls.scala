@@ -81,8 +81,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
 
   /**
-   * Returns the result of `body`, which reads a file. If the file is replaced meanwhile, S3A refuses to go on; then the
-   * file is read from the start, and that may happen again.
+   * Returns the result of `body`, which reads a file. S3A refuses to go on reading a file that was replaced meanwhile:
+   * then `body` is called again, `tries` times in all.
    */
   private def untilUnchanged[A](body: => A, tries: Int = FileCalls.MaxReads): A =
     try body

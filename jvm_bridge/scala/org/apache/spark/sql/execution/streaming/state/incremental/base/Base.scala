@@ -190,7 +190,7 @@ private[incremental] object Base extends Logging {
         throw e
     }
 
-  /** Opens the base and reads the reserved record, which may be what maps the first table. */
+  /** Opens the base and reads the reserved record. That read may be the first one that needs a mapping, and fail. */
   private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
     try {
       if (directory.restored.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))

@@ -21,7 +21,7 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
 
   def reader(): BaseReader = new TableBaseReader(runs, noteFailure)
 
-  /** The complete files by name. A sparse file is verified by whoever fetches the last of it. */
+  /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
   private lazy val completeFiles: Map[String, LevelFile] =
     runs.iterator.flatten.filterNot(_.table.isSparse).map(file => file.table.file.getName -> file).toMap
 

@@ -81,6 +81,6 @@ private[lookahead] object LookAheadRows {
   val MaxRows = 4096
   val MaxBytes = 4L << 20
 
-  /** Bytes that a value counts if its row does not know its size. */
+  /** The bytes that are counted for a value whose size is not known. */
   private val GuessedBytes = 64L
 }

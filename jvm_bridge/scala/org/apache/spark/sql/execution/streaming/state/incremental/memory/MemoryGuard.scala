@@ -82,7 +82,7 @@ private[memory] object MemoryGuard {
   /** The pieces of recent accesses, by address. */
   private val hints = new Array[Piece](1 << 10)
 
-  /** Pieces whose memory the process has given back or somebody else has, with the place that freed them. */
+  /** Freed pieces, with the place that freed each. Their memory may have been allocated again. */
   private val gone = mutable.ArrayDeque.empty[Piece]
 
   /** Throws a [[MemoryFault]] unless all of these bytes may be used. */

@@ -78,7 +78,7 @@ private[incremental] final class RecordSpool(memory: StoreMemory, spillDirectory
     }
   }
 
-  /** Passes the records that are left to a function. */
+  /** Passes the remaining records to a function. */
   def foreach(use: Long => Unit): Unit = {
     var record = next()
     while (record != 0) {

@@ -12,7 +12,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
  * @param name       its name if it has one
  * @param options    the options of the state store that are in force, by name
  * @param operators  Spark's names of the stateful operators, by their ids; empty until a batch was planned
- * @param partitions the numbers of partitions of the stateful operators, likewise; empty in a record
+ * @param partitions the numbers of partitions of the stateful operators, by their ids; empty until a batch was planned,
+ *     and in records of Spark's status store
  */
 private[observed] final case class QueryFacts(
     id: String,

@@ -40,7 +40,7 @@ private[processors] abstract class StateVariable(val name: String) {
 
 private[processors] object StateVariable {
 
-  /** Returns the first entries, and true if these are all: `maxEntries` of them, or fewer if they exceed `maxBytes`. */
+  /** Returns the first entries, about `maxBytes` and `maxEntries` at most, and true if there are no others. */
   def first(entries: Iterator[Any], maxEntries: Int, maxBytes: Long): Any = {
     val found = new ArrayList[Any]
     var bytes = 0L

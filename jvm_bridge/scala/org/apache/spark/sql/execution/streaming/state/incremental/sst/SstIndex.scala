@@ -156,7 +156,7 @@ private[sst] final class SstFences private (prefix: Array[Byte], words: Array[Lo
   /** Returns the 8 bytes of a key after the prefix. */
   def wordOf(key: AnyRef, keyAt: Long, keyLength: Int): Long = Bytes.word(key, keyAt, keyLength, prefix.length)
 
-  /** Returns the first entry of the index that may not be less than a key with that word. */
+  /** Returns the first entry of the index that may be at or after a key with that word. */
   def from(word: Long): Int = {
     val less = countLess(word)
     if (less == 0) 0 else (less - 1) * SstFences.every + 1

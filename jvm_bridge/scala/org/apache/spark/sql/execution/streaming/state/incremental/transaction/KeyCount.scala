@@ -5,7 +5,7 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 
-/** A count of the store's keys with a transaction's changes. Within the transaction's calls. */
+/** A count of the store's keys with a transaction's changes. It is used only within calls of the transaction. */
 private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
 
   /**
