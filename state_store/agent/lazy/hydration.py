@@ -5,12 +5,14 @@ a missing block by its checksum, asks for the bytes around it, and reads on. Mea
 whole files in parts, those that were asked for first, as far as the executor's budget has room for them. It
 begins with the first file whose tail is local, while the restore still asks for others. The JVM verifies a
 block once, so a part leaves the bytes alone that are local already: only what the JVM asks for is replaced.
+An agent that replaces another does not know which are local: it looks first whether the file is whole.
 
 A file is in one state at a time:
 
     FETCHING -> FETCHED -> VERIFYING -> WHOLE
-                  ^            |
-                  +-- error ---+        a missing or damaged file: FAILED, from any state
+       ^          ^            |
+       |          +-- error ---+        a missing or damaged file: FAILED, from any state
+       +--- not whole yet -----+        (of a file that another agent began)
 
 A part or a verification that fails for another reason is tried again, for as long as the base is there.
 Nobody waits inside: a merge asks for the `readiness` of the base and comes back.
@@ -18,6 +20,7 @@ Nobody waits inside: a merge asks for the `readiness` of the base and comes back
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,7 +31,6 @@ from state_store.agent.jvm_connections import background
 from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
 from state_store.core.files.part_downloads import PART_BYTES, parts_of
 from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
-from state_store.core.files.transfer import difference
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
@@ -92,9 +94,24 @@ class HydratedFile:
         self.on_demand_bytes = 0
         self.has_room = False
         self.is_refused = False
-        self.parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
-        self.part_count = len(self.parts)
-        self.state = FileState.FETCHING if self.missing_bytes else FileState.FETCHED
+        self._all_parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
+        self.part_count = len(self._all_parts)
+        self.may_be_whole = local.is_inherited
+        self.parts: list[Part] = []
+        self.state = FileState.FETCHED
+        if not self.may_be_whole:
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin to fetch the parts."""
+        self.may_be_whole = False
+        if self._all_parts:
+            self.parts = list(self._all_parts)
+            self.state = FileState.FETCHING
+
+    def became_whole(self) -> None:
+        """Note that the file is local, and right."""
+        self.state, self.hydrated_bytes = FileState.WHOLE, self.missing_bytes
 
     def part_fetched(self, part: Part) -> None:
         """Note that a part is local."""
@@ -111,6 +128,8 @@ class HydratedFile:
         """Give the file up."""
         self.state = FileState.FAILED
         self.parts.clear()
+        with contextlib.suppress(OSError):
+            self.local.drop_parts()
 
 
 class Hydration:
@@ -159,12 +178,18 @@ class Hydration:
 
     # ---- called by the store -----------------------------------------------------------------------------
 
-    def add(self, specs: Iterable[SparseFile]) -> None:
-        """Fetch these files too, unless they were added before."""
+    def add(self, specs: Iterable[SparseFile], *, inherited: bool = False) -> None:
+        """Fetch these files too, unless they were added before.
+
+        Args:
+            specs: The files.
+            inherited: An earlier agent has begun to fetch them.
+        """
         with self._changed:
             for spec in specs:
                 if spec.name not in self._files:
-                    local = SparseBytes(spec, self._directory, self._context.runtime)
+                    runtime = self._context.runtime
+                    local = SparseBytes(spec, self._directory, runtime, is_inherited=inherited)
                     file = self._files[spec.name] = HydratedFile(spec, local, self._part_bytes)
                     self._order.append(file)
         self.start()
@@ -273,8 +298,9 @@ class Hydration:
             return None
         # What takes a core is the batch's until nothing is left to fetch; the batch verifies what it reads.
         # Where fetching is slowed down it may take hours, and a file that is not verified is not kept.
+        # Inherited files are aside until they are verified, and take their room twice.
         first, second = self._part, self._verification
-        if self._budget.bytes_per_s:
+        if self._budget.bytes_per_s or any(file.local.is_inherited for file in self._order):
             first, second = second, first
         job = first() or second()
         if job is None:
@@ -347,11 +373,16 @@ class Hydration:
             return False
         lower_priority()
         try:
-            wrong = difference(file.spec.wanted(self._directory))
+            wrong = file.local.difference()
         except FileNotFoundError:
             if self._is_gone():
                 return False
             raise
+        if wrong is not None and file.may_be_whole and file.part_count:
+            with self._changed:
+                file.begin()
+            self.start()
+            return False
         if wrong is not None:
             stored = f"{self._context.storage.location}/{file.spec.path}"
             raise DamagedError(f"'{stored}' is damaged: {wrong}", file=stored)
@@ -452,4 +483,7 @@ class _Verifying(_Work):
 
     def _give_back(self) -> None:
         if self._file.state is FileState.VERIFYING:
-            self._file.state = FileState.WHOLE if self._is_done else FileState.FETCHED
+            if self._is_done:
+                self._file.became_whole()
+            else:
+                self._file.state = FileState.FETCHED

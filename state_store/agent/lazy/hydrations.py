@@ -11,7 +11,7 @@ from typing import Any
 
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Progress, Readiness
-from state_store.core.files.sparse import SparseFile
+from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile
 from state_store.core.snapshots.context import StoreContext
 from state_store.errors import InternalError, StateStoreError
 
@@ -73,7 +73,10 @@ class Hydrations:
             listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InternalError(f"'{directory}' has no lazily restored files ({error})") from error
-        return self._start(directory, [SparseFile(**fields) for fields in listed], found_damage)
+        for unfinished in directory.glob(f"{INCOMING_PREFIX}*"):
+            unfinished.unlink(missing_ok=True)
+        files = [SparseFile(**fields) for fields in listed]
+        return self._start(directory, files, found_damage, inherited=True)
 
     def drop(self, directory: Path) -> None:
         """End and forget the hydration of a base that is given up; an unknown one is fine."""
@@ -118,9 +121,16 @@ class Hydrations:
         for hydration in hydrations:
             hydration.stop()
 
-    def _start(self, directory: Path, files: Sequence[SparseFile], found_damage: FoundDamage) -> Hydration:
+    def _start(
+        self,
+        directory: Path,
+        files: Sequence[SparseFile],
+        found_damage: FoundDamage,
+        *,
+        inherited: bool = False,
+    ) -> Hydration:
         hydration = self._get_or_create(directory, found_damage)
-        hydration.add(files)
+        hydration.add(files, inherited=inherited)
         hydration.complete()
         return hydration
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store.core.files.checksums import read_end
 from state_store.core.files.part_downloads import copy_ranges, fetch_part, fetch_part_again, make_hole
 from state_store.core.files.ranges import Ranges
 from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_bytes
-from state_store.core.files.transfer import Wanted
+from state_store.core.files.transfer import Wanted, difference
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
 
@@ -28,6 +28,9 @@ _END_SHARE = 32
 
 _RECORD_BYTES = 16 << 10
 """Bytes at the end of a delta's data that have its reserved record, with the rest of its block."""
+
+INCOMING_PREFIX = "incoming-"
+"""Beginning of the names of files, in the directory of a base, that downloads go to."""
 
 
 @dataclass(frozen=True)
@@ -126,21 +129,35 @@ class SparseBytes:
 
     A reader verifies a block when it first reads it, and never again. So bytes that arrive later, and may be
     damaged, do not replace those that it has read: requests are downloaded aside, and copied to their places
-    one after the other. Bytes that an earlier process has copied are not known.
+    one after the other.
+
+    Bytes that an earlier process has copied are not known. So the parts of a file that is *inherited* from
+    one stay aside until all are there, and are copied only if together they are the right file: right bytes
+    may be written over those that a reader has verified.
 
     Args:
         file: The file.
         directory: The base.
         runtime: Makes the lock and the names of downloads.
+        is_inherited: An earlier process may have placed bytes of it.
     """
 
-    def __init__(self, file: SparseFile, directory: Path, runtime: Runtime = SYSTEM) -> None:
+    def __init__(
+        self,
+        file: SparseFile,
+        directory: Path,
+        runtime: Runtime = SYSTEM,
+        *,
+        is_inherited: bool = False,
+    ) -> None:
         self._file = file
         self._directory = directory
         self._runtime = runtime
         self._lock = runtime.lock()
         self._placed = Ranges()
         self._placed_since: list[Ranges] = []
+        self.is_inherited = is_inherited
+        self._aside: Path | None = None
 
     def fetch(self, storage: Storage, offset: int, length: int) -> int:
         """Fetch `length` bytes from `offset` on, or up to the end of the file, but replace nothing.
@@ -152,7 +169,52 @@ class SparseBytes:
             DamagedError: The stored file ends before.
             StateStoreError: The storage or the disk fails.
         """
-        return self._fetch(storage, offset, length, lambda: self._placed)
+        if not self.is_inherited:
+            return self._fetch(storage, offset, length, lambda: self._placed)
+        length = min(length, self._file.size_bytes - offset)
+        if length <= 0:
+            return 0
+        with self._lock:
+            aside = self._aside
+            if aside is None:
+                aside = self._incoming()
+                make_hole(aside, self._file.size_bytes)
+                self._aside = aside
+        fetch_part(storage, self._file.path, aside, offset, length)
+        return length
+
+    def difference(self) -> str | None:
+        """Compare the file, all parts of which were fetched, with its checksum.
+
+        Parts that were kept aside are copied to their places if they are right, and removed.
+
+        Returns:
+            The difference; None if the file is right.
+
+        Raises:
+            OSError: A file cannot be read.
+            StateStoreError: The disk fails.
+        """
+        wanted = self._file.wanted(self._directory)
+        aside = self._aside
+        if aside is None:
+            return difference(wanted)
+        size_bytes = self._file.size_bytes
+        tail = (size_bytes - end_bytes(size_bytes), size_bytes)
+        copy_ranges(wanted.target, aside, [tail])
+        wrong = difference(replace(wanted, target=aside))
+        if wrong is None:
+            with self._lock:
+                copy_ranges(aside, wanted.target, [(0, size_bytes)])
+                self._note_placed(0, size_bytes)
+        self.drop_parts()
+        return wrong
+
+    def drop_parts(self) -> None:
+        """Remove the parts that were kept aside."""
+        aside, self._aside = self._aside, None
+        if aside is not None:
+            aside.unlink(missing_ok=True)
 
     def fetch_again(self, storage: Storage, offset: int, length: int) -> int:
         """Fetch bytes that a reader has missed or found damaged. Only what was placed meanwhile stays.
@@ -177,14 +239,20 @@ class SparseBytes:
         length = min(length, self._file.size_bytes - offset)
         if length <= 0:
             return 0
-        aside = self._directory / f"incoming-{self._runtime.unique(8)}"
+        aside = self._incoming()
         make_hole(aside, offset + length)
         try:
             fetch_part(storage, self._file.path, aside, offset, length)
             with self._lock:
                 copy_ranges(aside, self._directory / self._file.name, kept().gaps(offset, offset + length))
-                for ranges in (self._placed, *self._placed_since):
-                    ranges.add(offset, offset + length)
+                self._note_placed(offset, offset + length)
         finally:
             aside.unlink(missing_ok=True)
         return length
+
+    def _incoming(self) -> Path:
+        return self._directory / f"{INCOMING_PREFIX}{self._runtime.unique(8)}"
+
+    def _note_placed(self, start: int, end: int) -> None:
+        for ranges in (self._placed, *self._placed_since):
+            ranges.add(start, end)

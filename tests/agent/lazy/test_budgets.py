@@ -21,7 +21,6 @@ from agent.lazy.remote_storage import (
     sparse_of,
     wait_until_whole,
 )
-from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.planning.request_costs import SMALL_AT_ONCE
@@ -39,7 +38,7 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
         fetched.append(len(job.client.reads))
         return difference(wanted)
 
-    monkeypatch.setattr(hydration, "difference", compare)
+    monkeypatch.setattr("state_store.core.files.sparse.difference", compare)
     directory, sparse = restored(job)
     wait_until_whole(job, directory)
     assert len(fetched) == len(sparse) > 2

@@ -12,7 +12,6 @@ from faults import Call
 
 from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import OnRemoteStorage, wait_until_whole
-from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Progress
 from state_store.core.files import transfer
 from state_store.core.files.sparse import end_bytes
@@ -154,6 +153,6 @@ def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPa
             at_once -= 1
         return found
 
-    monkeypatch.setattr(hydration, "difference", slowly)
+    monkeypatch.setattr("state_store.core.files.sparse.difference", slowly)
     wait_until_whole(job, Path(job.restore_by_blocks(5)["directory"]))
     assert peak == 2

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.harness import PATIENCE_S, Job, contents
+from agent import harness
+from agent.harness import PATIENCE_S, AgentProcess, Job, contents
 from agent.lazy.remote_storage import (
     FailingStorage,
     damage,
     held_back,
+    idle,
     missing,
     reader,
     restored,
@@ -21,6 +27,9 @@ from agent.lazy.remote_storage import (
 )
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Readiness
+from state_store.agent.lazy.hydrations import LIST_NAME
+from state_store.core.files.sparse import INCOMING_PREFIX
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
 
 
@@ -93,6 +102,119 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
     assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
     wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
+
+
+def test_an_agent_that_replaces_another_fetches_nothing_that_is_whole(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    wait_until_whole(job, directory)
+    job.client = FailingStorage(tmp_path / "reader")
+    job.store["held"] = [str(directory)]
+    job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
+    wait_until_whole(job, directory)
+    assert job.client.reads == [(0, 10)]
+    assert job.commit({b"\0\0more": b"1"})["hydration"]["left_bytes"] == 0
+
+
+def test_an_agent_that_replaces_another_replaces_no_bytes_that_the_jvm_has_verified(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored file changes between the agents: damage on the way looks the same to them."""
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    listed = {file["name"]: file["path"] for file in json.loads((directory / LIST_NAME).read_text("utf-8"))}
+    name = sparse[0]
+    job.call("range", directory=str(directory), name=name, offset=50, length=1000)
+    verified = (directory / name).read_bytes()[50:1050]
+    (directory / f"{INCOMING_PREFIX}of-the-dead").write_bytes(b"half")
+    damage(written.location / listed[name])  # the byte at 100
+    monkeypatch.undo()
+    job.client = FailingStorage(tmp_path / "reader")
+    job.store["held"] = [str(directory)]
+    job.call("range", directory=str(directory), name=sparse[1], offset=0, length=10)
+    settled(job)
+    idle(job.open_store.hydrations._running[directory])
+    assert (directory / name).read_bytes()[50:1050] == verified
+    assert list(directory.glob(f"{INCOMING_PREFIX}*")) == []
+
+
+ASKED_BYTES = 5000
+
+
+def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents are killed in mid-hydration. Parts that are fetched in the background are damaged on their way,
+    but those of the first and the last agent. A range that was given right stays so."""
+    kills, chance = 3, random.Random(1)
+    right = {path.name: path.read_bytes() for path in written.location.glob("shared/*")}
+    service = DamagingService()
+    monkeypatch.setattr(harness, "serve", service.serve)
+    job: Job | None = None
+    given: dict[tuple[str, int], bytes] = {}
+    for life in range(kills + 1):
+        with AgentProcess(tmp_path / "local") as agent:
+            service.is_damaging = 0 < life < kills
+            client = agent.connect(tmp_path)
+            if job is None:
+                options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", "hydrationRateLimit": "20k"}
+                job = Job(client, "remote:/state", **options)
+                job.versions = dict(written.versions)
+                directory = Path(job.restore_by_blocks(5)["directory"])
+                files = json.loads((directory / LIST_NAME).read_text("utf-8"))
+                expected = {directory / file["name"]: right[Path(file["path"]).name] for file in files}
+                job.store["held"] = [str(directory)]
+            else:
+                job.client = client
+                job.store["options"].pop("hydrationRateLimit", None)
+            for _ in range(20):
+                path = chance.choice(sorted(expected))
+                at = {"offset": chance.randrange(len(expected[path])), "length": ASKED_BYTES}
+                count = job.call("range", directory=str(directory), name=path.name, **at)["bytes"]
+                given[path, at["offset"]] = expected[path][at["offset"] :][:count]
+            if service.is_damaging:
+                wait_for(service.has_damaged)
+            elif life == kills:
+                wait_for(
+                    lambda files=expected: all(path.read_bytes() == data for path, data in files.items())
+                )
+            found = {path: path.read_bytes() for path in expected}
+            for (path, offset), data in given.items():
+                assert found[path][offset : offset + len(data)] == data, (life, path.name, offset)
+            agent.process.kill()
+
+
+class DamagingService:
+    """Serves files, and turns all bits of those parts that no reader has asked for while `is_damaging`."""
+
+    def __init__(self) -> None:
+        self.is_damaging = False
+        self._damaged: set[tuple[str, int]] = set()
+        self._serve = harness.serve
+
+    def has_damaged(self) -> bool:
+        """Return whether something was damaged since the last call."""
+        damaged, self._damaged = self._damaged, set()
+        return bool(damaged)
+
+    def serve(self, storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
+        answer = self._serve(storage, header, body)
+        if self.is_damaging and header["fs"] == "download" and header.get("length", 0) > ASKED_BYTES:
+            with open(header["to"], "r+b") as file:
+                file.seek(header["offset"])
+                data = file.read(header["length"])
+                file.seek(header["offset"])
+                file.write(bytes(255 - byte for byte in data))
+            self._damaged.add((header["path"], header["offset"]))
+        return answer
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def test_a_file_that_is_damaged_in_storage_is_done_without(written: Job, tmp_path: Path) -> None:

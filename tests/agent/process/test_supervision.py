@@ -13,7 +13,7 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.remote_storage import FailingStorage, five_versions, reader, restored
+from agent.lazy.remote_storage import FailingStorage, five_versions, reader, restored, slow
 from state_store.agent.calls import Calls
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy import hydration
@@ -26,6 +26,7 @@ from state_store.agent.merges.merge_queue import MergeQueue
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.supervision import Crew, as_state_store_error
 from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files import sparse
 from state_store.core.files.sparse import SparseBytes
 from state_store.errors import StorageError
 
@@ -65,12 +66,21 @@ HYDRATION_STEPS: list[tuple[Any, str]] = [
     (Hydration, "_report"),
     (Hydration, "_wait_for_turn"),
     (SparseBytes, "fetch"),
-    (hydration, "difference"),
+    (sparse, "difference"),
     (hydration, "background"),
     (hydration, "lower_priority"),
     (HydrationBudget, "take"),
     (HydrationBudget, "turn_s"),
 ]
+
+INHERITED_STEPS: list[tuple[Any, str]] = [
+    *HYDRATION_STEPS,
+    (SparseBytes, "difference"),
+    (sparse, "make_hole"),
+    (sparse, "copy_ranges"),
+    (Hydration, "start"),
+]
+"""Steps of a hydration that another agent began."""
 
 
 def fail_once(
@@ -171,6 +181,29 @@ def test_every_file_becomes_whole_after_any_error_at_any_step(
             running = hydrations._running[directory]
             wait_until(lambda: running.threads == 0)  # noqa: B023
         assert contents(directory) == written.versions[3][1]
+
+
+@pytest.mark.parametrize(("owner", "name"), INHERITED_STEPS, ids=lambda step: str(step).rpartition(".")[2])
+def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
+    written: Job, tmp_path: Path, owner: Any, name: str
+) -> None:
+    for number, error in enumerate(ERRORS.values()):
+        with pytest.MonkeyPatch.context() as patch:
+            slow(patch)
+            job = reader(written, tmp_path / f"reader-{number}", transferThreads="2")
+            directory, names = restored(job)
+        job.client = FailingStorage(tmp_path / f"reader-{number}")
+        job.store["held"] = [str(directory)]
+        with pytest.MonkeyPatch.context() as patch:
+            failed = fail_once(patch, owner, name, error, thread="hydration")
+            job.call("range", directory=str(directory), name=names[0], offset=0, length=10)
+            hydrations = job.open_store.hydrations
+            wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
+            assert failed == [name], "the error never came"
+            running = hydrations._running[directory]
+            wait_until(lambda: running.threads == 0)  # noqa: B023
+        assert contents(directory) == written.versions[3][1]
+        assert not list(directory.glob(f"{sparse.INCOMING_PREFIX}*"))
 
 
 def test_a_hydration_without_threads_goes_on_with_the_next_commit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state_store.core.files import sparse
 from state_store.core.files.part_downloads import make_hole
 from state_store.core.files.ranges import Ranges
 from state_store.core.files.sparse import SparseBytes, SparseFile
@@ -142,6 +144,68 @@ def test_a_download_leaves_no_file_of_its_own(storage: Changeable, base: Path, l
     with pytest.raises(StorageError, match="it is down"):
         local.fetch_again(storage, 0, 10)
     assert [path.name for path in base.iterdir()] == ["a.sst"]
+
+
+@pytest.fixture
+def inherited(base: Path, monkeypatch: pytest.MonkeyPatch) -> SparseBytes:
+    """A file of which an earlier process has placed some bytes and the tail."""
+    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 5)
+    (base / "a.sst").write_bytes(bytes(10) + STORED[10:30] + bytes(65) + STORED[95:])
+    file = SparseFile("a.sst", PATH, len(STORED), hashlib.sha256(STORED).hexdigest())
+    return SparseBytes(file, base, is_inherited=True)
+
+
+def test_parts_of_an_inherited_file_stay_aside_until_they_are_the_right_file(
+    storage: Changeable, base: Path, inherited: SparseBytes
+) -> None:
+    before = (base / "a.sst").read_bytes()
+    inherited.fetch(storage, 0, 50)
+    inherited.fetch(storage, 50, 45)
+    assert (base / "a.sst").read_bytes() == before
+    assert inherited.difference() is None
+    assert (base / "a.sst").read_bytes() == STORED
+    assert [path.name for path in base.iterdir()] == ["a.sst"]
+
+
+def test_damaged_parts_of_an_inherited_file_replace_nothing(
+    storage: Changeable, base: Path, inherited: SparseBytes
+) -> None:
+    before = (base / "a.sst").read_bytes()
+    inherited.fetch(storage, 0, 50)
+    storage.answer = damaged
+    inherited.fetch(storage, 50, 45)
+    assert "SHA-256" in (inherited.difference() or "")
+    assert (base / "a.sst").read_bytes() == before
+    assert [path.name for path in base.iterdir()] == ["a.sst"]
+
+
+def test_bytes_of_an_inherited_file_that_are_asked_for_come_to_their_places_at_once(
+    storage: Changeable, base: Path, inherited: SparseBytes
+) -> None:
+    inherited.fetch_again(storage, 40, 10)
+    assert (base / "a.sst").read_bytes()[40:50] == STORED[40:50]
+
+
+def test_damaged_bytes_that_were_asked_for_do_not_replace_a_file_that_became_whole_meanwhile(
+    storage: Changeable, base: Path, inherited: SparseBytes
+) -> None:
+    has_begun, is_whole = threading.Event(), threading.Event()
+
+    def wait(data: bytes) -> bytes:
+        has_begun.set()
+        assert is_whole.wait(PATIENCE_S)
+        return damaged(data)
+
+    storage.answer = wait
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(inherited.fetch_again, storage, 40, 10)
+        assert has_begun.wait(PATIENCE_S)
+        storage.answer = lambda data: data
+        inherited.fetch(storage, 0, 95)
+        assert inherited.difference() is None
+        is_whole.set()
+        asked.result(PATIENCE_S)
+    assert (base / "a.sst").read_bytes() == STORED
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))), st.integers(0, 30), st.integers(0, 30))

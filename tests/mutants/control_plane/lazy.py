@@ -42,4 +42,11 @@ MUTANTS = [
         "                except ZeroDivisionError:\n                    pass\n",
         ("tests/agent/process/test_supervision.py",),
     ),
+    Mutant(
+        "a replaced agent writes over what the JVM has verified",
+        "state_store/agent/lazy/hydrations.py",
+        "found_damage, inherited=True)",
+        "found_damage, inherited=False)",
+        (f"{_LAZY}/test_failures.py",),
+    ),
 ]
