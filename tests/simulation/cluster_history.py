@@ -111,6 +111,7 @@ class History:
                 self._options(),
                 directory,
                 self.count,
+                self.troubles.has("cleaner"),
             )
             self._set_weather()
             self.scheduler.run(self._main)

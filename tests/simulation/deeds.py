@@ -41,8 +41,11 @@ class Deeds:
         ]
         if self._history.is_lying:
             deeds.append(self._power_cut)
-        deeds += self._history.troubles.deeds()
         weights = [chance.choice([0, 1, 1, 4]) for _ in deeds]
+        if wanted := self._history.troubles.deeds():
+            deeds += wanted
+            weights += [4] * len(wanted)
+            pause_s = min(pause_s, 5.0)
         weights[0] += 1
         while True:
             self._scheduler.sleep(chance.expovariate(1 / pause_s))

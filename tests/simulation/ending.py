@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from state_store.core.deletion.contents import StoreContents
 from state_store.data.embedded.store import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
-from state_store.errors import DamagedError, MissingError
+from state_store.errors import DamagedError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
     from simulation.cluster_history import History
@@ -33,9 +34,17 @@ def calm_down(history: History) -> None:
     if history.is_lying:
         return
     history.is_quiet = True
+    history.driver_dies = False
+    if history.troubles.hits_machines:
+        for _ in history.executors:
+            history.executors.insert(0, history.executors.pop())
+            _quiet_batch(history)
+            for provider in _last_providers(history):
+                with contextlib.suppress(StateStoreError):  # notices what is gone of the local disk
+                    provider.snapshot("full")
+                provider.snapshot("full")
     history.executors.append(history.new_executor())
     history.executors.insert(0, history.executors.pop())
-    history.driver_dies = False
     for _ in range(2):
         _quiet_batch(history)
     history.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
@@ -51,7 +60,8 @@ def calm_down(history: History) -> None:
     _quiet_batch(history)
     providers = _last_providers(history)
     for executor in history.executors:
-        executor.check_local_files()
+        if not history.troubles.leaves_local_files:
+            executor.check_local_files()
     _wait_for_merges(history)  # after the clean-up they would supersede files
     for provider in providers:
         version, id_ = provider.newest or EMPTY
@@ -63,7 +73,7 @@ def calm_down(history: History) -> None:
         provider.close()
     last = history.executors[0]
     left = [path for path in last.directory.rglob("*") if path.name.startswith(_WORK)]
-    assert not left, f"left on the local disk: {left}"
+    assert not left or history.troubles.leaves_local_files, f"left on the local disk: {left}"
     if last.agent is not None and not last.providers:
         last.agent.check_closed()
 

@@ -33,6 +33,7 @@ class Executor:
         self._agents = itertools.count(1)
         self._instances = itertools.count(1)
         self.agent: Agent | None = None
+        self._given_up: list[Agent] = []
         self.reported: dict[int, Agent | None] = {}
         """The agents that heard of a damaged base, by partition, until its next restore."""
         site.scheduler.start(self.jvm, "maintenance", self._maintain)
@@ -48,8 +49,9 @@ class Executor:
     def kill(self) -> None:
         """The machine is gone, with everything on it."""
         self.site.scheduler.kill(self.jvm)
-        if self.agent is not None:
-            self.site.scheduler.kill(self.agent.process)
+        for agent in [self.agent, *self._given_up]:
+            if agent is not None:
+                self.site.scheduler.kill(agent.process)
         shutil.rmtree(self.directory)
 
     def kill_agent(self) -> None:
@@ -61,6 +63,13 @@ class Executor:
         self.site.scheduler.kill(self.agent.process)
         shutil.rmtree(self.directory, ignore_errors=True)
         aside.rename(self.directory)
+
+    def give_agent_up(self, seconds: float) -> None:
+        """The JVM starts another agent in place of one that hangs, and that wakes up after this time."""
+        if self.agent is not None:
+            self.site.scheduler.pause(self.agent.process, seconds)
+            self._given_up.append(self.agent)
+            self.agent = None
 
     def pause(self, seconds: float, *, agent_only: bool = False) -> None:
         if not agent_only:
@@ -96,6 +105,9 @@ class Executor:
             exchange = Exchange(agent.calls, {"op": op, "store": store(), **arguments})
             self.site.scheduler.start(agent.process, op, exchange.serve).join(timeout_s)
             agent.check()
+            if agent in self._given_up:
+                exchange.is_abandoned = True
+                continue
             if exchange.failure is not None:
                 raise exchange.failure
             if exchange.answer is not None:
@@ -115,11 +127,12 @@ class Executor:
     def _listen(self, agent: Agent) -> None:
         """Fetch the events of one agent as long as it lives."""
         last = 0
-        while not agent.process.is_dead:
+        while self.has_agent(agent):
             self.site.scheduler.sleep(10 * (self.site.weather.calm_factor - 1))
             exchange = Exchange(agent.calls, {"op": "events", "after": last, "wait_ms": 30_000})
             self.site.scheduler.start(agent.process, "events", exchange.serve).join()
-            for event in (exchange.answer or {}).get("events", ()):
+            heard = (exchange.answer or {}) if self.has_agent(agent) else {}
+            for event in heard.get("events", ()):
                 last = event["number"]
                 if event["event"] == "merge_failed":
                     self._check_failure(event)
@@ -131,7 +144,8 @@ class Executor:
         """Merges fail as storage does, and where a clean-up was quicker."""
         kind = event["error"]["kind"]
         self.site.count(f"merge: {kind}")
-        is_damage = kind in ("damaged", "format", "internal") and self.site.is_honest
+        was_cleaned = self.site.is_cleaned and str(self.site.directory) in event["error"]["message"]
+        is_damage = kind in ("damaged", "format", "internal") and self.site.is_honest and not was_cleaned
         assert not is_damage, f"a merge failed: {event}"
 
     def _maintain(self) -> None:

@@ -183,6 +183,10 @@ class Provider:
             except MissingError as error:  # a clean-up took a file that was not here as a whole
                 assert answer["sparse"], error
                 self._release(directory)
+            except FileNotFoundError as error:
+                assert site.is_cleaned, error
+                self._release(directory)
+                raise StorageError(f"a local file is gone: {error}") from error
             except StateStoreError:
                 self._release(directory)
                 raise
@@ -195,7 +199,8 @@ class Provider:
         """The agent is told, and gets the base back."""
         site = self.executor.site
         site.scheduler.note("damaged:", str(error).replace(str(site.directory), ""))
-        assert not site.is_honest, f"storage damages nothing, and {error}"
+        is_gone = site.is_cleaned and isinstance(error.__cause__, FileNotFoundError)
+        assert not site.is_honest or is_gone, f"storage damages nothing, and {error}"
         site.count("damage that a reader found")
         try:
             self._call("damaged", directory=str(directory))

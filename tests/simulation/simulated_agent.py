@@ -38,6 +38,11 @@ class Agent:
         self._merge = self.calls.scheduler._merge
         self.calls.scheduler._merge = self._watched_merge
 
+    @property
+    def merges(self) -> bool:
+        """True if a store merges."""
+        return bool(self._merging)
+
     def check(self) -> None:
         """It has kept to its limits."""
         assert not self._complaints, self._complaints

@@ -13,7 +13,10 @@ from simulation.turns import Scheduler
 
 @dataclass
 class Site:
-    """See the module. `count` counts events by name; `retain` may change when the query starts again."""
+    """See the module. `count` counts events by name; `retain` may change when the query starts again.
+
+    Somebody removes local files that the JVM has not opened yet if it `is_cleaned`.
+    """
 
     scheduler: Scheduler
     partitions: Sequence[Partition]
@@ -24,3 +27,4 @@ class Site:
     options: dict[str, str]
     directory: Path
     count: Callable[[str], None]
+    is_cleaned: bool = False

@@ -77,15 +77,18 @@ EVIDENCE = {
     "policy": set(),
     "tools": {"sweep", "verify"},
     "storage-clock": set(),
+    "second-driver": {"attempt of a second driver"},
+    "woken-agent": {"agent given up", "agent given up in mid-merge"},
+    "cleaner": {"clean"},
 }
 """Events that histories with a trouble must have, or the simulation does less than it says."""
 
 
 @pytest.mark.parametrize("trouble", sorted(TROUBLES))
-def test_a_dozen_histories_with_each_trouble(trouble: str) -> None:
+def test_some_histories_with_each_trouble(trouble: str) -> None:
     """Nothing is lost or wrong if machines, services and operators cause this trouble, too."""
     counts: set[str] = set()
-    for seed in range(12):
+    for seed in range(8):
         counts |= run(seed, ids=seed % 3 > 0, batches=10, troubles=[trouble]).counts.keys()
     assert EVIDENCE[trouble] <= counts
 

@@ -12,13 +12,14 @@ import importlib
 import os
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from faults import WRITES, Call, Fault
 
 from simulation.simulated_storage import DistantStorage
-from simulation.truth import EMPTY
+from simulation.truth import EMPTY, random_changes
 from simulation.turns import SimulatedRuntime, is_simulated
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import RetentionPolicy
@@ -37,6 +38,9 @@ TROUBLES = {
     "policy": "checkpoints retire by age and size, and full ones are made by the clock",
     "tools": "`verify` and the sweep of `repair` run beside the query",
     "storage-clock": "the clock of the storage is days wrong",
+    "second-driver": "a driver that was taken for dead runs batches again beside its successor",
+    "woken-agent": "an agent that was given up wakes up beside its successor",
+    "cleaner": "a cleaner of temporary directories removes local files that no process has open",
 }
 
 LEAST_RETAINED = 2
@@ -75,6 +79,16 @@ class Troubles:
         return bool(self._names & {"late-effect", "retention", "policy"})
 
     @property
+    def leaves_local_files(self) -> bool:
+        """True if an agent may end a merge beside its successor, which has made room before."""
+        return self.has("woken-agent")
+
+    @property
+    def hits_machines(self) -> bool:
+        """True if machines fail in a way from which each executor has to recover by itself."""
+        return bool(self._names & {"threads", "local-disk", "woken-agent", "cleaner"})
+
+    @property
     def clock_ahead_ms(self) -> int:
         """Milliseconds that the clock of the storage is ahead, for good."""
         return self._chance.choice([-3, -1, 1, 3]) * _DAY_MS if self.has("storage-clock") else 0
@@ -105,7 +119,13 @@ class Troubles:
         return self._take_effect_later if is_late and not self._history.is_calm else None
 
     def deeds(self) -> list[Callable[[random.Random], None]]:
-        return [self._sweep, self._verify] if self.has("tools") else []
+        deeds = {
+            "tools": [self._sweep, self._verify],
+            "second-driver": [self._second_driver],
+            "woken-agent": [self._give_agent_up],
+            "cleaner": [self._clean],
+        }
+        return [deed for trouble, found in deeds.items() if self.has(trouble) for deed in found]
 
     @contextlib.contextmanager
     def on_the_machine(self) -> Iterator[None]:
@@ -212,6 +232,47 @@ class Troubles:
                 assert not (damaged and history.is_honest), f"verify finds {damaged} on honest storage"
 
         history.scheduler.start(process, "verify", work)
+
+    def _second_driver(self, chance: random.Random) -> None:
+        """Its attempts build on versions that Spark committed, and are never committed themselves.
+
+        Without ids its rows would be taken for those of the attempt that counts: Spark's log ends such a
+        driver before it runs a batch that another has committed.
+        """
+        history = self._history
+        partition, executor = history.any_partition(chance), chance.choice(history.executors)
+        before = chance.choice(partition.committed[-3:])
+        if not history.ids:
+            return
+        provider = executor.provider(f"second-{len(history.scheduler.trace)}", partition)
+
+        def work() -> None:
+            with contextlib.suppress(StateStoreError):
+                provider.run_task(before, random_changes(chance), history.new_task(again=True))
+                history.count("attempt of a second driver")
+
+        history.scheduler.start(executor.jvm, "second-driver", work)
+
+    def _give_agent_up(self, chance: random.Random) -> None:
+        """An agent hangs for a while, in mid-merge if there is one; its JVM does not wait for it."""
+        history = self._history
+        merging = [
+            executor for executor in history.executors if executor.agent is not None and executor.agent.merges
+        ]
+        executor = chance.choice(merging or history.executors)
+        history.count("agent given up in mid-merge" if merging else "agent given up")
+        executor.give_agent_up((20 if history.is_prompt else 300) * chance.random())
+
+    def _clean(self, chance: random.Random) -> None:
+        """All that lies in one directory of an executor's disk, but for the bases that its JVM has open."""
+        executor = chance.choice(self._history.executors)
+        below = sorted(path for path in executor.directory.rglob("*") if path.is_dir())
+        held = [Path(path) for provider in executor.providers.values() for path in provider.held]
+        chosen = executor.directory if not below or chance.random() < 0.5 else chance.choice(below)
+        for path in sorted(chosen.rglob("*"), reverse=True):
+            is_open = any(path == base or path in base.parents or base in path.parents for base in held)
+            if not is_open:
+                path.rmdir() if path.is_dir() else path.unlink()
 
     def _tool(self, name: str, chance: random.Random) -> tuple[Any, Any]:
         scheduler = self._history.scheduler
