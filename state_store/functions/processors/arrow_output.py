@@ -21,7 +21,11 @@ def rough_size(value: Any) -> int:
     if kind is str or kind is bytes or kind is bytearray:
         return len(value)
     if kind is list or isinstance(value, tuple):
-        return 16 + sum(map(rough_size, value))
+        total = 16
+        for item in value:
+            kind = type(item)
+            total += 16 if kind is int or kind is float or item is None else rough_size(item)
+        return total
     if kind is dict:
         return 16 + sum(map(rough_size, value)) + sum(map(rough_size, value.values()))
     return getattr(value, "nbytes", 16)

@@ -42,9 +42,12 @@ class RowBatch(Batch):
     """Rows as `pyspark.sql.Row`."""
 
     def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
-        self._columns = [column.to_pylist() for column in batch.columns]
-        self._names = Row(*batch.schema.names)
-        super().__init__(list(zip(*(self._columns[offset] for offset in key_offsets))))
+        columns = [column.to_pylist() for column in batch.columns]
+        names, new = Row(*batch.schema.names), tuple.__new__
+        self._rows = [new(Row, values) for values in zip(*columns)]
+        for row in self._rows:
+            row.__fields__ = names
+        super().__init__(list(zip(*(columns[offset] for offset in key_offsets))))
 
     @staticmethod
     def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
@@ -54,12 +57,7 @@ class RowBatch(Batch):
                 yield RowBatch(batch.slice(start, _MOST_ROWS), key_offsets)
 
     def group(self, number: int) -> Iterator[Any]:
-        start, stop = self.starts[number], self.starts[number + 1]
-        names, new = self._names, tuple.__new__
-        for values in zip(*[column[start:stop] for column in self._columns]):
-            row = new(Row, values)
-            row.__fields__ = names
-            yield row
+        return iter(self._rows[self.starts[number] : self.starts[number + 1]])
 
     @staticmethod
     def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:

@@ -36,14 +36,18 @@ class RowCodec:
         self.schema = schema
         self._length = len(schema.fields)
         self._names = schema.names
+        self._has_texts = any(isinstance(field.dataType, types.StringType) for field in schema.fields)
         self._dump = _client()._serialize_to_bytes
         self._exact = [_exact(field) for field in schema.fields]
         self._is_plain = all(self._exact)
         self._has_floats = any(isinstance(f.dataType, types.DoubleType) for f in schema.fields)
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
 
-    def sent(self, value: Any) -> tuple[Any, bool, bool]:
-        """Return `value` as it travels, whether it comes back unchanged, and whether the JVM surely takes it.
+    def sent(self, value: Any) -> tuple[Any, bool, bool, int]:
+        """Return `value` as it travels, and the facts of it.
+
+        The facts: whether it comes back unchanged, whether the JVM surely takes it, and about how many bytes
+        it takes in a message (0 for few).
 
         Raises:
             Exception: the error of PySpark for a value that it cannot convert.
@@ -51,12 +55,14 @@ class RowCodec:
         if self._is_plain:
             kind = type(value)
             if (kind is tuple or kind is list) and self._is_exact(value):
-                return (value if kind is tuple else tuple(value)), True, True
-        return self._dump(self.schema, value), False, self._is_safe(value)
+                length = _size(value) if self._has_texts else 0
+                return (value if kind is tuple else tuple(value)), True, True, length
+        dumped = self._dump(self.schema, value)
+        return dumped, False, self._is_safe(value), len(dumped)
 
     def key(self, value: tuple[Any, ...]) -> Any:
         """Return a grouping key as it travels; two of them are equal only if they are the same key."""
-        sent, _, _ = self.sent(value)
+        sent = self.sent(value)[0]
         if self._has_floats and type(sent) is tuple:  # NaN is not equal to itself
             return self._dump(self.schema, value)
         return sent
@@ -68,8 +74,15 @@ class RowCodec:
     def row(self, travelled: Any) -> types.Row:
         """Return a value that came from the JVM as the `Row` that PySpark gives."""
         if type(travelled) is tuple:
-            return types._create_row(self._names, travelled)
+            row = tuple.__new__(types.Row, travelled)
+            row.__fields__ = self._names
+            return row
         return pickle.loads(travelled)
+
+    @property
+    def of_iterators(self) -> Callable[[Any], Any] | None:
+        """The function that makes what came from the JVM a tuple; `None` if it always is that tuple."""
+        return None if self._is_plain else self.tuple
 
     def _is_exact(self, value: Any) -> bool:
         if len(value) != self._length:
@@ -88,11 +101,13 @@ class RowCodec:
             return False
 
 
-def size(travelled: Any) -> int:
-    """Return about how many bytes a value takes in a message, 0 for a small one."""
-    if type(travelled) is bytes:
-        return len(travelled)
-    return sum(len(item) for item in travelled if type(item) is str and len(item) > _LARGE)
+def _size(value: Any) -> int:
+    """Return how many characters the long texts of a value have."""
+    total = 0
+    for item in value:
+        if type(item) is str and len(item) > _LARGE:
+            total += len(item)
+    return total
 
 
 def _call(check: Callable[[Any], bool], value: Any) -> bool:

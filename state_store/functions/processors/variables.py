@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueS
 
 from state_store.functions.processors import task_state as operations
 from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.value_codec import RowCodec, size
+from state_store.functions.processors.value_codec import RowCodec
 
 MISSING: Any = 0
 """The mark of a state that is not known in the worker, as in the JVM's answers."""
@@ -109,8 +109,7 @@ class BatchedValue(ValueState, Variable):
         return None if state is None else self._codec.tuple(state)
 
     def update(self, newValue: Any) -> None:
-        sent, is_exact, is_safe = self._codec.sent(newValue)
-        length = size(sent)
+        sent, is_exact, is_safe, length = self._codec.sent(newValue)
         self.session.write(
             "Error updating value state", is_safe, length, operations.VALUE_UPDATE, self.index, sent
         )
@@ -133,7 +132,7 @@ class Entries:
         known: Callable[[], Any],
         index: int,
         part: int,
-        convert: Callable[[Any], Any],
+        convert: Callable[[Any], Any] | None,
     ) -> None:
         self._session = session
         self._known = known
@@ -142,20 +141,19 @@ class Entries:
         self._convert = convert
         self._group = -1
         self._id = 0
-        self._entries: list[Any] = []
-        self._at = 0
+        self._entries: Iterator[Any] = iter(())
         self._more = True
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._at == len(self._entries):
-            if not self._more:
-                raise StopIteration
-            self._read()
-        self._at += 1
-        return self._convert(self._entries[self._at - 1])
+        for entry in self._entries:
+            return entry
+        if not self._more:
+            raise StopIteration
+        self._read()
+        return next(self._entries)
 
     def _read(self) -> None:
         entries = self._known() if self._id == 0 else MISSING
@@ -172,9 +170,9 @@ class Entries:
                 self._id,
                 session.max_state_records,
             )
-        self._entries, self._at = entries, 0
         if not entries:
             raise StopIteration  # a later call asks again, as PySpark's iterators do
+        self._entries = iter(entries) if self._convert is None else map(self._convert, entries)
         self._more = more
 
 
@@ -196,7 +194,7 @@ class BatchedList(ListState, Variable):
         return len(state) > 0
 
     def get(self) -> Iterator[tuple[Any, ...]]:
-        return Entries(self.session, self.found, self.index, 0, self._codec.tuple)
+        return Entries(self.session, self.found, self.index, 0, self._codec.of_iterators)
 
     def put(self, newState: Any) -> None:
         self._write(operations.LIST_PUT, newState)
@@ -205,8 +203,7 @@ class BatchedList(ListState, Variable):
         self._write(operations.LIST_APPEND, newState)
 
     def appendValue(self, newState: Any) -> None:
-        sent, is_exact, is_safe = self._codec.sent(newState)
-        length = size(sent)
+        sent, is_exact, is_safe, length = self._codec.sent(newState)
         self.session.write(
             "Error updating value state", is_safe, length, operations.LIST_APPEND_ONE, self.index, sent
         )
@@ -215,11 +212,11 @@ class BatchedList(ListState, Variable):
     def _write(self, code: int, values: Any) -> None:
         all_sent, all_exact, all_safe, length = [], True, True, 0
         for value in values:
-            sent, is_exact, is_safe = self._codec.sent(value)
+            sent, is_exact, is_safe, size = self._codec.sent(value)
             all_sent.append(sent)
             all_exact = all_exact and is_exact
             all_safe = all_safe and is_safe
-            length += size(sent)
+            length += size
         # An empty list goes at once, since Spark may refuse it.
         self.session.write(
             "Error updating value state", all_safe and bool(all_sent), length, code, self.index, all_sent
@@ -269,6 +266,8 @@ class BatchedMap(MapState, Variable):
         Variable.__init__(self, session, index, False)
         self._keys = RowCodec(key_schema)
         self._values = RowCodec(value_schema)
+        is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
+        self._of_iterators = None if is_plain else self._pair
 
     def fill(self, fetched: list[Any]) -> None:
         self.fill_complete(fetched)
@@ -288,7 +287,7 @@ class BatchedMap(MapState, Variable):
         return state
 
     def _value(self, key: Any, code: int, failure: str) -> Any:
-        sent, is_exact, _ = self._keys.sent(key)
+        sent, is_exact, _, _ = self._keys.sent(key)
         if not is_exact:
             self.misses += 1
             return self.session.read(failure, code, self.index, sent)
@@ -320,24 +319,24 @@ class BatchedMap(MapState, Variable):
         return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
 
     def updateValue(self, key: Any, value: Any) -> None:
-        sent_key, is_exact_key, is_safe_key = self._keys.sent(key)
-        sent, is_exact, is_safe = self._values.sent(value)
-        length = size(sent_key) + size(sent)
+        sent_key, is_exact_key, is_safe_key, key_length = self._keys.sent(key)
+        sent, is_exact, is_safe, length = self._values.sent(value)
         self.session.write(
             "Error updating map state value",
             is_safe and is_safe_key,
-            length,
+            length + key_length,
             operations.MAP_UPDATE,
             self.index,
             sent_key,
             sent,
         )
-        self._note(sent_key, is_exact_key, sent if is_exact and not length else MISSING)
+        is_kept = is_exact and not length and not key_length
+        self._note(sent_key, is_exact_key, sent if is_kept else MISSING)
 
     def removeKey(self, key: Any) -> None:
-        sent, is_exact, is_safe = self._keys.sent(key)
+        sent, is_exact, is_safe, length = self._keys.sent(key)
         self.session.write(
-            "Error removing key from map state", is_safe, 0, operations.MAP_REMOVE, self.index, sent
+            "Error removing key from map state", is_safe, length, operations.MAP_REMOVE, self.index, sent
         )
         self._note(sent, is_exact, None)
 
@@ -367,16 +366,16 @@ class BatchedMap(MapState, Variable):
         return entries if entries is MISSING else [entry[place] for entry in entries]
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        key, value = self._keys.tuple, self._values.tuple
-        return Entries(
-            self.session, self._entries, self.index, 0, lambda entry: (key(entry[0]), value(entry[1]))
-        )
+        return Entries(self.session, self._entries, self.index, 0, self._of_iterators)
+
+    def _pair(self, entry: tuple[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return self._keys.tuple(entry[0]), self._values.tuple(entry[1])
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
-        return Entries(self.session, lambda: self._part(0), self.index, 1, self._keys.tuple)
+        return Entries(self.session, lambda: self._part(0), self.index, 1, self._keys.of_iterators)
 
     def values(self) -> Iterator[tuple[Any, ...]]:
-        return Entries(self.session, lambda: self._part(1), self.index, 2, self._values.tuple)
+        return Entries(self.session, lambda: self._part(1), self.index, 2, self._values.of_iterators)
 
     def clear(self) -> None:
         self.session.write("Error clearing map state", True, 0, operations.CLEAR, self.index)
@@ -396,7 +395,7 @@ class Timers(Variable):
 
     def list(self) -> Iterator[int]:
         """Return an iterator over the moments of the timers, in ms."""
-        return Entries(self.session, self.found, -1, 0, int)
+        return Entries(self.session, self.found, -1, 0, None)
 
     def register(self, moment_ms: int) -> None:
         """Register a timer."""
