@@ -133,6 +133,16 @@ class Session:
         elif self._pending_bytes > _MOST_BYTES or len(self._pending) > _MOST_OPERATIONS:
             self.flush()
 
+    def write_quick(self, *operation: Any) -> None:
+        """Add an operation that the JVM surely takes, and that takes few bytes; only in a run."""
+        pending = self._pending
+        if not self._key_sent and self._key is not None:
+            pending += (KEY, self._key)
+            self._key_sent = True
+        pending += operation
+        if len(pending) > _MOST_OPERATIONS:
+            self.flush()
+
     def read(self, failure: str, code: int, *arguments: Any) -> Any:
         """Return the result of an operation that was not foreseen; `failure` as in `write`."""
         self._add(code, arguments)

@@ -42,6 +42,20 @@ class RowCodec:
         self._is_plain = all(self._exact)
         self._has_floats = any(isinstance(f.dataType, types.DoubleType) for f in schema.fields)
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
+        self.is_quick = self._quick_check()
+
+    def _quick_check(self) -> Callable[[Any], bool]:
+        """Return a check that a value is a tuple that travels as it is, comes back unchanged, and is small.
+
+        A value that fails the check may be one, too.
+        """
+        exact = self._exact
+        if not self._is_plain or self._has_texts:
+            return lambda value: False
+        if len(exact) == 1:  # most values and keys
+            only = exact[0]
+            return lambda value: type(value) is tuple and len(value) == 1 and only(value[0])  # type: ignore[misc]
+        return lambda value: type(value) is tuple and self._is_exact(value)
 
     def sent(self, value: Any) -> tuple[Any, bool, bool, int]:
         """Return `value` as it travels, and the facts of it.
@@ -75,7 +89,7 @@ class RowCodec:
         """Return a value that came from the JVM as the `Row` that PySpark gives."""
         if type(travelled) is tuple:
             row = tuple.__new__(types.Row, travelled)
-            row.__fields__ = self._names
+            object.__setattr__(row, "__fields__", self._names)
             return row
         return pickle.loads(travelled)
 

@@ -109,6 +109,11 @@ class BatchedValue(ValueState, Variable):
         return None if state is None else self._codec.tuple(state)
 
     def update(self, newValue: Any) -> None:
+        session = self.session
+        if session.batches and self._codec.is_quick(newValue):
+            session.write_quick(operations.VALUE_UPDATE, self.index, newValue)
+            self.known[session.slot] = newValue
+            return
         sent, is_exact, is_safe, length = self._codec.sent(newValue)
         self.session.write(
             "Error updating value state", is_safe, length, operations.VALUE_UPDATE, self.index, sent
@@ -211,7 +216,11 @@ class BatchedList(ListState, Variable):
 
     def _write(self, code: int, values: Any) -> None:
         all_sent, all_exact, all_safe, length = [], True, True, 0
+        is_quick = self._codec.is_quick
         for value in values:
+            if is_quick(value):
+                all_sent.append(value)
+                continue
             sent, is_exact, is_safe, size = self._codec.sent(value)
             all_sent.append(sent)
             all_exact = all_exact and is_exact
@@ -287,10 +296,13 @@ class BatchedMap(MapState, Variable):
         return state
 
     def _value(self, key: Any, code: int, failure: str) -> Any:
-        sent, is_exact, _, _ = self._keys.sent(key)
-        if not is_exact:
-            self.misses += 1
-            return self.session.read(failure, code, self.index, sent)
+        if self._keys.is_quick(key):
+            sent = key
+        else:
+            sent, is_exact, _, _ = self._keys.sent(key)
+            if not is_exact:
+                self.misses += 1
+                return self.session.read(failure, code, self.index, sent)
         state = self._present()
         value = state.values.get(sent, MISSING)
         if value is not MISSING or state.complete:
@@ -319,6 +331,10 @@ class BatchedMap(MapState, Variable):
         return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
 
     def updateValue(self, key: Any, value: Any) -> None:
+        if self.session.batches and self._keys.is_quick(key) and self._values.is_quick(value):
+            self.session.write_quick(operations.MAP_UPDATE, self.index, key, value)
+            self._note(key, True, value)
+            return
         sent_key, is_exact_key, is_safe_key, key_length = self._keys.sent(key)
         sent, is_exact, is_safe, length = self._values.sent(value)
         self.session.write(
