@@ -8,11 +8,10 @@ import java.util.UUID
 
 import scala.util.control.NonFatal
 
-import net.razorvine.pickle.{Pickler, Unpickler}
+import net.razorvine.pickle.Unpickler
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.python.EvaluatePython
 
 /**
  * A server that answers the worker's messages about state, on a thread of its own, like Spark's state server of a task.
@@ -56,16 +55,14 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
     if (socketFile.isEmpty) channel.socket().setTcpNoDelay(true)
     val in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(channel), 1 << 16))
     val out = new DataOutputStream(new BufferedOutputStream(Channels.newOutputStream(channel), 1 << 16))
-    EvaluatePython.registerPicklers()
+    val pickle = new AnswerPickle
     try {
       if (new Unpickler().loads(read(in)) == secret) {
         var continues = true
         while (continues && !answers.isClosed) {
           val answer = answerTo(read(in))
           continues = answer(0) != Failed
-          val data = new Pickler(/* useMemo = */ false, /* valueCompare = */ false).dumps(answer)
-          out.writeInt(data.length)
-          out.write(data)
+          pickle.write(answer, out)
           out.flush()
         }
       }
