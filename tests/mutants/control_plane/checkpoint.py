@@ -10,13 +10,6 @@ _CHECKPOINT = "state_store/core/checkpoint"
 
 MUTANTS = [
     Mutant(
-        "the first of two deltas of a version is used",
-        f"{_CHECKPOINT}/lineage.py",
-        "if len(deltas) > 1:",
-        "if len(deltas) > 2:",
-        ("tests/core/checkpoint/test_lineage.py",),
-    ),
-    Mutant(
         "a manifest may name any path",
         f"{_CHECKPOINT}/manifest.py",
         "if not is_sst_path(entry.path):",
