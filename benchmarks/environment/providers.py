@@ -87,7 +87,7 @@ def bounded(variant: Variant, budget_mb: int) -> Variant:
 
 
 def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Variant:
-    """Return ours with a memory budget and further options, by their names below `...incremental.`."""
+    """Return this store with a memory budget and further options, by their names below `...incremental.`."""
     conf = {**INCREMENTAL.conf, OURS + "memoryBudget": f"{budget_mb}m"}
     conf.update({OURS + option: value for option, value in options.items()})
     title = "incremental" if name == "incremental" else name.replace("incremental-", "incremental, ")

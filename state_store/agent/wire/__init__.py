@@ -1,1 +1,1 @@
-"""docs/protocol.md: the socket (`server`), its frames, and the types of requests and answers."""
+"""The protocol of docs/protocol.md: the socket (`server`), frames, and the types of requests and answers."""

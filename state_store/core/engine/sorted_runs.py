@@ -13,7 +13,7 @@ from typing import Any
 from state_store.core.engine.pages import ByteSlices, Page, concatenate
 
 _FEW = 64
-"""Ratio of a page's records to those of all newer pages above which it is searched for their keys."""
+"""If a page has this many times the records of all newer pages, each of their keys is searched in it."""
 
 
 def merged(runs: Sequence[Iterator[Page]]) -> Iterator[Page]:

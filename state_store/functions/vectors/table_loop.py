@@ -107,7 +107,7 @@ class _Passed:
     waits = False
 
     def add(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches."""
+        """Return the batches as they are."""
         return batches
 
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come through the socket: an answer, or the end of that connection, and nothing else."""
+"""Any bytes on the socket get an answer, or end their connection, and do nothing else."""
 
 from __future__ import annotations
 

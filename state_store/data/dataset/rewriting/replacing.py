@@ -202,7 +202,7 @@ class Replaced:
 
 
 def _by_key(groups: list[list[_Row]], found: list[int], view: View) -> Iterator[Record]:
-    """Yield a number for each key."""
+    """Yield a record for each key: the shared part of its rows, and the number of rows found."""
     yield from zip((group[0].shared for group in groups), numbers(found, view), strict=True)
 
 

@@ -46,7 +46,7 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
       }
     }
 
-  /** Returns true for the manager that keeps a file that its rename does not replace, and reports success. */
+  /** Returns true for a manager that reports success if its rename leaves an older file in place. */
   private def mayKeepTheOld: Boolean = manager.isInstanceOf[FileSystemBasedCheckpointFileManager]
 
   /** Returns time and length of a file, if it exists: a new file differs, since a rename keeps the time of writing. */
