@@ -159,7 +159,7 @@ def test_a_late_task_takes_nothing_away_from_the_query_that_went_on(executor, me
     assert read(executor, awake.version - 1, awake) == awake.versions[awake.version - 1][1]
 
 
-def test_what_was_refused_goes_with_its_version(executor):
+def test_a_refused_attempt_goes_with_its_version(executor):
     asleep, awake = executor("asleep", retain=3), executor("awake", retain=3)
     late = asleep.write({key("zombie"): b"z"})
     for batch in range(8):

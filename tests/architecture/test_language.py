@@ -89,6 +89,17 @@ def forbidden_names(text: str) -> list[str]:
     return found
 
 
+def openers_of_tests(text: str) -> list[str]:
+    """Return the tests whose names begin with a forbidden word, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            words = re.match(r"test_([a-z]+)|Test([A-Z][a-z]*)", node.name)
+            if words and (words[1] or words[2]).lower() in {*OPENERS, "whatever"} - {"nobody"}:
+                found.append(f"{node.lineno}: {node.name}")
+    return found
+
+
 def test_python_texts_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := openers_in_python(text))}
     assert found == {}
@@ -102,6 +113,18 @@ def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
 def test_names_are_nouns_and_verbs(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := forbidden_names(text))}
     assert found == {}
+
+
+def test_names_of_tests_are_sentences(checkout: Path) -> None:
+    found = {
+        name: wrong for name, text in _files(checkout / "tests", ".py") if (wrong := openers_of_tests(text))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("source", ["def test_what_is_there(): pass", "class TestOfStores: pass"])
+def test_forbidden_names_of_tests_are_found(source: str) -> None:
+    assert openers_of_tests(source)
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,11 @@ def _later_in(paths: Iterable[Path]) -> dict[str, list[str]]:
         "path.hardlink_to(other)",
     ],
 )
-def test_what_it_does_not_run_is_found(text: str) -> None:
+def test_code_that_an_older_python_does_not_run_is_found(text: str) -> None:
     assert later_than_3_9(text)
 
 
-def test_what_it_runs_is_not(checkout: Path) -> None:
+def test_code_that_an_older_python_runs_is_not_found(checkout: Path) -> None:
     text = f"from __future__ import annotations\nfrom {HERE} import zip\n"
     assert not later_than_3_9(text + "def f(a: int | None) -> str | None:\n    return zip(a, b, strict=True)")
     assert not later_than_3_9("found = seen | {1}\nflags = re.A | re.B\nzip(a, b)")

@@ -108,7 +108,7 @@ def test_every_way_to_the_machine_is_seen(source: str) -> None:
     assert list(machine_uses(source))
 
 
-def test_what_is_no_way_to_the_machine_is_not() -> None:
+def test_code_that_does_not_reach_the_machine_is_not_found() -> None:
     assert not list(machine_uses("import threading\nthreading.local()\nthreading.get_native_id()"))
     assert not list(system_uses("def f(runtime=SYSTEM, *, other=SYSTEM):\n    return runtime"))
     assert list(system_uses("def f(a=SYSTEM):\n    return SYSTEM.lock()")) == [2]

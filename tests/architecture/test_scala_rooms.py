@@ -52,7 +52,7 @@ def test_every_room_is_there_and_uses_what_it_may(checkout: Path) -> None:
     assert used == {name: set(room.may_use) for name, room in ROOMS.items()}
 
 
-def test_what_only_its_room_names_is_private_to_it(checkout: Path) -> None:
+def test_a_class_that_only_its_room_names_is_private_to_it(checkout: Path) -> None:
     tests = [path for tree in ("tests", "benchmarks") for path in (checkout / tree).rglob("*.scala")]
     open_types = scala_rooms.needlessly_open(_sources(checkout), tests)
     assert open_types == NAMED_BY_SPARK | PLANS | OF_MEMBERS

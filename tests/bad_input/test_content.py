@@ -120,7 +120,7 @@ def _with_newer_record(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_broken_a_restore_is_exact_or_refused(tmp_path: Path, seed: int) -> None:
+def test_a_restore_is_exact_or_refused_after_any_break(tmp_path: Path, seed: int) -> None:
     """Files harmed at random places: never a wrong row or another version, never an error without a name."""
     job = new_job(tmp_path, retain=100)
     for kind in ("full", "incremental", None):
@@ -167,7 +167,7 @@ def _harm(path: Path, chance: random.Random) -> None:
 
 
 class TestClocks:
-    def test_that_jump_about_lose_nothing(self, tmp_path: Path) -> None:
+    def test_clocks_that_jump_about_lose_nothing(self, tmp_path: Path) -> None:
         """Every call sees another time, years apart, back and forth."""
         times = iter([1_700_000_000_000, 1_300_000_000_000, 4_000_000_000_000, 0] * 1000)
         client = InProcess(tmp_path / "writer", now_ms=lambda: next(times))
@@ -181,7 +181,7 @@ class TestClocks:
         assert restored(job, tmp_path) == job.state
         assert restored(job, tmp_path, 11) == job.versions[11][1]
 
-    def test_that_went_back_do_not_stop_merges(self, tmp_path: Path) -> None:
+    def test_clocks_that_went_back_do_not_stop_merges(self, tmp_path: Path) -> None:
         now = [1_700_000_000_000]
         client = InProcess(tmp_path / "writer", now_ms=lambda: now[0])
         job = Job(client, tmp_path / "state", maxDeltas="3", minPauseBetweenMerges="100ms")

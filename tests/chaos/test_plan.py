@@ -38,7 +38,7 @@ def test_every_fault_that_a_storage_has_meets_it(storage):
     assert {fault.kind for plan in made for fault in plan.faults} == set(STORAGES[storage])
 
 
-def test_what_is_stopped_is_resumed_and_nothing_else_takes_time():
+def test_stopped_processes_are_resumed_and_nothing_else_takes_time():
     faults = [fault for plan in plans(2, 300, kinds=STORAGES["hdfs"]) for fault in plan.faults]
     assert {fault.stops for fault in faults} == {True, False}
     assert all((fault.for_s > 0) == fault.stops for fault in faults)

@@ -19,7 +19,7 @@ def flights(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_read_is_what_the_checkpoint_lists(flights, version, capsys):
+def test_the_files_of_a_chain_are_those_that_the_checkpoint_lists(flights, version, capsys):
     assert main(["chain", flights, "--version", str(version), "--json"]) == 0
     chains = json.loads(capsys.readouterr().out)
     assert main(["checkpoints", flights, "--json"]) == 0

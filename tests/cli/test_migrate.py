@@ -144,7 +144,7 @@ def test_a_query_that_has_committed_nothing_is_refused(tmp_path, no_program):
     assert "no batch" in refused(MissingError, query.root, tmp_path / "target", "incremental").message
 
 
-def test_what_is_no_query_is_refused(tmp_path, no_program):
+def test_a_directory_without_a_query_is_refused(tmp_path, no_program):
     refused(MissingError, tmp_path, tmp_path / "target", "incremental")
 
 
@@ -218,7 +218,7 @@ def test_a_batch_that_had_begun_is_none_that_goes_on(tmp_path, program):
     assert Query.open(str(target)).committed_batch() == VERSIONS - 1
 
 
-def test_what_the_jvm_tells_is_raised_and_nothing_counts(tmp_path, program):
+def test_an_error_of_the_jvm_is_raised_and_nothing_counts(tmp_path, program):
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
     program.events_ = ({"error": {"kind": "missing", "message": "2.delta is gone"}},)
     message = refused(MissingError, source, target, "incremental").message

@@ -105,7 +105,7 @@ def test_a_terminal_gets_no_escape_of_the_state(flights, form):
     assert not any(sign in shown for sign in ACTING)
 
 
-def test_what_is_piped_is_not_cut_and_has_no_colours(flights, capsys):
+def test_piped_output_is_not_cut_and_has_no_colours(flights, capsys):
     assert main(["sql", str(flights), "select repeat('x', 5000) as a"]) == 0
     assert "x" * 5000 in capsys.readouterr().out
     _, shown = on_terminal("sql", flights, "select repeat('x', 5000) as a, 1 as b")

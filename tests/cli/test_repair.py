@@ -91,7 +91,7 @@ def test_a_dry_run_writes_nothing(subject):
 
 
 @pytest.mark.parametrize("kind", ["delta", "older delta"])
-def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
+def test_a_file_that_cannot_be_mended_stays_and_is_named(subject, kind):
     subject.reset()
     path = subject.in_place(subject.files()[kind][1])
     next(flips(path, random.Random(1), in_each=1)).do(path)
@@ -104,7 +104,7 @@ def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
     assert set(before) >= set(range(FULL_AT if kind == "older delta" else 1, INCREMENTAL_AT))
 
 
-def test_what_cannot_be_mended_is_discarded_where_the_newest_version_needs_none(subject):
+def test_a_file_that_cannot_be_mended_is_discarded_if_the_newest_version_needs_none(subject):
     subject.reset()
     damaged = subject.in_place(subject.files()["older delta"][INCREMENTAL_AT - 2])
     next(flips(damaged, random.Random(1), in_each=1)).do(damaged)

@@ -102,7 +102,7 @@ def test_rows_are_chosen(flights, capsys):
     assert carriers("--batch", "0") == [row["carrier"] for row in expected("flights", 1)]
 
 
-def test_one_key(flights, capsys):
+def test_the_state_of_a_single_key(flights, capsys):
     (row,) = [row for row in ROWS if row["carrier"] == "C1"]
     assert json.loads(run(capsys, "get", flights, "C1", "--json")) == row
     assert "C1" in run(capsys, "get", flights, "carrier=C1")
@@ -138,7 +138,7 @@ def test_rows_come_out_in_every_form(command, flights, tmp_path, capsys):
     assert "exclude each other" in run(capsys, *words, "--format", "csv", "--json", code=exit_codes.USAGE)
 
 
-def test_what_is_no_number_is_json_all_the_same():
+def test_values_that_are_no_numbers_are_json_all_the_same():
     """As Spark writes it: JSON has no such numbers."""
     values = {"x": [math.nan, math.inf, -math.inf, 1.5]}
     assert json.dumps(plain(values), allow_nan=False) == '{"x": ["NaN", "Infinity", "-Infinity", 1.5]}'

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])
-def test_what_is_in_my_state(name, tmp_path, monkeypatch, capsys):
+def test_the_notebook_about_the_content_of_a_state_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint(name, tmp_path))])
     runpy.run_path(str(EXAMPLES / "what_is_in_my_state.py"), run_name="__main__")
     printed = capsys.readouterr().out

@@ -117,7 +117,7 @@ def test_a_list_that_is_used_again_for_the_next_row():
         ([{"key": 1}], "has 'key', and the schema has only"),
     ],
 )
-def test_what_is_no_row_is_an_error_that_names_the_group(given_, message):
+def test_a_result_that_is_no_row_is_an_error_that_names_the_group(given_, message):
     with pytest.raises(BadResultError, match=message) as error:
         call(lambda key, rows, state: given_)
     assert str(error.value).startswith("state_store.per_group(<lambda>): ")

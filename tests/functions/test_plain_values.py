@@ -225,7 +225,7 @@ NOON = datetime.datetime(2024, 5, 1, 12)
         ("q", {"a": np.int32(1)}, {"a": 1}),
     ],
 )
-def test_what_else_is_taken(name, given_, kept):
+def test_other_values_that_are_taken(name, given_, kept):
     found = through(name, given_)
     assert found == kept and type(found) in (type(kept), row_class(("a", "b")).args[0])
 
@@ -282,7 +282,7 @@ def test_nulls_where_the_schema_forbids_them():
         rows.struct([rows.own(v) for v in (([1],), ([None],))], "output", lambda i: f"row {i}")
 
 
-def test_what_the_function_changes_afterwards_is_not_seen():
+def test_later_changes_of_a_value_by_the_function_are_not_seen():
     rows = column_schema("l")
     numbers = [1]
     own = rows.own((numbers,))

@@ -75,7 +75,7 @@ def test_a_damaged_kept_jar_is_built_again(installed, compilations):
     assert found.read_bytes() == content
 
 
-def test_one_caller_compiles_for_all_concurrent_callers(installed, compilations):
+def test_a_single_caller_compiles_for_all_concurrent_callers(installed, compilations):
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: jar.jar_path(), range(4)))
     assert len(found) == 1

@@ -139,7 +139,7 @@ def test_look_ups_in_remote_files(class_path: str, tmp_path: Path) -> None:
     assert "all that was expected came" in walk(class_path, tmp_path, "base.SparseBases")
 
 
-def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, tmp_path: Path) -> None:
+def test_any_words_of_the_agent_are_an_answer_or_an_exception(class_path: str, tmp_path: Path) -> None:
     printed = walk(class_path, tmp_path, "agent.HostileAgent", 1, 300)
     assert "nothing else happened" in printed
 

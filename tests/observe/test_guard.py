@@ -83,7 +83,7 @@ def test_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["v1", "v1/queries", "metrics", "v1/queries/flights/files", "v1/openapi.json"]
 )
-def test_where_others_can_reach_it_reads_need_the_token(public: Served, path: str) -> None:
+def test_reads_need_the_token_if_others_can_reach_the_service(public: Served, path: str) -> None:
     assert public.http.get(path).status_code == 401
     assert public.http.get(path).headers["www-authenticate"] == "Bearer"
     assert (

@@ -119,7 +119,7 @@ def test_the_button_makes_a_full_checkpoint_and_the_page_shows_it(
         service.stop()
 
 
-def test_what_is_wrong_is_said_with_the_remedy(page: Browser, query: QueryDirectory, tmp_path: Path) -> None:
+def test_faults_are_shown_with_the_remedy(page: Browser, query: QueryDirectory, tmp_path: Path) -> None:
     for path in query.files(query.keys[0]):
         if path.parent.name == "delta":
             path.unlink()

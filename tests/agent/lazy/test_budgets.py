@@ -102,7 +102,7 @@ def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
     assert sparse_of(written, client, **{"restoreMode": "lazy", **changes.get(change, {})}) == []
 
 
-def test_what_has_no_room_stays_and_is_read_from_storage(
+def test_a_file_without_room_stays_and_is_read_from_storage(
     written: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k")
@@ -124,7 +124,7 @@ def test_what_has_no_room_stays_and_is_read_from_storage(
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
 
 
-def test_what_is_gone_makes_room_for_others(written: Job, tmp_path: Path) -> None:
+def test_files_that_are_gone_make_room_for_others(written: Job, tmp_path: Path) -> None:
     job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
     first, _ = restored(job)
     idle(job.open_store.hydrations._running[first])

@@ -243,7 +243,7 @@ def test_a_file_that_is_gone_ends_the_wait(
     assert contents(job.merge("full")["directory"]) == job.state
 
 
-def test_what_is_released_is_fetched_no_more(
+def test_a_released_base_is_fetched_no_more(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = reader(written, tmp_path / "reader", hydrationRateLimit="1k")

@@ -95,7 +95,9 @@ def test_a_file_that_came_with_its_end_is_there(tmp_path: Path) -> None:
     assert contents(directory) == job.versions[3][1]
 
 
-def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_read_come_first(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
@@ -106,7 +108,7 @@ def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("sparse_deltas")
-def test_of_large_deltas_only_the_ends_are_there_at_first(
+def test_large_deltas_have_only_their_ends_at_first(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow(monkeypatch)

@@ -56,7 +56,7 @@ def test_a_commit_during_the_first_clean_up_costs_no_second_reading(
     assert listed.count("shared") == 1
 
 
-def test_what_a_merge_during_a_clean_up_made_superfluous_goes_with_the_next_one(
+def test_files_that_a_merge_made_superfluous_during_a_clean_up_go_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(InProcess(tmp_path / "local", max_runs=2), tmp_path / "state", retain=2)

@@ -43,7 +43,7 @@ def test_an_ingest_does_not_wait_for_a_full_merge_of_another_store() -> None:
     assert waiting.next(0.0) == (2, request("full")), "it was not forgotten over the ingest"
 
 
-def test_one_merge_of_a_store_at_a_time() -> None:
+def test_a_store_has_a_single_merge_at_a_time() -> None:
     waiting = queue(1, concurrent=4, pause_ms=0)
     waiting.ask(1, request("incremental"))
     assert waiting.next(0.0) is not None
@@ -91,7 +91,7 @@ def test_the_pause_between_merges_does_not_hold_an_ingest() -> None:
     assert waiting.next(15.0) == (1, request("incremental"))
 
 
-def test_what_failed_is_tried_again_after_twice_as_long_each_time() -> None:
+def test_a_failed_merge_is_tried_again_after_twice_as_long_each_time() -> None:
     waiting = queue(1, pause_ms=100)
     waiting.ask(1, request("incremental"))
     now_s, pauses = 0.0, []

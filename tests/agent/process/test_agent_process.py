@@ -66,7 +66,7 @@ def test_it_survives_signals_that_a_terminal_sends_to_the_whole_group() -> None:
         assert agent.connect().call("ping")["pid"] == agent.process.pid
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_agent_says_its_version_and_process() -> None:
     with AgentProcess() as agent:
         assert agent.ready["ready"] is True
         assert agent.ready["pid"] == agent.process.pid

@@ -305,7 +305,7 @@ def test_a_local_directory_below_one_of_another_user_is_refused(
         (0o755, False, False),
     ],
 )
-def test_who_may_write_beside_the_local_directories(
+def test_only_this_user_may_write_beside_the_local_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_group: bool, is_refused: bool
 ) -> None:
     """Others only where the sticky bit keeps them from exchanging what is not theirs; whoever is in a group

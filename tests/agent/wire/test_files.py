@@ -248,7 +248,7 @@ def test_nothing_begins_past_a_deadline_but_what_takes_back(tmp_path: Path, boun
     assert stored.exists("delta/a") == bound_deletions
 
 
-def test_what_a_merge_uploaded_that_is_given_up_is_deleted(
+def test_uploads_of_a_merge_that_is_given_up_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock_ms = [0.0]

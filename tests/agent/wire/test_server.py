@@ -47,7 +47,7 @@ def address(tmp_path: Path) -> Path:
     return path
 
 
-def test_who_knows_the_token_is_answered(address: Path) -> None:
+def test_a_caller_with_the_token_is_answered(address: Path) -> None:
     assert AgentClient(address, "token").call("ping") == {"asked": "ping"}
 
 
@@ -65,7 +65,7 @@ def test_another_user_is_refused_before_it_says_a_word(
 
 
 @pytest.mark.parametrize("token", ["guess", "gu\u00e9", ""])
-def test_who_does_not_know_the_token_is_refused(address: Path, token: str) -> None:
+def test_a_caller_without_the_token_is_refused(address: Path, token: str) -> None:
     with pytest.raises(InternalError, match="token"):
         AgentClient(address, token)
 

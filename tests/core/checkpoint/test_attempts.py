@@ -69,7 +69,7 @@ class TestMeaning:
         assert Attempts([delta(2, uuid)], snapshots=[SnapshotName(2, uuid)]).resolve(2) is None
         assert Attempts([delta(2, uuid), A2]).resolve(2) == A2.version_id
 
-    def test_what_was_refused_is_not_meant(self) -> None:
+    def test_a_refused_attempt_is_not_meant(self) -> None:
         assert Attempts([A1, A2, B2], [RefusedName(*B2.version_id)]).resolve(2) == A2.version_id
         assert Attempts([A1, A2], [REFUSED_A2]).resolve(2) is None
 
@@ -80,17 +80,17 @@ class TestMeaning:
     def test_a_snapshot_is_enough(self) -> None:
         assert Attempts([], snapshots=[SnapshotName(*A2.version_id)]).resolve(2) == A2.version_id
 
-    def test_of_equals_it_is_the_one_that_the_query_went_on_from(self) -> None:
+    def test_the_attempt_that_the_query_went_on_from_counts_among_equals(self) -> None:
         later = delta(3, attempt(0), C2.version_id)
         times = {A2: 1, C2: 2}
         assert Attempts([A1, A2, C2, later], written_ms=times).resolve(2) == C2.version_id
         assert Attempts([A1, A2, C2], (), [SnapshotName(*C2.version_id)], times).resolve(2) == C2.version_id
 
-    def test_of_equals_it_is_the_one_that_was_written_first(self) -> None:
+    def test_the_attempt_that_was_written_first_counts_among_equals(self) -> None:
         assert Attempts([A1, A2, C2], written_ms={A2: 2, C2: 1}).resolve(2) == C2.version_id
         assert Attempts([A1, A2, C2], written_ms={A2: 1, C2: 2}).resolve(2) == A2.version_id
 
-    def test_where_nothing_tells_both_are_named(self) -> None:
+    def test_both_attempts_are_named_if_nothing_decides(self) -> None:
         with pytest.raises(ConflictError, match="remove the one") as failure:
             Attempts([A1, A2, C2], written_ms={A2: 1, C2: 1}).resolve(2)
         first, second = sorted([A2.path, C2.path])
@@ -106,7 +106,7 @@ class TestOrdinals:
     def test_the_next_is_above_all_that_were_there(self) -> None:
         assert next_ordinal([B2.version_id, A2.version_id], 2) == 2
 
-    def test_what_is_seen_is_what_comes_later(self) -> None:
+    def test_the_seen_attempts_are_those_at_later_versions(self) -> None:
         assert Attempts([A1, A2, B2]).after(1) == {A2.version_id, B2.version_id}
 
 
@@ -120,7 +120,7 @@ class TestObjections:
         stored = [A1, A2, B2, delta(3, attempt(0), A2.version_id)]
         assert Attempts(stored).why_refused(B2, old) is None
 
-    def test_one_at_the_same_time_is_refused_from_either_side(self) -> None:
+    def test_an_attempt_at_the_same_time_is_refused_from_either_side(self) -> None:
         stored = Attempts([A1, A2, C2])
         for mine, other in ((A2, C2), (C2, A2)):
             assert f"another attempt committed it meanwhile ('{other.path}')" == stored.why_refused(
@@ -150,11 +150,11 @@ class TestObjections:
     def test_it_was_given_up_itself(self) -> None:
         assert Attempts([A1, A2], [REFUSED_A2]).why_refused(A2, frozenset()) == "it was given up"
 
-    def test_what_was_refused_is_in_the_way_at_its_version(self) -> None:
+    def test_a_refused_attempt_is_in_the_way_at_its_version(self) -> None:
         """A third attempt may have seen it, and have a higher ordinal because of it."""
         assert Attempts([A1, A2, C2], [REFUSED_A2]).why_refused(C2, frozenset()) is not None
 
-    def test_what_was_refused_is_not_in_the_way_of_the_next_version(self) -> None:
+    def test_a_refused_attempt_is_not_in_the_way_of_the_next_version(self) -> None:
         mine = delta(3, attempt(0), C2.version_id)
         marked = RefusedName(*B2.version_id)
         assert Attempts([A1, B2, C2, mine], [marked]).why_refused(mine, frozenset()) is None
@@ -163,7 +163,7 @@ class TestObjections:
         mine = delta(3, attempt(0), A2.version_id)
         assert Attempts([mine]).why_refused(mine, frozenset()) is None
 
-    def test_one_of_sparks_ids_is_in_the_way(self) -> None:
+    def test_an_attempt_with_an_id_of_spark_is_in_the_way(self) -> None:
         sparks = DeltaName(2, "006cb0bc-64a3-49bd-b827-df8717429ae9", EMPTY_PARENT, 0)
         assert Attempts([A1, A2, sparks]).why_refused(A2, frozenset()) is not None
 

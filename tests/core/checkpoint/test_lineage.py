@@ -61,7 +61,7 @@ class TestPlans:
             lineages.plan(A2.version_id, start=A3.version_id)
 
 
-class TestWhatIsMissing:
+class TestMissingVersions:
     def test_the_version_itself(self) -> None:
         with pytest.raises(MissingError, match=r"version 5 \(a5\).*'delta/0*5_a5_\*\.sst'") as caught:
             Lineages(ALL, []).plan(VersionId(5, "a5"))
@@ -69,7 +69,7 @@ class TestWhatIsMissing:
         assert "builds on" not in caught.value.message
         assert caught.value.file == "delta/00000000000000000005_a5_*.sst"
 
-    def test_one_that_it_builds_on(self) -> None:
+    def test_a_version_that_it_builds_on(self) -> None:
         with pytest.raises(MissingError, match=r"delta/0*2_a2_\*\.sst.*builds on.*be restored: 1 \(a1\)$"):
             Lineages([A1, A3, A4], []).plan(A4.version_id)
 

@@ -175,7 +175,7 @@ def test_the_longest_names_fit_a_file_system() -> None:
     assert all(len(name.name) <= 255 - len(".12345678") - len(".tmp") for name in longest)
 
 
-def test_what_a_delta_builds_on() -> None:
+def test_the_version_that_a_delta_builds_on() -> None:
     assert DeltaName(7, "a", "b", 1).builds_on == VersionId(6, "b")
     assert DeltaName(7, "a", EMPTY_PARENT, 1).builds_on is None
     assert DeltaName(1, "a", EMPTY_PARENT, 1).builds_on is None

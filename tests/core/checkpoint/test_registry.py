@@ -99,7 +99,7 @@ class TestSets:
         assert paths(register(registry, cp(1), [sst(2), sst(3)])) == {sst(1).path}
         assert paths(registry.files(cp(1))) == {sst(2).path, sst(3).path}
 
-    def test_what_would_be_freed_is_what_is_freed(self) -> None:
+    def test_the_predicted_files_are_those_that_are_freed(self) -> None:
         registry = Registry()
         register(registry, cp(1), [sst(1), sst(2)])
         register(registry, cp(2), [sst(2), sst(3)])

@@ -214,7 +214,7 @@ class TestDamage:
             ),
         ],
     )
-    def test_what_is_wrong_is_said(self, data: bytes, fault: str) -> None:
+    def test_the_fault_of_a_manifest_is_named(self, data: bytes, fault: str) -> None:
         with pytest.raises(DamagedError, match=fault) as caught:
             Manifest.from_json(data, file=FILE)
         assert caught.value.file == FILE

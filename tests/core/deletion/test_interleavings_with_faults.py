@@ -35,16 +35,16 @@ JUMP_MS = EXPIRY_MS + 1
 
 
 class TestACallFails:
-    def test_of_publish_or_of_a_cleaner(self, tmp_path: Path) -> None:
+    def test_a_call_of_publish_or_of_a_cleaner_fails(self, tmp_path: Path) -> None:
         programs = [publisher(tmp_path / "base", 1), cleaner(1)]
         found = explore(programs, start(), and_snapshots_are_whole, faults=1)
         assert len(found.ends) > 500
 
-    def test_of_a_full_publish_or_of_a_cleaner(self, tmp_path: Path) -> None:
+    def test_a_call_of_a_full_publish_or_of_a_cleaner_fails(self, tmp_path: Path) -> None:
         programs = [publisher(tmp_path / "base", 1, version=4, full=True), cleaner(1), committer]
         explore(programs, start(), retained_can_be_restored, faults=1)
 
-    def test_of_two_cleaners(self) -> None:
+    def test_a_call_of_two_cleaners_fails(self) -> None:
         explore([cleaner(1), cleaner(2)], start(), and_snapshots_are_whole, faults=2)
 
     def test_twice(self) -> None:
@@ -64,7 +64,7 @@ class TestACallFails:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(30, 2000), faults=3, **RANDOM)
 
     @pytest.mark.tier("long")
-    def test_of_a_whole_cleaner_while_a_lease_may_run_out(self) -> None:
+    def test_a_whole_cleaner_fails_while_a_lease_may_run_out(self) -> None:
         programs = [writer(1, shares=(A,)), cleaner(1)]
         explore(programs, start(), retained_can_be_restored, time_jumps_ms=(JUMP_MS,), faults=1)
 

@@ -58,7 +58,7 @@ def publish(lease: Lease, *paths: str) -> frozenset[str]:
     return lease.publish(made_up.snapshot(3), made_up.archive(made_up.version(3), paths))
 
 
-def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, lease: Lease) -> None:
+def test_claimed_files_are_held_until_they_are_published(storage: FaultyStorage, lease: Lease) -> None:
     assert lease.hold([A]) == frozenset()
     lease.announce([NEW])
     assert held(storage) == {A, NEW}
@@ -102,7 +102,9 @@ def test_fresh_files_do_not_make_an_old_claim_young(
     assert publish(lease, A, NEW) == {A}
 
 
-def test_what_is_announced_is_in_storage_before_it_is_uploaded(storage: FaultyStorage, lease: Lease) -> None:
+def test_a_lease_names_files_in_storage_before_they_are_uploaded(
+    storage: FaultyStorage, lease: Lease
+) -> None:
     lease.hold([A])
     lease.announce([NEW])
     assert NEW in held(storage)

@@ -23,7 +23,7 @@ DAY_MS = 24 * HOUR_MS
 NOW_MS = 1_700_000_000_000
 
 
-class TestWhatIsKept:
+class TestKeptFiles:
     def test_old_versions_go_with_what_only_they_needed(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [A, B]})
         cleanup = store.clean()
@@ -124,14 +124,14 @@ class TestWhatIsKept:
         assert foreign <= store.files()
 
 
-class TestWhatItCosts:
+class TestCosts:
     def test_a_young_store_is_not_looked_at(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B]})
         store.clean(batches=8)
         store.clean(batches=100, checkpoints=8)
         assert store.storage.calls == []
 
-    def test_what_is_due_is_known_without_looking(self, tmp_path: Path) -> None:
+    def test_a_due_clean_up_is_known_without_looking(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         registry, retention = store.registry(), store.retention()
         store.storage.calls.clear()
@@ -208,7 +208,7 @@ class TestLeftovers:
         assert {held, live} <= store.files()
         assert not {loose, dead} & store.files()
 
-    def test_what_a_lease_held_goes_when_it_is_given_back(self, tmp_path: Path) -> None:
+    def test_files_that_a_lease_held_go_when_it_is_given_back(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         lease = Lease(store.storage.inner, expiry_ms=HOUR_MS)
         assert lease.hold([A]) == frozenset()
@@ -282,7 +282,7 @@ class TestLeftovers:
         assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
     @pytest.mark.parametrize("operation", ["list", "read", "write", "delete"])
-    def test_wherever_it_fails_nothing_needed_is_lost(self, tmp_path: Path, operation: str) -> None:
+    def test_nothing_needed_is_lost_by_a_failure_at_any_step(self, tmp_path: Path, operation: str) -> None:
         for nth in range(1, 20):
             store = Store(tmp_path / f"{nth}", 8, {3: [A], 6: [B]})
             store.storage.fault = fail_at(operation, "", nth=nth)

@@ -46,7 +46,7 @@ def history(*snapshots: int, age_ms: int = 2 * DAY_MS) -> dict[str, tuple[bytes,
     return {path: (data, age_ms) for path, data in files.items()}
 
 
-def test_what_the_dead_left_goes_where_nothing_was_written_for_long():
+def test_files_of_the_dead_go_if_nothing_was_written_for_long():
     left = {
         made_up.delta(3).path + ".00c0ffee.tmp": b"",
         made_up.shared(2, 9): b"an orphan",
@@ -70,7 +70,7 @@ def test_versions_stay_that_a_clean_up_would_retire():
     assert set(storage.files) == set(history(3, 6))
 
 
-def test_what_a_dead_clean_up_condemned_goes():
+def test_files_that_a_dead_clean_up_condemned_go():
     condemned = [made_up.delta(number).path for number in (1, 2, 3)]
     storage = bucket(history(4) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)})
     assert set(sweep(storage).deleted) == set(condemned)
@@ -88,7 +88,7 @@ def test_a_young_snapshot_that_is_condemned_stays_whole():
     assert {snapshot, table} <= storage.files.keys()
 
 
-def test_what_a_damaged_archive_needs_stays_for_the_day_on_which_it_is_put_back():
+def test_files_of_a_damaged_archive_stay_until_it_is_put_back():
     files = history(3, 6)
     for number in (1, 2, 3):
         del files[made_up.delta(number).path]

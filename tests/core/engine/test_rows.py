@@ -132,7 +132,7 @@ def test_no_more_than_a_page_of_each_run_is_read_ahead():
     }
 
 
-def test_of_several_runs_the_newest_counts():
+def test_the_newest_of_several_runs_counts():
     """Also where a key is the first or the last of a run, and where a removal is the newest."""
     newest = replace(page([b"b", b"d"], b"3"), removed=numpy.array([False, True]))
     runs = [[newest], [page([b"a", b"b", b"d"], b"2")], [page([b"b", b"c", b"d"], b"1")]]
@@ -169,7 +169,7 @@ def stretches(parts: list[bytes]) -> ByteSlices:
 
 @settings(max_examples=30)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=30, unique=True), st.data())
-def test_of_keys_in_several_runs_the_newest_counts(keys: list[bytes], data: st.DataObject) -> None:
+def test_the_newest_record_of_a_key_in_several_runs_counts(keys: list[bytes], data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.lists(st.sampled_from(keys), unique=True), max_size=4))
     runs = [[page(sorted(part), str(number).encode())] if part else [] for number, part in enumerate(parts)]
     found = [row for stretch in merged([iter(run) for run in runs]) for row in of_page(stretch)]

@@ -64,7 +64,7 @@ def test_many_stores_are_looked_at_now_and_then(tmp_path: Path, monkeypatch: pyt
     assert 0 < len(rounds) < 10
 
 
-def test_what_others_keep_counts_soon(tmp_path: Path) -> None:
+def test_files_that_others_keep_count_soon(tmp_path: Path) -> None:
     cache = LocalCache(tmp_path / "kept", 1000)
     for number in range(80):
         keep(cache, f"store-{number}", "delta/1", tmp_path)

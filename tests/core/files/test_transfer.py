@@ -98,9 +98,7 @@ def test_a_local_copy_of_another_length_is_another_file_though_its_end_is_the_sa
     assert wanted.target.read_bytes() == STORED
 
 
-def test_what_came_from_storage_is_kept_once_its_end_was_compared(
-    storage: LocalStorage, tmp_path: Path
-) -> None:
+def test_a_fetched_file_is_kept_once_its_end_was_compared(storage: LocalStorage, tmp_path: Path) -> None:
     cache = LocalCache(tmp_path / "empty", 1 << 20).store("here")
     wanted = with_end(tmp_path / "target")
     fetched = fetch(storage, cache, [wanted], 1)

@@ -97,7 +97,7 @@ def test_number_of_deltas() -> None:
     assert kind_of(due(policy(maxDeltas="8"), chain(8, on=full), history(full)), "maxDeltas") == "incremental"
 
 
-def test_what_is_rewritten_soon_is_not_merged_before() -> None:
+def test_a_state_that_is_rewritten_soon_is_not_merged_before() -> None:
     full, rule = snapshot(sizes=(1000 * MIB,)), policy(maxDeltas="20", maxDeltaShare="0.8")
 
     def kind(deltas: int, size_mib: float, on: Manifest = full) -> str | None:

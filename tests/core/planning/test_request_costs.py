@@ -123,7 +123,7 @@ def test_a_restore_is_lazy_by_what_requests_take() -> None:
     assert slow.predict_restore_ms(work) == pytest.approx(2 * (2 * 15 + 30 + 30 + 160), rel=0.1)
 
 
-def test_what_the_choice_takes_beyond_its_requests_is_computed() -> None:
+def test_the_time_of_a_choice_beyond_its_requests_is_computed() -> None:
     model = CostModel(remote=remote(seen(*USUAL)))
     work = RestoreWork.of_sizes([], [], archives=1)
     for _ in range(20):

@@ -64,7 +64,7 @@ def test_an_hour_that_daylight_saving_repeats_occurs_twice() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana"])
-def test_one_schedule_answers_as_a_walk_over_all_minutes_does(zone: str) -> None:
+def test_a_schedule_answers_as_a_walk_over_all_minutes_does(zone: str) -> None:
     """Also when asked again and again, later and earlier, around both changes of the clocks."""
     chance = random.Random(zone)
     for cron in ("* * * * *", "*/7 1,2 * * *", "30 0-3 * * *", "15 2 * * 0", "0 0 8 3 *", "59 23 * * 6"):

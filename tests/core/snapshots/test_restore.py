@@ -119,7 +119,7 @@ def test_a_delta_that_is_needed_is_named(job: Job, tmp_path: Path, harm: str) ->
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_where_all_else_fails_the_first_damage_is_named(job: Job, tmp_path: Path, harm: str) -> None:
+def test_the_first_damage_is_named_if_all_else_fails(job: Job, tmp_path: Path, harm: str) -> None:
     for pattern in (f"snapshot/{8:020d}_*.zip", f"snapshot/{4:020d}_*.zip", f"delta/{2:020d}_*.sst"):
         HARM[harm](stored(job, pattern))
     with pytest.raises(StateStoreError) as failure:
@@ -201,7 +201,7 @@ def kept_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in (directory / "kept").rglob("*.sst"))
 
 
-def test_what_was_kept_stays_below_its_budget(job: Job, tmp_path: Path) -> None:
+def test_kept_files_stay_below_their_budget(job: Job, tmp_path: Path) -> None:
     reader_of(job, tmp_path / "roomy")
     everything = kept_bytes(tmp_path / "roomy")
     short = reader_of(job, tmp_path / "short", localRecoveryBudget=str(everything - 1))

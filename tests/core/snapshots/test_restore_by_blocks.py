@@ -183,7 +183,7 @@ def test_an_end_is_as_long_as_what_follows_index_and_filter(job: Job) -> None:
         assert b"rocksdb.creating.session.identity" not in data[:-size]
 
 
-def test_what_is_no_sst_has_no_end(tmp_path: Path) -> None:
+def test_a_file_that_is_no_sst_has_no_end(tmp_path: Path) -> None:
     for data in (b"", b"x" * 53, os.urandom(200), os.urandom(4000)[:-8] + bytes.fromhex("f7cff485b741e288")):
         (tmp_path / "file").write_bytes(data)
         assert end_bytes(tmp_path / "file") is None
@@ -232,7 +232,7 @@ def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
     assert rows_of(answer) == job.state
 
 
-def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -> None:
+def test_the_end_says_if_blocks_are_compressed(job: Job, tmp_path: Path) -> None:
     plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
     assert plain and all(is_plain(path) and is_plain_tail(tail_of(path)) for path in plain)
     compressed(job, tmp_path / "other").merge("full")

@@ -44,7 +44,7 @@ def test_the_full_snapshot_is_known_again(tmp_path: Path, versions: list[Version
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"PK")], ids=["gone", "damaged"])
-def test_where_it_cannot_be_read_nothing_fails(tmp_path: Path, versions: list[VersionId], harm) -> None:
+def test_nothing_fails_if_an_archive_cannot_be_read(tmp_path: Path, versions: list[VersionId], harm) -> None:
     harm(tmp_path / "state" / SnapshotName(*versions[1]).path)
     chain, _ = read_chain(LocalStorage(tmp_path / "state"), versions[4])
     assert chain.snapshot is not None and chain.full_snapshot is None

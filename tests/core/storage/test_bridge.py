@@ -115,7 +115,7 @@ class TestOnADirectory(StorageConformance):
         target = self.directory / path
         return target.read_bytes() if target.is_file() else None
 
-    def test_what_fails_names_the_file(self, storage: HadoopStorage) -> None:
+    def test_a_failed_call_names_the_file(self, storage: HadoopStorage) -> None:
         self.put_raw(storage, "delta", b"")
         with pytest.raises(StorageError, match="store/delta"):
             storage.write("delta/a", b"")

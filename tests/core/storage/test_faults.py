@@ -110,7 +110,7 @@ class TestEachFault:
 
 
 @pytest.mark.parametrize("name", [*HONEST, "all"])
-def test_whatever_honest_storage_does_nothing_is_lost(tmp_path: Path, name: str) -> None:
+def test_nothing_is_lost_by_any_behaviour_of_honest_storage(tmp_path: Path, name: str) -> None:
     names = HONEST if name == "all" else [name]
     storage = FaultyStorage(LocalStorage(tmp_path / "store"))
     witness = Witness(storage, tmp_path)

@@ -97,7 +97,7 @@ class _OnS3(StorageConformance):
             assert self.names(storage, "delta") == ["a"]
 
     @pytest.mark.tier("long")
-    def test_one_that_stays_busy_is_an_error_with_file_and_remedy(self, storage: Storage) -> None:
+    def test_a_bucket_that_stays_busy_is_an_error_with_file_and_remedy(self, storage: Storage) -> None:
         with (
             self.server.failing(lambda method, path: SLOW_DOWN),
             pytest.raises(StorageError, match=r"delta/a.*asked too often"),

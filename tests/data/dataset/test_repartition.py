@@ -75,7 +75,7 @@ def test_spark_s_logs_have_the_number(tmp_path):
     assert Query.open(str(target)).operators[0].stores == {"default": 7}
 
 
-def test_what_is_refused(tmp_path):
+def test_refused_arguments(tmp_path):
     source = checkpoint("flights", tmp_path)
     target = str(tmp_path / "target")
     assert main(["repartition", str(source), target, "--partitions", "3", "--json"]) == 0

@@ -33,7 +33,7 @@ MUTANTS = [
         "state_store/agent/lazy/budget.py",
         " for at, taken in self._taken.items() if at.exists()}",
         " for at, taken in self._taken.items()}",
-        (f"{_LAZY}/test_budgets.py::test_what_is_gone_makes_room_for_others",),
+        (f"{_LAZY}/test_budgets.py::test_files_that_are_gone_make_room_for_others",),
     ),
     Mutant(
         "a thread that ends by an error is counted for ever",

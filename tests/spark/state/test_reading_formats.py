@@ -97,7 +97,7 @@ def test_it_reads_the_stores_of_a_join(spark, provider, tmp_path):
                 assert sorted(map(str, rows)) == wanted[store] and rows
 
 
-def test_of_several_attempts_the_one_that_was_committed_is_read(ran_with_2, session_of_1, tmp_path):
+def test_the_committed_attempt_of_several_is_read(ran_with_2, session_of_1, tmp_path):
     copy = ran_with_2.copied(tmp_path / "copy")
     deltas = list((copy.checkpoint / "state/0/0/delta").glob("*6_*.sst"))
     for delta in deltas:
