@@ -97,7 +97,8 @@ def configure(
     Args:
         target: a `SparkSession.builder`, a `SparkConf`, or a dictionary of Spark's configuration.
         settings: options of the store by name, with or without their prefix.
-        agent_python: the interpreter of the agent on executors; see `spark_conf`.
+        agent_python: the interpreter of the agent on executors. Default: `spark.pyspark.python` of the
+            configuration; see `spark_conf` for what follows if it is not set.
         spark_version: that of the cluster; the installed pyspark's by default.
 
     Returns:
@@ -108,7 +109,8 @@ def configure(
         TypeError: the target cannot be configured, for example because it is a running session.
     """
     get, put = _accessors(target)
-    for key, value in spark_conf(settings, agent_python=agent_python, spark_version=spark_version).items():
+    python = agent_python or get("spark.pyspark.python")
+    for key, value in spark_conf(settings, agent_python=python, spark_version=spark_version).items():
         if key in (LISTENERS_KEY, EXTENSIONS_KEY, "spark.jars"):
             known = [part.strip() for part in (get(key) or "").split(",") if part.strip()]
             put(key, ",".join(known if value in known else [*known, value]))

@@ -86,3 +86,13 @@ def test_a_running_session_is_refused_with_a_sentence() -> None:
 def test_a_misspelt_option_is_refused() -> None:
     with pytest.raises(OptionError, match="memoryBugdet"):
         configured({}, settings={"memoryBugdet": "1g"})
+
+
+@pytest.mark.parametrize("of", [dict, lambda values: SparkConf(loadDefaults=False).setAll(values.items())])
+def test_the_agent_has_the_python_of_the_configuration(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python")
+    key = "spark.sql.streaming.stateStore.incremental.agentPython"
+    packed = {"spark.pyspark.python": "./environment/bin/python"}
+    assert configured(of(packed)).get(key) == "./environment/bin/python"
+    assert configured(of(packed), agent_python="/opt/python").get(key) == "/opt/python"
+    assert configured(of({})).get(key) == "/usr/bin/python"
