@@ -310,6 +310,7 @@ def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[obje
         yield label, "", _number(number), ""
     label = f"memoryBudget that serves {estimated.hit_ratio:.0%} of look-ups"
     yield label, "", size(estimated.memory_bytes), ""
+    yield "memoryOverhead without Python workers", "", size(estimated.memory_overhead_bytes), ""
 
 
 def _number(value: float) -> str:

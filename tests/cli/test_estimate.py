@@ -41,6 +41,7 @@ def test_an_estimate_of_numbers(capsys):
     shown = capsys.readouterr().out
     assert "1000000 keys of 24 bytes with values of 120 in 200 partitions; a batch every 30 s" in shown
     assert "full checkpoints an hour" in shown and "memoryBudget that serves 90% of look-ups" in shown
+    assert "memoryOverhead without Python workers" in shown
 
 
 def test_an_estimate_of_a_checkpoint(flights, capsys):

@@ -78,6 +78,8 @@ class Estimate:
         restore_ms: milliseconds that it takes.
         memory_bytes: the memoryBudget of each executor for which `hit_ratio` of the look-ups find their row
             in memory.
+        memory_overhead_bytes: the `spark.executor.memoryOverhead` of an executor with that budget, without
+            what Python workers need; on YARN and Kubernetes the container's limit counts it.
         hit_ratio: that share.
         executors: the number of executors.
         batches: the number of batches in the averages, after those until the steady state.
@@ -104,6 +106,7 @@ class Estimate:
     hit_ratio: float
     executors: int
     memory_bytes: int
+    memory_overhead_bytes: int
     batches: int
     is_steady: bool
 
@@ -125,6 +128,7 @@ class Estimate:
             ("files a restore reads", self.restore_files.average, self.restore_files.maximum),
             ("ms a restore takes", self.restore_ms.average, self.restore_ms.maximum),
             (f"memoryBudget for {self.hit_ratio:.0%} of look-ups", self.memory_bytes, None),
+            ("memoryOverhead without Python workers", self.memory_overhead_bytes, None),
         ]
 
     def __repr__(self) -> str:
@@ -282,6 +286,7 @@ def _summed(
         )
         for reason in REASONS
     }
+    memory = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
     return Estimate(
         workload,
         options,
@@ -302,7 +307,8 @@ def _summed(
         Range.of([sample.restore_ms for sample in window]),
         hit_ratio,
         executors,
-        memory_for(workload, hit_ratio, max(1.0, partitions / executors)),
+        memory,
+        memory + JVM_BYTES,
         len(window),
         is_steady,
     )
@@ -314,6 +320,9 @@ _FULLEST = 0.85
 
 _SPARE_BATCHES = 1.5
 LEAST_BYTES = 16 << 20
+
+JVM_BYTES = 384 << 20
+"""Memory of an executor's JVM outside its heap and the budget: the least overhead that Spark adds."""
 
 
 def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:

@@ -245,6 +245,12 @@ def test_memory_holds_the_rows_that_are_looked_up() -> None:
     assert estimate(WORKLOAD, hit_ratio=0.9, executors=5).memory_bytes < nine_tenths / 3
 
 
+def test_the_overhead_of_a_container_has_room_for_the_budget_and_the_jvm() -> None:
+    for executors in (1, 5):
+        found = estimate(WORKLOAD, executors=executors)
+        assert found.memory_overhead_bytes == found.memory_bytes + (384 << 20)
+
+
 def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
     found = estimate(replace(WORKLOAD, updates_per_batch=100), batches=300)
     assert not found.is_steady and (found.batches, found.full_per_hour) == (150, 0)
