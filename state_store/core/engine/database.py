@@ -18,7 +18,7 @@ from types import TracebackType
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.engine.failures import translated
 from state_store.core.engine.settings import DatabaseSettings, rocks_options
-from state_store.core.runtime import SYSTEM
+from state_store.core.runtime import SYSTEM, Running
 from state_store.errors import BusyError, DamagedError
 
 _IDLE_POLL_S = 0.002
@@ -142,8 +142,9 @@ class Database:
                         self._cancel(wait=False)
                         return
 
-        watcher = SYSTEM.start(watch, name="merge-deadline")
+        watcher: Running | None = None
         try:
+            watcher = SYSTEM.start(watch, name="merge-deadline")
             yield
         except Exception as error:
             if self._cancelled:
@@ -153,7 +154,8 @@ class Database:
             with changed:
                 is_over = True
                 changed.notify_all()
-            watcher.join()
+            if watcher is not None:
+                watcher.join()
         if self._cancelled:
             raise self._too_long()
 

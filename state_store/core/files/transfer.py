@@ -90,6 +90,7 @@ def parallel(
         return [work(item) for _, item in todo]
     results: dict[int, R] = {}
     failures: dict[int, BaseException] = {}
+    begun = _Begun(runtime)
 
     def go_on() -> None:
         while not failures:
@@ -106,7 +107,7 @@ def parallel(
     try:
         for _ in range(min(threads, len(todo)) - 1):
             try:
-                others.append(runtime.start(go_on, name="transfer"))
+                others.append(runtime.start(begun.counted(go_on), name="transfer"))
             except (RuntimeError, MemoryError):
                 break  # no thread is left: those that run do all the work
         go_on()
@@ -114,11 +115,42 @@ def parallel(
             other.join()
     except BaseException as error:  # an interrupt: nothing may go on once the caller cleans up
         failures[-1] = error
-        for other in others:
-            other.join()
+        begun.stop()
     if failures:
         raise failures[min(failures)]
     return [results[number] for number in sorted(results)]
+
+
+class _Begun:
+    """Work that has begun in other threads. An interrupt while a thread starts loses the thread, not this."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._changed = runtime.condition()
+        self._running = 0
+        self._is_stopped = False
+
+    def counted(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Return `work`, which is counted while it runs, and does not begin after `stop`."""
+
+        def run() -> None:
+            with self._changed:
+                if self._is_stopped:
+                    return
+                self._running += 1
+            try:
+                work()
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+        return run
+
+    def stop(self) -> None:
+        """Wait until all work that has begun has ended; no other begins."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.wait_for(lambda: self._running == 0)
 
 
 class Background(Generic[R]):
@@ -138,10 +170,14 @@ class Background(Generic[R]):
                 self._failures.append(error)
 
         self._running: Running | None = None
+        begun = _Begun(runtime)
         try:
-            self._running = runtime.start(run, name="background")
+            self._running = runtime.start(begun.counted(run), name="background")
         except (RuntimeError, MemoryError):
             run()  # no thread is left: the body waits
+        except BaseException:  # an interrupt
+            begun.stop()
+            raise
 
     def result(self) -> R:
         """Wait for the work, and return its result, or raise its failure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from hashlib import sha256
@@ -16,6 +17,7 @@ from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.local_cache import LocalCache, StoreCache
 from state_store.core.files.part_downloads import parts_of
 from state_store.core.files.transfer import Wanted, fetch, parallel, verify
+from state_store.core.runtime import Running, SystemRuntime
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
 
@@ -143,6 +145,38 @@ def test_parallel_work_keeps_its_order_and_raises_the_first_failure() -> None:
     assert parallel(4, lambda number: number * 2, range(20)) == [number * 2 for number in range(20)]
     with pytest.raises(ZeroDivisionError):
         parallel(4, lambda number: 1 // (number - 3), range(20))
+
+
+class Interrupted(SystemRuntime):
+    """A runtime whose user presses Ctrl-C while it starts a thread, once the thread works."""
+
+    def __init__(self) -> None:
+        self.works = threading.Event()
+
+    def start(self, work: Callable[[], object], *, name: str) -> Running:
+        super().start(work, name=name)
+        assert self.works.wait(60)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("way", ["parallel", "background"])
+def test_no_work_goes_on_after_an_interrupt_while_a_thread_starts(way: str) -> None:
+    runtime, begun, done = Interrupted(), [], []
+
+    def work(number: int = 0) -> None:
+        begun.append(number)
+        runtime.works.set()
+        time.sleep(0.2)
+        done.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        if way == "parallel":
+            parallel(4, work, range(20), runtime=runtime)
+        else:
+            transfer.Background(work, runtime=runtime)
+    assert done and begun == done
+    time.sleep(0.3)
+    assert begun == done
 
 
 # ---- large files, in parts -------------------------------------------------------------------------------
