@@ -25,6 +25,7 @@ from terminal import on_terminal
 import state_store
 from state_store.cli.main import main
 from state_store.cli.output import Heading, counted, print_table, visible, visible_json
+from state_store.cli.rows import formats, texts
 from state_store.cli.rows.cells import cell, differing, plain
 from state_store.cli.rows.formats import FORMATS, GUARDED, print_rows
 from state_store.cli.rows.texts import RowTexts
@@ -225,6 +226,41 @@ def test_moments_in_numbers_are_shown_as_moments():
     assert cell(1_709_205_540_000, "ms").plain == cell(1_709_205_540_000_000, "us").plain
     assert cell(-1, "ms").plain == "never"
     assert cell(2**62, "ms").plain == str(2**62)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("show",), ("get", "C1"), ("history", "C1"), ("diff", "1"), ("diff", "1", "--feed")),
+        ("sql", "from state"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_time_outs_are_moments_in_every_table(flights, words, capsys):
+    assert main([words[0], str(flights), *words[1:], "--utc"]) == 0
+    shown = capsys.readouterr().out
+    (row,) = [row for row in expected("flights", VERSIONS[-1]) if row["carrier"] == "C1"]
+    moment = datetime.datetime.fromtimestamp(row["timeoutTimestamp"] / 1000, datetime.timezone.utc)
+    assert f"{moment:%Y-%m-%d %H:%M:%S}+00:00" in shown
+    assert str(row["timeoutTimestamp"]) not in shown
+
+
+def test_rows_in_a_cell_show_their_moments():
+    row = {"n": 5, "timeoutTimestamp": 1_709_205_540_000, "until": -1}
+    shown = cell([row, None], {"timeoutTimestamp": "ms", "until": "us"}).plain
+    assert "2024-02-29" in shown and "never" in shown and "1709205540000" not in shown
+    assert json.loads(cell(row, {}).plain) == row
+
+
+@pytest.mark.parametrize("form", [("--json",), ("--format", "json"), ("--format", "csv")])
+@pytest.mark.parametrize("command", ["show", "diff"])
+def test_rows_for_programs_are_made_by_columns(flights, command, form, capsys, monkeypatch):
+    """No row passes through Python: a state of some hundred thousand rows is printed in seconds."""
+    for module in (formats, texts):
+        for name in ("rows_as_values", "plain", "cell"):
+            monkeypatch.setattr(module, name, lambda *_: pytest.fail("a row in Python"), raising=False)
+    assert main([command, str(flights), *(["1"] if command == "diff" else []), *form]) == 0
+    assert "C1" in capsys.readouterr().out
 
 
 def test_a_changed_row_shows_the_values_that_differ():

@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import math
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -84,23 +85,39 @@ def differing(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **{side: {name: row[side].get(name) for name in names} for side in ("before", "after")}}
 
 
-def cell(value: Any, unit: str | None = None) -> Text:
+def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
     """Return a value as a table shows it: on one line, moments in the zone that was asked for.
 
     Null, an empty text and blanks look different: `null`, `''` and `'  '`.
 
     Args:
         value: the value, as Python has it.
-        unit: `ms` or `us`, if the value is a moment in numbers since 1970 UTC; None if it is not.
+        unit: `ms` or `us`, if the value is a moment in numbers since 1970 UTC; None if it is not. Of a row,
+            or a list of rows: the units of those of its columns that are such moments.
     """
     if value is None:
         return Text("null", "dim")
-    if unit is not None and isinstance(value, int):
-        return _moment_in_numbers(value, unit)
+    if isinstance(unit, str):
+        if isinstance(value, int):
+            return _moment_in_numbers(value, unit)
+    elif unit:
+        value = _with_units(value, unit)
     if isinstance(value, str):
         is_plain = value and value == value.strip() and value != "null"
         return Text(visible(value if is_plain else f"'{value}'"))
     return Text(visible(_shown(value)))
+
+
+def _with_units(value: Any, units: Mapping[str, str]) -> Any:
+    """Return a row, or a list of rows, with texts in place of moments in numbers."""
+    if isinstance(value, list):
+        return [_with_units(row, units) for row in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _moment_in_numbers(inner, units[name]).plain if name in units and type(inner) is int else inner
+        for name, inner in value.items()
+    }
 
 
 def _moment_in_numbers(value: int, unit: str) -> Text:

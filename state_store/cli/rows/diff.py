@@ -10,7 +10,7 @@ import click
 from state_store.cli.command import MomentType
 from state_store.cli.output import moment
 from state_store.cli.rows.chosen import Chosen, metered, state_command
-from state_store.cli.rows.formats import format_options, limit_option, print_first
+from state_store.cli.rows.formats import Units, format_options, limit_option, print_first
 from state_store.data.dataset.moments import milliseconds_of
 from state_store.data.dataset.sql.tables import moment_columns
 
@@ -73,5 +73,7 @@ def diff(
         reader = state.changes(older) if feed else state.diff(older)
         since = older if isinstance(older, int) else f"at {moment(milliseconds_of(older))}"
         described = f"change from version {since} to version {state.version}"
+        units = moment_columns(state.view)
+        of_rows: Units = {**units, "before": units, "after": units}
         with metered(state, "read", prints=target is None):
-            print_first(reader, reader.schema, form, target, limit, described, moment_columns(state.view))
+            print_first(reader, reader.schema, form, target, limit, described, units if feed else of_rows)

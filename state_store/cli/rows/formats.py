@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import click
 
@@ -28,6 +28,9 @@ DOCUMENT = "document"
 
 GUARDED = "guarded csv"
 """The format of `--format csv --guard-formulas`."""
+
+Units = Mapping[str, Union[str, Mapping[str, str]]]
+"""Columns with the units that `cell` takes."""
 
 
 def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +92,7 @@ def print_first(
     target: str | None,
     limit: int | None,
     described: str,
-    units: Mapping[str, str] | None = None,
+    units: Units | None = None,
 ) -> None:
     """Print or write as many rows as `limit_option` says, and below a table their number.
 
@@ -100,7 +103,8 @@ def print_first(
         target: a file, or None for standard output.
         limit: the value of `limit_option`.
         described: a noun and its complement, such as `row of version 3`.
-        units: columns that are moments in numbers, each with its unit.
+        units: columns that are moments in numbers, each with its unit, and columns that are rows, each with
+            the units of its own columns.
 
     Raises:
         StateStoreError: as `print_rows`.
@@ -131,7 +135,7 @@ def print_rows(
     schema: pyarrow.Schema,
     form: str,
     target: str | None,
-    units: Mapping[str, str] | None = None,
+    units: Units | None = None,
 ) -> int:
     """Print rows, or write them to `target`, and return their number.
 
@@ -180,9 +184,7 @@ def _write_texts(
     return rows
 
 
-def _print_table(
-    batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Mapping[str, str]
-) -> int:
+def _print_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Units) -> int:
     import pyarrow
 
     headings = []

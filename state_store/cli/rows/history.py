@@ -11,6 +11,7 @@ from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.rows.formats import DOCUMENT, format_options, print_rows
 from state_store.data.dataset.history import KeyVersion
+from state_store.data.dataset.sql.tables import moment_columns
 from state_store.data.dataset.state import State
 
 
@@ -76,4 +77,5 @@ def _print(state: State, versions: Sequence[KeyVersion]) -> None:
 def _state(state: State, version: KeyVersion) -> object:
     names = [field.name for field in state.columns.value_fields]
     rows = [{name: row[name] for name in names} for row in version.rows]
-    return "(none)" if not rows else cell(rows[0] if state.has_one_row_a_key else rows)
+    shown = rows[0] if rows and state.has_one_row_a_key else rows
+    return cell(shown, moment_columns(state.view)) if rows else "(none)"
