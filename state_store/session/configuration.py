@@ -154,14 +154,17 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     ignores the session's setting. A directory in which no query has run passes.
 
     Raises:
+        MissingError: the checkpoint is incomplete: a command that writes it has not ended, or broke off.
         StorageError: the directory cannot be read.
     """
+    from state_store.core.checkpoint.incomplete import refuse_incomplete
     from state_store.core.storage import open_storage
 
     if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint).strip():
         raise OptionError(f"checkpoint is a path or a URI, not {checkpoint!r}", option="checkpoint")
     storage = open_storage(str(checkpoint))
     try:
+        refuse_incomplete(storage, str(checkpoint))
         batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]
         if batches:
             newest = storage.read(f"offsets/{max(batches)}")

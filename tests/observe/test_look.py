@@ -150,6 +150,19 @@ def test_a_damaged_store_is_shown_as_such_and_others_go_on(query: QueryDirectory
     assert second.error is None and second.bytes
 
 
+def test_the_partitions_are_those_that_exist(tmp_path: Path) -> None:
+    """Spark's metadata say the number of the session; an operator without keys has one partition."""
+    made = QueryDirectory(tmp_path / "query", tmp_path / "scratch", partitions=1)
+    described = made.root / "state/0/_metadata/metadata"
+    described.write_text(described.read_text().replace('"numPartitions": 1', '"numPartitions": 3'))
+    made.commit(rows(0, 5), logged=False)
+    looker = Looker(made.location)
+    assert len(looker.look().stores) == 3
+    made.commit(rows(5, 5))
+    (store,) = looker.look().stores
+    assert (store.partition, store.error) == (0, None)
+
+
 def test_a_directory_without_a_query_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         Looker(str(tmp_path)).look()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from state_store.core.checkpoint.incomplete import refuse_incomplete
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Entry, Storage, open_storage
@@ -23,7 +24,6 @@ from state_store.data.query.operators import (
 )
 from state_store.data.query.progress import Progress
 from state_store.data.query.store_names import Filter, StoreKey
-from state_store.data.query.targets import refuse_incomplete
 from state_store.errors import MissingError, StorageError
 from state_store.session.configuration import check_pinned
 
@@ -85,17 +85,37 @@ class Query:
         """Do as `open`, whichever provider keeps the state."""
         text = checked_location(location)
         storage = open_storage(text)
-        refuse_incomplete(storage, text)
-        operators = operators_of(storage)
-        if not operators:
+        query = cls.described_in(storage, text)
+        if query is None:
             raise MissingError(
                 f"{text} is not the checkpoint directory of a stateful query: "
                 f"{_described_absence(text, storage)}. Give the directory that the query has as "
                 "checkpointLocation.",
                 file=f"{text}/state/0/_metadata/metadata",
             )
+        return query
+
+    @classmethod
+    def described_in(cls, storage: Storage, location: str) -> Query | None:
+        """Return the query of a checkpoint directory, whichever provider keeps the state.
+
+        Args:
+            storage: the directory, which the query reads from now on.
+            location: its path or URI.
+
+        Returns:
+            None if no stateful query has run there.
+
+        Raises:
+            MissingError: what is there is incomplete.
+            DamagedError: Spark's metadata cannot be read, or contradict each other.
+        """
+        refuse_incomplete(storage, location)
+        operators = operators_of(storage)
+        if not operators:
+            return None
         counts = BatchLogs(storage).partition_counts()
-        return cls(text, storage, [with_partitions(operator, storage, counts) for operator in operators])
+        return cls(location, storage, [with_partitions(operator, storage, counts) for operator in operators])
 
     def committed_batch(self) -> int | None:
         """Return the newest batch that Spark has committed; None before the first."""

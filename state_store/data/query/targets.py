@@ -1,9 +1,4 @@
-"""Directories that are to become checkpoints: refused if they cannot, marked until they are whole.
-
-The marker `commits/_incomplete.json` is the first file of a new checkpoint and goes last. `Query.open`, with
-which every reader begins, refuses a directory that has it; Spark ignores names in `commits` that are no
-numbers.
-"""
+"""Directories that are to become checkpoints: refused if they cannot, marked until they are whole."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from state_store.core.checkpoint.incomplete import COPY, MARKER, marker_of
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Storage, open_storage
@@ -25,39 +21,15 @@ from state_store.data.query.store_names import StoreKey
 from state_store.errors import (
     ConflictError,
     Interrupted,
-    MissingError,
     OptionError,
     StateStoreError,
     from_json,
 )
 
-MARKER = "commits/_incomplete.json"
-"""The file that says that a checkpoint is not whole; JSON with `operation` and `source`."""
-
-COPY = "copy"
-"""The operation that goes on where it broke off; every other begins anew."""
-
 SCRATCH_PREFIX = ".bootstrap-"
 
 _RECENT_S = 3600
 _LISTED_AT_ONCE = 16
-
-
-def refuse_incomplete(storage: Storage, location: str) -> None:
-    """Raise MissingError if a checkpoint directory has the marker."""
-    marker = _marker(storage)
-    if marker is not None:
-        operation, source = marker
-        advice = (
-            "the same command goes on where it broke off"
-            if operation == COPY
-            else "remove the directory and start again"
-        )
-        raise MissingError(
-            f"'{location}' is incomplete: {operation} of '{source}' is still writing it, or broke off. If it "
-            f"broke off, {advice}.",
-            file=f"{location}/{MARKER}",
-        )
 
 
 def refuse_nested(source: str, target: str, name: str = "target") -> None:
@@ -208,7 +180,7 @@ def _after_failure(storage: Storage, location: str, operation: str, *, is_new: b
     """Remove what was written, unless it is a copy; return a sentence on what is left, None if nothing is."""
     if operation == COPY:
         with suppress(StateStoreError, OSError):
-            if _marker(storage) is None:
+            if marker_of(storage) is None:
                 return None  # it has written nothing, or everything
         return f"'{location}' has a part of the copy: the same command goes on with it"
     try:
@@ -229,7 +201,7 @@ def _refuse_used(storage: Storage, location: str, operation: str, source: str | 
     """Raise ConflictError if a directory has something but the same copy that broke off."""
     if isinstance(storage, LocalStorage) and storage.directory.is_file():
         raise OptionError(f"the target '{location}' is a file, not a directory", option="target")
-    marker = _marker(storage)
+    marker = marker_of(storage)
     if marker is not None:
         if marker == (COPY, source) and operation == COPY:
             return
@@ -254,14 +226,3 @@ def _has_files(storage: Storage, location: str) -> bool:
         return bool(above.list_files(name))
     finally:
         above.close()
-
-
-def _marker(storage: Storage) -> tuple[str, str | None] | None:
-    """Return the operation and the source of the marker; None without it."""
-    try:
-        found = json.loads(storage.read(MARKER))
-        return str(found["operation"]), found["source"]
-    except MissingError:
-        return None
-    except (KeyError, TypeError, ValueError):
-        return "a program", "another directory"

@@ -17,7 +17,6 @@ from state_store.core.settings.parsing import parse
 from state_store.core.storage import open_storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.query import LISTED_AT_ONCE, Operator, Query, StoreKey
-from state_store.data.query.operators import operators_of
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
@@ -174,18 +173,17 @@ class Looker:
         if self._root is None:
             self._root = CountedStorage(open_storage(self.location), self.requests)
             self.is_local = self._root.is_local
-        operators = list(operators_of(self._root))
-        if not operators:
+        query = Query.described_in(self._root, self.location)
+        if query is None:
             Query.open(self.location)  # raises, with the reason
             raise MissingError(f"{self.location} has no stateful operator", file=self.location)
-        query = Query(self.location, self._root, operators)
         self._pinned = dict(query.logs.pinned_conf())
         check_pinned(self._pinned, self.location)
         try:
             self._id = str(json.loads(query.read("metadata"))["id"])
         except (StateStoreError, ValueError, KeyError, TypeError):
             self._id = None
-        if self._pinned:
+        if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
         return query
 

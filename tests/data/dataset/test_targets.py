@@ -16,12 +16,14 @@ import pytest
 
 import state_store
 from dataset.golden_states import checkpoint
+from dataset.readers import readers
 from state_store.cli.main import main
+from state_store.core.checkpoint.incomplete import MARKER
 from state_store.core.snapshots.assembly import StateStoreError
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, repartition
 from state_store.data.dataset.table_files import NewDirectory
-from state_store.data.query.targets import MARKER, Stopped, new_checkpoint, refuse_nested
+from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
 from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
 
 
@@ -135,7 +137,7 @@ def test_a_copy_compares_checksums_on_the_way(source: Path, tmp_path: Path, kind
 
 
 def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
+    target = tmp_path / "broken-off"
     program = (
         "import os, sys, state_store\n"
         "from state_store.data.dataset.rewriting import repartition\n"
@@ -144,23 +146,13 @@ def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path,
     )
     assert subprocess.run([sys.executable, "-c", program, source, target], check=False).returncode == 9
     assert json.loads((target / MARKER).read_text()) == {"operation": "repartition", "source": str(source)}
-    readers = [
-        state_store.open,
-        state_store.checkpoints,
-        state_store.chain,
-        state_store.files,
-        state_store.verify,
-        state_store.repair,
-        state_store.full_checkpoint,
-        state_store.measure,
-        lambda directory: state_store.copy(directory, tmp_path / "other"),
-        lambda directory: state_store.migrate(directory, tmp_path / "other", "hdfs"),
-        lambda directory: state_store.sql(directory, "select 1"),
-    ]
-    for reader in readers:
+    found = readers(tmp_path)
+    assert len(found) >= 20
+    for name, read in found.items():
         with pytest.raises(MissingError, match=r"incomplete: repartition of .* remove the directory"):
-            reader(str(target))
-    assert not (tmp_path / "other").exists()
+            read(str(target))
+            pytest.fail(f"{name} has read it")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken-off", "flights"]
 
 
 @pytest.mark.parametrize("way", ["repartition", "import_state"])

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from state_store.core.checkpoint.incomplete import COPY
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import open_storage
@@ -19,7 +20,7 @@ from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.dataset.rewriting import spark_files
 from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
-from state_store.data.query.targets import COPY, new_checkpoint
+from state_store.data.query.targets import new_checkpoint
 from state_store.errors import MissingError
 
 _THREADS = 8

@@ -1,0 +1,51 @@
+"""The mark of a checkpoint directory that is not whole: `commits/_incomplete.json`.
+
+It is the first file of a directory that is to become a checkpoint, and goes last. Every reader refuses a
+directory that has it. Spark ignores names in `commits` that are no numbers.
+"""
+
+from __future__ import annotations
+
+import json
+
+from state_store.core.storage.contract import Storage
+from state_store.errors import MissingError
+
+MARKER = "commits/_incomplete.json"
+"""The file that says that a checkpoint is not whole; JSON with `operation` and `source`."""
+
+COPY = "copy"
+"""The operation that goes on where it broke off; every other begins anew."""
+
+
+def marker_of(storage: Storage) -> tuple[str, str | None] | None:
+    """Return the operation and the source of the marker of a checkpoint directory; None without it."""
+    try:
+        found = json.loads(storage.read(MARKER))
+        return str(found["operation"]), found["source"]
+    except MissingError:
+        return None
+    except (KeyError, TypeError, ValueError):
+        return "a program", "another directory"
+
+
+def refuse_incomplete(storage: Storage, location: str) -> None:
+    """Raise MissingError if a checkpoint directory has the marker.
+
+    Args:
+        storage: the directory.
+        location: its path or URI, for the message.
+    """
+    marker = marker_of(storage)
+    if marker is not None:
+        operation, source = marker
+        advice = (
+            "the same command goes on where it broke off"
+            if operation == COPY
+            else "remove the directory and start again"
+        )
+        raise MissingError(
+            f"'{location}' is incomplete: {operation} of '{source}' is still writing it, or broke off. If it "
+            f"broke off, {advice}.",
+            file=f"{location}/{MARKER}",
+        )
