@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
+import rich.progress
+import tqdm.auto
 from dataset.golden_states import checkpoint
 
 import state_store
 from state_store.cli.commands import state_store_command
+from state_store.data.query import progress as progress_
 from state_store.errors import OptionError
 
 FUNCTIONS = {
@@ -172,6 +177,61 @@ def test_progress_counts_every_store(name: str, flights: str) -> None:
     updates: list[Any] = []
     getattr(state_store, name)(flights, progress=updates.append)
     assert updates[-1].stores_done == updates[-1].stores == 2
+
+
+@pytest.mark.parametrize("installed", ["rich", "tqdm"])
+@pytest.mark.parametrize("name", ["verify", "show", "export"])
+def test_progress_is_a_bar_of_rich_or_of_tqdm(
+    name: str, installed: str, flights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is installed; it is removed at the end."""
+    bars = noted_bars(monkeypatch)
+    monkeypatch.setattr(progress_, "_is_installed", lambda package: package == installed)
+    target = [tmp_path / "target"] if name == "export" else []
+    getattr(state_store, name)(flights, *target, progress=True)
+    (bar,) = bars
+    assert type(bar).__module__.partition(".")[0] == installed
+    assert bar.done() > 0 and bar.said().endswith("2/2 stores")
+
+
+def test_a_notebook_gets_a_bar_of_tqdm(flights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich needs `ipywidgets` there."""
+    bars = noted_bars(monkeypatch)
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={"IPKernelApp": {}}))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    state_store.verify(flights, progress=True)
+    assert [type(bar).__module__.partition(".")[0] for bar in bars] == ["tqdm"]
+
+
+def test_progress_without_a_package_for_bars_is_refused(
+    flights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_, "_is_installed", lambda _: False)
+    with pytest.raises(OptionError, match="rich or tqdm"):
+        state_store.verify(flights, progress=True)
+
+
+def noted_bars(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the bars that are made from now on, each with what was done and said when it ended."""
+    bars: list[Any] = []
+    rich_exit, tqdm_close = rich.progress.Progress.__exit__, tqdm.auto.tqdm.close
+
+    def leave(bar: Any, *error: Any) -> Any:
+        (task,) = bar.tasks
+        bar.done, bar.said = (lambda: task.completed), (lambda: task.description)
+        bars.append(bar)
+        return rich_exit(bar, *error)
+
+    def close(bar: Any) -> Any:
+        if not hasattr(bar, "said"):  # otherwise its end as garbage
+            done, said = bar.n, str(bar.desc).rstrip(": ")
+            bar.done, bar.said = (lambda: done), (lambda: said)
+            bars.append(bar)
+        return tqdm_close(bar)
+
+    monkeypatch.setattr(rich.progress.Progress, "__exit__", leave)
+    monkeypatch.setattr(tqdm.auto.tqdm, "close", close)
+    return bars
 
 
 def test_progress_of_a_query_in_sql_comes_while_rows_are_read(flights: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Union
@@ -116,7 +117,8 @@ def reporting(progress: ProgressOption, task: str, stores: int, unit: str = "byt
     """Turn the argument `progress` of a public function into a `Progress`, or into None.
 
     Args:
-        progress: None or False: nothing is reported. True: a bar of rich or tqdm, whichever is installed.
+        progress: None or False: nothing is reported. True: a bar of rich or tqdm, whichever is installed; of
+            tqdm in a notebook if both are.
             A function: it is called with a `ProgressUpdate` after each change, by any thread, one at a time.
             An object with the methods of `Progress`: it is used as it is.
         task: the kind of work, such as `verified`.
@@ -141,31 +143,53 @@ def reporting(progress: ProgressOption, task: str, stores: int, unit: str = "byt
         )
 
 
-@contextmanager
-def _bar(task: str, stores: int, unit: str) -> Iterator[ProgressCallback]:
-    if importlib.util.find_spec("rich") is not None:
-        from rich.progress import Progress as Bar
-
-        with Bar(transient=True) as bar:
-            number = bar.add_task(f"{task} 0/{stores} stores", total=None)
-
-            def update(now: ProgressUpdate) -> None:
-                text = f"{task} {now.stores_done}/{now.stores} stores"
-                bar.update(number, completed=now.done, total=now.expected, description=text)
-
-            yield update
-    elif importlib.util.find_spec("tqdm") is not None:
-        from tqdm.auto import tqdm
-
-        with tqdm(desc=task, unit="B" if unit == "bytes" else unit, unit_scale=True, leave=False) as bar:
-
-            def update(now: ProgressUpdate) -> None:
-                bar.total = now.expected
-                bar.update(now.done - bar.n)
-
-            yield update
-    else:
+def _bar(task: str, stores: int, unit: str) -> AbstractContextManager[ProgressCallback]:
+    installed = [package for package in ("rich", "tqdm") if _is_installed(package)]
+    if not installed:
         raise OptionError("progress=True needs the Python package rich or tqdm", option="progress")
+    if installed == ["tqdm"] or ("tqdm" in installed and _in_notebook()):
+        return _tqdm_bar(task, stores, unit)
+    return _rich_bar(task, stores)
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _in_notebook() -> bool:
+    """Return whether a notebook shows what this process prints. There rich needs `ipywidgets`."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    return running is not None and "IPKernelApp" in running.config
+
+
+@contextmanager
+def _rich_bar(task: str, stores: int) -> Iterator[ProgressCallback]:
+    from rich.progress import Progress as Bar
+
+    with Bar(transient=True) as bar:
+        number = bar.add_task(f"{task} 0/{stores} stores", total=None)
+
+        def update(now: ProgressUpdate) -> None:
+            text = f"{task} {now.stores_done}/{now.stores} stores"
+            bar.update(number, completed=now.done, total=now.expected, description=text)
+
+        yield update
+
+
+@contextmanager
+def _tqdm_bar(task: str, stores: int, unit: str) -> Iterator[ProgressCallback]:
+    from tqdm.auto import tqdm
+
+    shown = "B" if unit == "bytes" else f" {unit}"
+    with tqdm(desc=f"{task} 0/{stores} stores", unit=shown, unit_scale=True, leave=False) as bar:
+
+        def update(now: ProgressUpdate) -> None:
+            bar.set_description(f"{task} {now.stores_done}/{now.stores} stores", refresh=False)
+            bar.total = now.expected
+            bar.update(now.done - bar.n)
+
+        yield update
 
 
 class MeteredStorage(ForwardingStorage):
