@@ -10,7 +10,8 @@ from typing import Any
 from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import moment, table
+from state_store.data.dataset.html import table
+from state_store.data.dataset.moments import format_moment
 from state_store.data.dataset.reading.versions import version_number
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
@@ -92,7 +93,7 @@ class StoreChain:
         rows = [
             (
                 link.version.number,
-                moment(link.made_ms),
+                format_moment(link.made_ms),
                 "yes" if link.is_read else "",
                 link.delta_bytes,
                 link.snapshot and f"{link.snapshot}, {link.snapshot_files} files",

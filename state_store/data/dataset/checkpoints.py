@@ -10,7 +10,8 @@ from typing import Any
 from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import moment, table
+from state_store.data.dataset.html import table
+from state_store.data.dataset.moments import format_moment
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
 
@@ -139,7 +140,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
             rows = [
                 (
                     line.version,
-                    moment(line.made_ms),
+                    format_moment(line.made_ms),
                     line.stores,
                     line.wrote,
                     line.starts_from,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterable, Mapping, Sequence
+
+from state_store.data.dataset.moments import format_moment
 
 _LONGEST = 80
 
@@ -16,9 +17,21 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
     return f"<p>{html.escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def moment(ms: int) -> str:
-    """Return a time in UTC, to the second, from milliseconds since 1970 UTC."""
-    return f"{datetime.fromtimestamp(ms // 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+def cells(row: Mapping[str, object], units: Mapping[str, str]) -> list[object]:
+    """Return the values of a row, those that are moments in numbers as texts.
+
+    Args:
+        row: the values by column.
+        units: `ms` or `us` for each column that is a moment in numbers since 1970 UTC; negative is never.
+    """
+    return [
+        _moment(value, units[name]) if name in units and isinstance(value, int) else value
+        for name, value in row.items()
+    ]
+
+
+def _moment(value: int, unit: str) -> str:
+    return "never" if value < 0 else format_moment(value if unit == "ms" else value // 1000)
 
 
 def _cell(value: object) -> str:

@@ -11,7 +11,7 @@ from state_store.data.dataset.changes import Changes
 from state_store.data.dataset.expiry import Expiry
 from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import KeyVersion, Lookups
-from state_store.data.dataset.html import table
+from state_store.data.dataset.html import cells, table
 from state_store.data.dataset.layout.columns import Columns
 from state_store.data.dataset.layout.keys import Key, key_columns, key_filter
 from state_store.data.dataset.layout.views import View, users_first, views
@@ -107,7 +107,8 @@ class State:
     def _repr_html_(self) -> str:
         """Return the first rows for notebooks."""
         first = next(iter(self.scan(batch_rows=HEAD_ROWS)), None)
-        rows = [] if first is None else [list(row.values()) for row in first.to_pylist()]
+        units = moment_columns(self.view)
+        rows = [cells(row, units) for row in ([] if first is None else first.to_pylist())]
         return table(repr(self), self.schema.names, rows)
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +16,8 @@ from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, show
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.data.dataset.export import METADATA
+from state_store.data.dataset.html import cells
+from state_store.data.dataset.moments import format_moment
 from state_store.errors import ConflictError
 
 
@@ -53,3 +58,25 @@ def test_a_notebook_shows_the_first_rows(tmp_path):
         assert "<th>carrier</th>" in text and "<td>C" in text and "version 4" in text
     with state_store.open(str(checkpoint("types", tmp_path))) as state:
         assert "&#x27;" in state._repr_html_()
+
+
+def test_a_notebook_shows_moments_that_can_be_given_back(tmp_path):
+    """Time-outs of rows, and the times of versions, which name the same versions again."""
+    directory = checkpoint("flights", tmp_path)
+    for number in range(4):
+        os.utime(directory / f"commits/{number}", ns=(0, (1_709_190_000_000 + 333 * number) * 1_000_000))
+    with state_store.open(directory) as state:
+        for row in next(iter(state.scan())).to_pylist():
+            assert f"<td>{format_moment(row['timeoutTimestamp'])}</td>" in state._repr_html_()
+    assert cells({"a": -1, "b": 5, "c": 1_000_000}, {"a": "ms", "c": "us"}) == [
+        "never",
+        5,
+        format_moment(1000),
+    ]
+    chain = next(iter(state_store.chain(directory).values()))
+    for text in (state_store.checkpoints(directory)._repr_html_(), chain._repr_html_()):
+        lines = re.findall(r"<tr><td>(\d+)</td><td>(.*?)</td>", text)
+        assert lines
+        for number, time in lines:
+            with state_store.open(directory, at=html.unescape(time)) as state:
+                assert state.version == int(number)
