@@ -90,7 +90,7 @@ def parallel(
         return [work(item) for _, item in todo]
     results: dict[int, R] = {}
     failures: dict[int, BaseException] = {}
-    begun = _Begun(runtime)
+    count = _CountedWork(runtime)
 
     def go_on() -> None:
         while not failures:
@@ -107,7 +107,7 @@ def parallel(
     try:
         for _ in range(min(threads, len(todo)) - 1):
             try:
-                others.append(runtime.start(begun.counted(go_on), name="transfer"))
+                others.append(runtime.start(count.counted(go_on), name="transfer"))
             except (RuntimeError, MemoryError):
                 break  # no thread is left: those that run do all the work
         go_on()
@@ -115,13 +115,13 @@ def parallel(
             other.join()
     except BaseException as error:  # an interrupt: nothing may go on once the caller cleans up
         failures[-1] = error
-        begun.stop()
+        count.stop()
     if failures:
         raise failures[min(failures)]
     return [results[number] for number in sorted(results)]
 
 
-class _Begun:
+class _CountedWork:
     """Work that has begun in other threads. An interrupt while a thread starts loses the thread, not this."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -170,13 +170,13 @@ class Background(Generic[R]):
                 self._failures.append(error)
 
         self._running: Running | None = None
-        begun = _Begun(runtime)
+        count = _CountedWork(runtime)
         try:
-            self._running = runtime.start(begun.counted(run), name="background")
+            self._running = runtime.start(count.counted(run), name="background")
         except (RuntimeError, MemoryError):
             run()  # no thread is left: the body waits
         except BaseException:  # an interrupt
-            begun.stop()
+            count.stop()
             raise
 
     def result(self) -> R:

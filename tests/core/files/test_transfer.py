@@ -161,10 +161,10 @@ class Interrupted(SystemRuntime):
 
 @pytest.mark.parametrize("way", ["parallel", "background"])
 def test_no_work_goes_on_after_an_interrupt_while_a_thread_starts(way: str) -> None:
-    runtime, begun, done = Interrupted(), [], []
+    runtime, started, done = Interrupted(), [], []
 
     def work(number: int = 0) -> None:
-        begun.append(number)
+        started.append(number)
         runtime.works.set()
         time.sleep(0.2)
         done.append(number)
@@ -174,9 +174,9 @@ def test_no_work_goes_on_after_an_interrupt_while_a_thread_starts(way: str) -> N
             parallel(4, work, range(20), runtime=runtime)
         else:
             transfer.Background(work, runtime=runtime)
-    assert done and begun == done
+    assert done and started == done
     time.sleep(0.3)
-    assert begun == done
+    assert started == done
 
 
 # ---- large files, in parts -------------------------------------------------------------------------------
