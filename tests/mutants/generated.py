@@ -22,8 +22,8 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 from mutants.workshop import Workshop  # noqa: E402
 
-FLOORS = {"planning": 0.80, "checkpoint": 0.84, "deletion": 0.0, "snapshots": 0.0}
-"""Rooms, and the share of their mutants that tests must see; 0 for a room that has not been run whole."""
+FLOORS = {"planning": 0.82, "checkpoint": 0.84, "deletion": 0.0, "snapshots": 0.0}
+"""Rooms, and the share of their mutants that tests must see; 0 for a room that has not been run."""
 
 SETTINGS = """
 [tool.mutmut]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from state_store.core.checkpoint.manifest import FULL, FileEntry, Manifest
+from dataclasses import replace
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.planning.chain import Chain, ChainDelta
+from state_store.core.planning.restore_work import RestoreWork
 
 
 def delta(version: int, id_: str, parent: str, size_bytes: int = 10) -> ChainDelta:
@@ -20,6 +23,27 @@ def snapshot(version: int) -> Manifest:
     at = VersionId(version, f"v{version}")
     file = FileEntry("000009.sst", f"shared/{version:020d}-00000000-9.sst", 100, "0" * 64, 6, version)
     return Manifest(version, at.checkpoint_id, FULL, None, at, 0, 0, 5, (file,))
+
+
+def test_a_chain_of_a_listing_has_its_files_and_the_full_snapshot_before() -> None:
+    full, newest = snapshot(1), replace(snapshot(3), kind=INCREMENTAL)
+    deltas = [delta(4, "v4", "v3", 11), delta(5, "v5", "v4", 12)]
+    made = Chain.from_listing(VersionId(5, "v5"), newest, deltas, full)
+    assert (made.version, made.snapshot, made.full_snapshot) == (VersionId(5, "v5"), newest, full)
+    assert [(delta.size_bytes, delta.crc32) for delta in made.deltas] == [(11, 7), (12, 7)]
+    assert made.delta_bytes == 23
+    assert Chain.from_listing(VersionId(0, None), None, []).version is None
+
+
+def test_a_restore_reads_the_archive_of_the_full_snapshot_if_it_is_another() -> None:
+    full, newest = snapshot(1), replace(snapshot(3), kind=INCREMENTAL)
+    at = VersionId(3, "v3")
+    assert RestoreWork.of_chain(Chain.from_listing(at, newest, [], full)).archives == 2
+    assert RestoreWork.of_chain(Chain.from_listing(at, newest, [])).archives == 1
+    assert RestoreWork.of_chain(Chain.from_listing(at, snapshot(3), [], snapshot(3))).archives == 1
+    assert RestoreWork.of_chain(chain(3)).archives == 0
+    work = RestoreWork.of_chain(Chain.from_listing(at, newest, [delta(4, "v4", "v3", 11)], full))
+    assert (work.files, work.deltas, work.size_bytes) == (2, 1, 111)
 
 
 def test_a_commit_made_again_changes_nothing() -> None:

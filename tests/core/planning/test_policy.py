@@ -246,6 +246,16 @@ def test_schedule_in_a_time_zone() -> None:
     assert due(rule, chain(1, on=full), after, three_in_berlin_ms + 10_000) is None
 
 
+def test_a_full_checkpoint_just_before_the_scheduled_time_does_not_replace_the_scheduled_one() -> None:
+    full, at_three_ms = snapshot(), 1_790_046_000_000  # 2026-09-22 03:00 UTC
+    rules = [policy(number, fullSchedule="0 3 * * *", fullScheduleJitter="10min") for number in range(40)]
+    for distance_ms, count in ((-1000, 40), (601_000, 0)):
+        made = history(full)
+        made.full_ms = at_three_ms + distance_ms
+        answers = [due(rule, chain(1, on=full), made, at_three_ms + 660_000) for rule in rules]
+        assert sum(answer is not None for answer in answers) == count
+
+
 def test_jitter_spreads_partitions_over_its_whole_length() -> None:
     full = snapshot()
     rules = [policy(number, fullInterval="1h", fullScheduleJitter="10min") for number in range(100)]
@@ -281,6 +291,18 @@ def test_predicted_restore_against_the_objective() -> None:
     assert due(policy(restoreObjective=f"{predicted_ms + 1}ms"), long, made) is None
     answer = due(policy(restoreObjective=f"{predicted_ms - 1}ms"), long, made)
     assert kind_of(answer, "restoreObjective") == "incremental"
+
+
+def test_few_deltas_are_not_merged_for_the_objective() -> None:
+    full = snapshot(sizes=(8 * MIB,))
+    made = history(full)
+    three, four = chain(3, MIB, on=full), chain(4, MIB, on=full)
+    objective_ms = int(made.cost.predict_restore_ms(RestoreWork(2, three.size_bytes, 0))) + 1
+    assert objective_ms < made.predict_restore_ms(three), "a merge would be enough"
+    rule = policy(restoreObjective=f"{objective_ms}ms")
+    assert due(rule, three, made) is None
+    longer = policy(restoreObjective=f"{objective_ms + 5}ms")
+    assert kind_of(due(longer, four, made), "restoreObjective") == "incremental"
 
 
 def test_a_full_checkpoint_where_a_merge_would_not_be_enough() -> None:
