@@ -300,17 +300,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else noun + 's'}"
 
 
-def runs(versions: Sequence[int]) -> str:
-    """Return ascending numbers with runs folded: `3-7 9`."""
-    parts: list[list[int]] = []
-    for version in versions:
-        if parts and version == parts[-1][-1] + 1:
-            parts[-1].append(version)
-        else:
-            parts.append([version])
-    return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
 def _json(value: Any) -> str:
     return visible_json(json.dumps(value, indent=2, ensure_ascii=False))
 

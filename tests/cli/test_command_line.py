@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import itertools
 import os
-import pty
 import shlex
 import subprocess
 import sys
-import threading
 from collections import Counter
 
 import click
@@ -18,6 +16,7 @@ from click.shell_completion import BashComplete
 from dataset.golden_states import checkpoint
 from query_directory import QueryDirectory, rows
 from rich.console import Console
+from terminal import on_terminal
 
 import state_store
 from state_store.cli import exit_codes, progress_display, repartition
@@ -207,28 +206,9 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
     query.commit(rows(0, 3))
     columns = 70
-    command = [sys.executable, "-m", "state_store.cli", "files", str(query.root)]
-    leader, follower = pty.openpty()
-    printed: list[bytes] = []
-
-    def read():
-        while True:
-            try:
-                data = os.read(leader, 1 << 16)
-            except OSError:
-                return
-            if not data:
-                return
-            printed.append(data)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
-    subprocess.run(command, stdout=follower, env=environment, timeout=240, check=True)
-    os.close(follower)
-    reader.join(240)
-    os.close(leader)
-    lines = click.unstyle(b"".join(printed).decode()).splitlines()
+    code, printed = on_terminal("files", query.root, columns=columns, environment={"NO_COLOR": "1"})
+    assert code == 0
+    lines = click.unstyle(printed).splitlines()
     assert max(map(len, lines)) <= columns
     name = next(path.name for path in query.files(query.keys[0]))
     rejoined = "".join(line[13:].split("  ")[0].strip() for line in lines)

@@ -12,13 +12,12 @@ from state_store.cli.output import (
     number_column,
     print_json,
     print_table,
-    runs,
     say,
     size,
     text_column,
 )
 from state_store.cli.progress_display import Meter
-from state_store.data.maintenance.files import Files, HeldFile
+from state_store.data.maintenance.files import Files, HeldFile, runs
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter, Query
 

@@ -13,12 +13,12 @@ from state_store.cli.output import (
     number_column,
     print_json,
     print_table,
-    runs,
     say,
     size,
     text_column,
 )
 from state_store.cli.progress_display import Meter
+from state_store.data.maintenance.files import runs
 from state_store.data.maintenance.findings import Finding, Verdict, counted
 from state_store.data.maintenance.verification import verify as verify_state
 from state_store.data.query import Filter, Query

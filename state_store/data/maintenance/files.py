@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,7 +170,7 @@ def held_files(store: FoundStore) -> Iterator[HeldFile]:
         yield HeldFile(store.key, path, sizes[path], origin, holders, reason)
 
 
-def runs(versions: list[int]) -> str:
+def runs(versions: Sequence[int]) -> str:
     """Return ascending numbers with runs folded: `3-7 9`."""
     parts: list[list[int]] = []
     for version in versions:
