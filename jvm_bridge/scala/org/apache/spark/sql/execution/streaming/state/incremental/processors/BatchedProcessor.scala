@@ -1,17 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
-import java.io.DataOutputStream
-import java.nio.channels.Channels
 import java.util.concurrent.TimeUnit.NANOSECONDS
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.arrow.vector.{VectorSchemaRoot, VectorUnloader}
-import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
-import org.apache.arrow.vector.ipc.message.MessageSerializer
+import org.apache.arrow.vector.VectorSchemaRoot
 
 import org.apache.spark.{JobArtifactSet, TaskContext}
-import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{PythonUDF, UnsafeProjection, UnsafeRow}
@@ -19,9 +14,7 @@ import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStore, StateStoreOps}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{
-  ArrowTypes, ProcessorHandles, SerialArrowRunner
-}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, ProcessorHandles}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 import org.apache.spark.sql.streaming.TimeMode
@@ -125,44 +118,23 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
 }
 
 /**
- * A runner that sends the rows of a partition to an ordinary Arrow iterator worker, the one that serves `mapInArrow`,
- * in batches like those of Spark's own runner of processors, and uncompressed like those.
+ * A runner that sends the rows of a partition to the worker, in batches like those of Spark's own runner of processors.
  *
  * @param rows the rows, in the layout of the call's `sentType`
  */
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
-    extends SerialArrowRunner(
-      call.command(server), PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId,
-      call.largeVarTypes, call.runnerConf, metrics, call.jobArtifactUUID) {
+    extends UncompressedArrowRunner(
+      call.command(server), call.inputType, call.timeZoneId, call.largeVarTypes, call.runnerConf, metrics,
+      call.jobArtifactUUID) {
 
   private var batch: ArrowWriter = _
-  private var unloadUncompressed: VectorUnloader = _
   private val struct = new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
 
-  override protected def writeNextBatchToArrowStream(
-      root: VectorSchemaRoot,
-      writer: ArrowStreamWriter,
-      out: DataOutputStream,
-      unused: Iterator[Iterator[InternalRow]]): Boolean =
-    if (rows.hasNext) {
-      if (batch == null) {
-        batch = ArrowWriter.create(root)
-        unloadUncompressed = new VectorUnloader(root)
-      }
-      val before = out.size()
-      fill()
-      batch.finish()
-      send(out)
-      batch.reset()
-      metrics("pythonDataSent") += out.size() - before
-      true
-    } else {
-      close()
-      false
-    }
+  override protected def hasBatch: Boolean = rows.hasNext
 
-  private def fill(): Unit = {
+  override protected def fill(root: VectorSchemaRoot): Unit = {
+    if (batch == null) batch = ArrowWriter.create(root)
     var count = 0
     var bytes = 0L
     do {
@@ -175,11 +147,8 @@ private[processors] class RowsRunner(
         case _ =>
       }
     } while (count < call.maxRecords && bytes < call.maxBytes && rows.hasNext)
+    batch.finish()
   }
 
-  private def send(out: DataOutputStream): Unit = {
-    val message = unloadUncompressed.getRecordBatch()
-    try MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), message)
-    finally message.close()
-  }
+  override protected def reset(): Unit = batch.reset()
 }

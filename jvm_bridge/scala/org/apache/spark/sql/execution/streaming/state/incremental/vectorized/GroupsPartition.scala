@@ -1,14 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
-import java.io.DataOutputStream
-import java.nio.channels.Channels
-
-import org.apache.arrow.vector.{VectorSchemaRoot, VectorUnloader}
-import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
-import org.apache.arrow.vector.ipc.message.MessageSerializer
+import org.apache.arrow.vector.VectorSchemaRoot
 
 import org.apache.spark.TaskContext
-import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.sql.Row
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
@@ -16,7 +10,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.GroupedIterator
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStore
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, SerialArrowRunner}
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.UncompressedArrowRunner
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ArrowTypes
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 
 /**
@@ -68,51 +63,24 @@ private[vectorized] class GroupsPartition(
     }
 }
 
-/**
- * A runner that sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. It does not use
- * the input iterator of `compute`: the groups come from `source`, and [[StateChanges]] reads the batches that come
- * back.
- *
- * The batches are never compressed, for any `spark.sql.execution.arrow.compression.codec`: Spark's own operator of
- * these functions does not compress either, and PyArrow refuses the buffers without bytes that Arrow's Java library
- * makes with a codec (apache/arrow-java#1196).
- */
+/** A runner that sends groups to the worker. [[StateChanges]] reads the batches that come back. */
 private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String,
     metrics: Map[String, SQLMetric])
-    extends SerialArrowRunner(
-      call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
-      call.runnerConf, metrics, call.jobArtifactUUID) {
+    extends UncompressedArrowRunner(
+      call.function, call.inputType, call.timeZoneId, call.largeVarTypes, call.runnerConf, metrics,
+      call.jobArtifactUUID) {
 
   private var batch: GroupBatch = _
-  private var uncompressed: VectorUnloader = _
 
-  override protected def writeNextBatchToArrowStream(
-      root: VectorSchemaRoot,
-      writer: ArrowStreamWriter,
-      out: DataOutputStream,
-      unused: Iterator[Iterator[InternalRow]]): Boolean =
-    if (source.hasNext) {
-      if (batch == null) {
-        batch = new GroupBatch(root, header)
-        uncompressed = new VectorUnloader(root)
-      }
-      val before = out.size()
-      source.fill(batch)
-      batch.finish()
-      send(out)
-      batch.reset()
-      metrics("pythonDataSent") += out.size() - before
-      true
-    } else {
-      close()
-      false
-    }
+  override protected def hasBatch: Boolean = source.hasNext
 
-  private def send(out: DataOutputStream): Unit = {
-    val message = uncompressed.getRecordBatch()
-    try MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), message)
-    finally message.close()
+  override protected def fill(root: VectorSchemaRoot): Unit = {
+    if (batch == null) batch = new GroupBatch(root, header)
+    source.fill(batch)
+    batch.finish()
   }
+
+  override protected def reset(): Unit = batch.reset()
 }
 
 /** The metrics that a partition of the operator counts; `python` are the worker's, by Spark's names. */
