@@ -19,6 +19,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
 object LocalCases {
   def main(arguments: Array[String]): Unit = {
     workIsDoneWithoutThreads()
+    errorsOfWorkEndNoThread()
     verificationGoesOnOnceAThreadStarts()
     aNumberStandsForTheAttemptThatSparkTook()
     println("the store is right")
@@ -31,6 +32,14 @@ object LocalCases {
     var done = 0
     LocalStore.later(() => done += 1, executor)
     require(done == 1, s"work was done $done times")
+  }
+
+  private def errorsOfWorkEndNoThread(): Unit = {
+    val errors = Seq(
+      new IllegalStateException("a defect"), new OutOfMemoryError("Java heap space"),
+      new InternalError("a mapped file"),
+      new StackOverflowError, new NoClassDefFoundError("missing"))
+    for (error <- errors; executor <- Seq[Executor](_.run(), noThread)) LocalStore.later(() => throw error, executor)
   }
 
   private def verificationGoesOnOnceAThreadStarts(): Unit = {

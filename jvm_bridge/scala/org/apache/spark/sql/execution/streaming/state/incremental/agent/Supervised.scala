@@ -5,7 +5,7 @@ import scala.util.control.ControlThrowable
 import org.apache.spark.internal.Logging
 
 /** Long-lived daemon threads: no error of a step ends them, and a failed start is reported instead of thrown. */
-private[agent] object Supervised extends Logging {
+private[incremental] object Supervised extends Logging {
   /**
    * Starts a daemon thread.
    *
@@ -51,6 +51,14 @@ private[agent] object Supervised extends Logging {
         Thread.sleep(pauseMs)
     }
   }
+
+  /**
+   * Runs the work of a pool's thread, and logs its error: Spark ends an executor for any error that a thread does not
+   * catch.
+   */
+  def guarded(failure: => String)(body: => Unit): Unit =
+    try body
+    catch { case e: Throwable if isSurvivable(e) => report(failure, e) }
 
   /**
    * Returns true if a thread goes on after this error. A mapped file whose disk fails throws InternalError; neither

@@ -4,6 +4,7 @@ import java.io.IOException
 import java.util.concurrent.{Executor, ThreadPoolExecutor, TimeUnit}
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.Supervised
 import org.apache.spark.sql.execution.streaming.state.incremental.base.VerifiedStretch
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.StoreVersions
 import org.apache.spark.util.ThreadUtils
@@ -58,7 +59,8 @@ final class BackgroundVerification(
   def goOn(): Unit = synchronized {
     if (left.nonEmpty && !isRunning) {
       isRunning = true
-      try executor.execute(() => run())
+      try executor.execute(() =>
+          Supervised.guarded(s"The restored files of $name are verified again with the next batch")(run()))
       catch {
         case e: OutOfMemoryError => // "unable to create native thread": the next batch tries again
           isRunning = false

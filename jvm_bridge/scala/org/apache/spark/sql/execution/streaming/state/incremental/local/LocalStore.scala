@@ -7,12 +7,11 @@ import java.util.concurrent.{Executor, RejectedExecutionException, ThreadPoolExe
 import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.ReentrantLock
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
-  AgentDirectory, AgentException, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer
+  AgentDirectory, AgentException, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer,
+  Supervised
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, DeltaFile, DeltaMetadata, VersionId
@@ -185,11 +184,9 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def settle(): Unit = LocalStore.later(() => settleNow())
 
   private def settleNow(): Unit =
-    try {
+    Supervised.guarded(s"The next batch brings the newest version of $name into the index") {
       state.indexCommitted()
       NativeHeap.trim()
-    } catch {
-      case NonFatal(e) => logWarning(s"The next batch brings the newest version of $name into the index", e)
     }
 
   /** Takes the result of a merge as the base of new versions; gives it back if the store is closed. */
@@ -335,9 +332,11 @@ private object LocalStore {
    * Does something in another thread; if none can be started, the caller does it. An OutOfMemoryError, which is what a
    * machine without threads throws, would end the executor.
    */
-  def later(work: Runnable, executor: => Executor = threads): Unit =
-    try executor.execute(work)
-    catch { case _: RejectedExecutionException | _: OutOfMemoryError => work.run() }
+  def later(work: Runnable, executor: => Executor = threads): Unit = {
+    val guarded: Runnable = () => Supervised.guarded("Work in the background failed")(work.run())
+    try executor.execute(guarded)
+    catch { case _: RejectedExecutionException | _: OutOfMemoryError => guarded.run() }
+  }
 
   def isConflict(e: Throwable): Boolean = e match {
     case refused: AgentException => refused.kind == "conflict"

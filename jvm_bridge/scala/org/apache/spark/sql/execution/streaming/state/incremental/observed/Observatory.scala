@@ -6,12 +6,11 @@ import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 
 import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration._
-import scala.util.control.NonFatal
 
 import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{CurrentMerge, Supervised}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateStoreWriter, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 import org.apache.spark.sql.streaming.StreamingQueryProgress
@@ -136,9 +135,17 @@ final class Observatory private (context: SparkContext) extends Logging {
     }
   }
 
-  private def later(ms: Long)(body: => Unit): Unit =
-    try worker.schedule((() => guarded("report")(body)): Runnable, ms, TimeUnit.MILLISECONDS)
-    catch { case _: RejectedExecutionException => () } // Spark stops the context
+  /** Runs `body` later. Returns false if nobody will: Spark stops the context, or the machine has no thread left. */
+  private def later(ms: Long)(body: => Unit): Boolean =
+    try {
+      worker.schedule((() => guarded("report")(body)): Runnable, ms, TimeUnit.MILLISECONDS)
+      true
+    } catch {
+      case _: RejectedExecutionException => false
+      case Harmless(e) =>
+        logInfo("The tab \"Checkpoints\" shows older figures: no thread can be started", e)
+        false
+    }
 
   private def guarded(event: String)(body: => Unit): Unit =
     try body
@@ -150,7 +157,7 @@ final class Observatory private (context: SparkContext) extends Logging {
         logInfo("Reports of state stores arrive faster than they are read: some are dropped, and the tab " +
           "\"Checkpoints\" shows older figures")
       }
-    } else if (draining.compareAndSet(false, true)) later(0)(drain())
+    } else if (draining.compareAndSet(false, true) && !later(0)(drain())) draining.set(false)
 
   private final class Endpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
     override def receive: PartialFunction[Any, Unit] = {
@@ -256,13 +263,10 @@ private object CurrentMerges {
 }
 
 /**
- * Matches the errors that must not reach a query or Spark, because no data depends on reports: every error but those of
- * the JVM itself. It includes LinkageError, which comes from a release of Spark with other internal classes.
+ * Matches the errors that must not reach a query or Spark, because no data depends on reports. It includes
+ * LinkageError, which comes from a release of Spark with other internal classes, and OutOfMemoryError, which also comes
+ * from a machine that has no thread left.
  */
 private[observed] object Harmless {
-  def unapply(error: Throwable): Option[Throwable] = error match {
-    case e: LinkageError => Some(e)
-    case NonFatal(e) => Some(e)
-    case _ => None
-  }
+  def unapply(error: Throwable): Option[Throwable] = Some(error).filter(Supervised.isSurvivable)
 }

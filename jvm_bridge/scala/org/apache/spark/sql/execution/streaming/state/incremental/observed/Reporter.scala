@@ -1,9 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
-import java.util.concurrent.{ArrayBlockingQueue, ConcurrentHashMap, TimeUnit}
-import java.util.concurrent.atomic.AtomicBoolean
-
-import scala.jdk.CollectionConverters._
+import java.util.concurrent.{ConcurrentHashMap, Executor, TimeUnit}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
@@ -18,8 +15,7 @@ import org.apache.spark.util.{RpcUtils, ThreadUtils}
  * @param env the environment of the executor whose RPC is used
  */
 private[observed] final class Reporter private (env: SparkEnv) extends Logging {
-  private val queue = new ArrayBlockingQueue[Report](Reporter.MaxWaiting)
-  private val saidFull = new AtomicBoolean
+  private val outbox = new Outbox(() => Reporter.isCurrent(this) && !env.isStopped, deliver)
   private var saidNobody = false
   private var driver: Option[RpcEndpointRef] = None
   private var commandsEndpoint: Option[RpcEndpointRef] = None
@@ -32,31 +28,7 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
   private def isOf(other: SparkEnv): Boolean = env eq other
 
   /** Sends a report soon. Returns at once. Safe for any thread. */
-  def send(report: Report): Unit =
-    if (!queue.offer(report) && saidFull.compareAndSet(false, true)) {
-      logInfo(s"More than ${Reporter.MaxWaiting} reports of state stores wait to be sent to the driver: " +
-        "the others are dropped, and the tab \"Checkpoints\" of Spark's UI shows older figures")
-    }
-
-  private def start(): Unit = {
-    val thread = new Thread(() => run(), "state-store-reports")
-    thread.setDaemon(true)
-    thread.start()
-  }
-
-  private def run(): Unit =
-    try while (Reporter.isCurrent(this) && !env.isStopped) {
-        Option(queue.poll(Reporter.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
-          Thread.sleep(Reporter.LingerMs) // the stores of an executor commit at nearly the same time
-          val others = new java.util.ArrayList[Report]
-          queue.drainTo(others, Reporter.MaxInMessage)
-          deliver(first +: others.asScala.toSeq)
-        }
-      }
-    catch {
-      case Harmless(e) => logInfo("Reports of state stores are not sent any more", e)
-      case _: InterruptedException => ()
-    }
+  def send(report: Report): Unit = outbox.send(report)
 
   private def deliver(reports: Seq[Report]): Unit =
     try connected().foreach { to =>
@@ -103,33 +75,35 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
         Messages.readCommand(message) match {
           case Some(command) =>
             context.reply("taken")
-            command.stores.foreach(key => commands.execute(() => full(command, key)))
+            command.stores.foreach { key =>
+              Reporter.inBackground(commands)(full(command, key)) { e =>
+                refuse(command, key, s"executor ${env.executorId} cannot take the request (${e.getMessage}): ask again")
+              }
+            }
           case None if Messages.asksForMerges(message) =>
-            commands.execute(() => context.reply(Messages.merges(Agent.currentMerges(Reporter.AgentPatienceMs))))
+            Reporter.inBackground(commands)(
+              context.reply(Messages.merges(Agent.currentMerges(Reporter.AgentPatienceMs))))(context.sendFailure)
           case None => context.reply("unknown")
         }
     }
   }
 
-  private def full(command: FullCommand, key: StoreKey): Unit =
-    try Reporter.stores.get(key) match {
-        case null =>
-          send(FullReport(key, System.currentTimeMillis, command.request, None, already = false,
-            Some(Failed("busy",
-              s"executor ${env.executorId} does not have the store open any more: ask again after the next batch"))))
-        case store => store.full(command)
-      }
-    catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not requested", e) }
+  private def full(command: FullCommand, key: StoreKey): Unit = Reporter.stores.get(key) match {
+    case null =>
+      refuse(command, key,
+        s"executor ${env.executorId} does not have the store open any more: ask again after the next batch")
+    case store => store.full(command)
+  }
+
+  private def refuse(command: FullCommand, key: StoreKey, reason: String): Unit =
+    send(FullReport(
+      key, System.currentTimeMillis, command.request, None, already = false, Some(Failed("busy", reason))))
 }
 
 private[observed] object Reporter extends Logging {
   /** The name of the driver's endpoint. */
   val EndpointName = "incremental-state-store"
 
-  private val MaxWaiting = 10000
-  private val MaxInMessage = 200
-  private val LingerMs = 20L
-  private val PollMs = 5000L
   private val RetryMs = 60000L
   private val AgentPatienceMs = 2000L
 
@@ -148,6 +122,18 @@ private[observed] object Reporter extends Logging {
   /** Notes that a store is closed; keeps another provider's store of the same key. */
   def remove(store: ObservedStore): Unit = stores.remove(store.key, store)
 
+  /** Runs `body` by an executor; `failed` is called if `body` fails, or if the machine has no thread left. */
+  private[observed] def inBackground(executor: Executor)(body: => Unit)(failed: Throwable => Unit): Unit = {
+    def guarded(run: => Unit): Unit =
+      try run
+      catch {
+        case Harmless(e) =>
+          logInfo("A request of the driver was not carried out", e)
+          failed(e)
+      }
+    guarded(executor.execute(() => guarded(body)))
+  }
+
   private def isCurrent(reporter: Reporter): Boolean = current.exists(_ eq reporter)
 
   // A JVM may have one SparkContext after the other, each with an environment of its own.
@@ -155,11 +141,7 @@ private[observed] object Reporter extends Logging {
     val known = current
     if (env == null || known.exists(_.isOf(env))) known.filter(_ => env != null)
     else synchronized {
-      if (!current.exists(_.isOf(env))) {
-        val made = new Reporter(env)
-        current = Some(made)
-        made.start()
-      }
+      if (!current.exists(_.isOf(env))) current = Some(new Reporter(env))
       current
     }
   }

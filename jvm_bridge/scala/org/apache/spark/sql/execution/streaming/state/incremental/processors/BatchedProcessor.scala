@@ -102,11 +102,11 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
 
   private def serve(server: StateServer): Unit = {
     val thread = ThreadUtils.newDaemonSingleThreadExecutor("state of a processor")
-    thread.execute(server)
     TaskContext.get().addTaskCompletionListener[Unit] { _ =>
       thread.shutdownNow()
       server.close()
     }
+    StateServer.start(server, thread)
   }
 
   private def rowsOf(batch: ColumnarBatch): Iterator[InternalRow] = {

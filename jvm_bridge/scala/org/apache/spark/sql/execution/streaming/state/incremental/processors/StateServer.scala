@@ -1,9 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
-import java.io.{BufferedInputStream, BufferedOutputStream, DataInputStream, DataOutputStream, EOFException, File}
+import java.io.{
+  BufferedInputStream, BufferedOutputStream, DataInputStream, DataOutputStream, EOFException, File, IOException
+}
 import java.net.{InetAddress, InetSocketAddress, StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.channels.{Channels, ClosedChannelException, ServerSocketChannel, SocketChannel}
 import java.security.SecureRandom
+import java.util.concurrent.Executor
 import java.util.UUID
 
 import scala.util.control.NonFatal
@@ -48,7 +51,7 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
       finally channel.close()
     } catch {
       case _: ClosedChannelException => // the task is over
-      case NonFatal(e) => logError("The state server of a processor ended.", e)
+      case OfTheTask(e) => logError("The state server of a processor ended.", e)
     } finally answers.close()
 
   private def serve(channel: SocketChannel): Unit = {
@@ -60,9 +63,10 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
       if (new Unpickler().loads(read(in)) == secret) {
         var continues = true
         while (continues && !answers.isClosed) {
-          val answer = answerTo(read(in))
-          continues = answer(0) != Failed
-          pickle.write(answer, out)
+          val message = read(in)
+          val reply = answer(answers.to(new Unpickler().loads(message).asInstanceOf[Array[AnyRef]]))
+          continues = reply(0) != Failed
+          pickle.write(reply, out)
           out.flush()
         }
       }
@@ -77,25 +81,49 @@ private[processors] final class StateServer(answers: StateAnswers) extends Runna
     message
   }
 
-  private def answerTo(message: Array[Byte]): Array[Any] =
-    try Array[Any](Done, answers.to(new Unpickler().loads(message).asInstanceOf[Array[AnyRef]]))
-    catch {
-      case refusal: RefusedException => Array[Any](Refused, refusal.getMessage)
-      case NonFatal(e) =>
-        logError("A call on the state of a processor failed.", e)
-        Array[Any](Failed, e.getMessage)
-    }
-
   def close(): Unit = {
     listening.close()
     socketFile.foreach(_.delete())
   }
 }
 
-private[processors] object StateServer {
+private[processors] object StateServer extends Logging {
   final val Done = 0
   final val Refused = 1
   final val Failed = 2
+
+  /**
+   * Runs a server in another thread.
+   *
+   * @throws IOException if the machine has no thread left; an OutOfMemoryError would end the executor
+   */
+  def start(server: Runnable, threads: Executor): Unit =
+    try threads.execute(server)
+    catch {
+      case e: OutOfMemoryError => throw new IOException(
+          "the thread that serves the state of a processor cannot be started: raise the limit of processes or threads " +
+            "of this container or user",
+          e)
+    }
+
+  /** Returns the answer to a message whose result is `result`. An error that ends one task is an answer, too. */
+  def answer(result: => Any): Array[Any] =
+    try Array[Any](Done, result)
+    catch {
+      case refusal: RefusedException => Array[Any](Refused, refusal.getMessage)
+      case OfTheTask(e) =>
+        logError("A call on the state of a processor failed.", e)
+        Array[Any](Failed, Option(e.getMessage).getOrElse(e.toString))
+    }
+
+  /** Matches the errors that fail a task. In a thread of its own, an OutOfMemoryError would end the executor. */
+  private object OfTheTask {
+    def unapply(error: Throwable): Option[Throwable] = error match {
+      case NonFatal(e) => Some(e)
+      case e @ (_: OutOfMemoryError | _: InternalError | _: StackOverflowError | _: LinkageError) => Some(e)
+      case _ => None
+    }
+  }
 
   private val UnixSockets = "spark.python.unix.domain.socket.enabled"
 
