@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.spark]
 STORES = 8
 LIVE_KEYS = 300
 KEYS_A_BATCH = 20
+LIFE = 10
+"""Batches after which a family that passes is removed."""
 SAMPLES = 20
 MIB = 1 << 20
 
@@ -42,10 +44,16 @@ One sample cannot tilt the line. Merges and clean-ups have caught up before each
 
 
 class Soak:
-    """Run batches, in turns, on stores that merge, make full checkpoints, expire, are read and reopened."""
+    """Run batches, in turns, on stores that merge, make full checkpoints, expire, are read and reopened.
 
-    def __init__(self, jvm: Jvm, room: Path) -> None:
+    With `families` the rows lie in so many column families, as the state variables of a processor do. Another
+    family comes and goes with all of its rows, under a new name each time, as a variable that is deleted.
+    """
+
+    def __init__(self, jvm: Jvm, room: Path, families: int = 0) -> None:
         self._jvm, self._room = jvm, room
+        self._families = families
+        self._names = ",".join(f"family-{number}" for number in range(families))
         self._versions: list[tuple[int, str | None]] = [(0, None)] * STORES
         self._batches = 0
         for number in range(STORES):
@@ -84,7 +92,7 @@ class Soak:
             end = version * KEYS_A_BATCH
             live = range(max(0, end - LIVE_KEYS), end)
             expected = {f"k{key}": f"v{key // KEYS_A_BATCH}-{key}" for key in live}
-            assert self._jvm.rows(f"p{number}", version, checkpoint_id) == expected
+            assert self._scan(f"p{number}", version, checkpoint_id) == expected
 
     def _open(self, number: int, name: str = "p", **options: str) -> None:
         conf = {
@@ -100,6 +108,7 @@ class Soak:
             "provider",
             provider=f"{name}{number}",
             location=str(self._room / str(number)),
+            families=self._families > 0,
             conf={
                 **{f"{prefix}incremental.{key}": value for key, value in conf.items()},
                 f"{prefix}checkpointFormatVersion": "2",
@@ -111,20 +120,41 @@ class Soak:
         version, checkpoint_id = self._versions[number]
         first, store = version * KEYS_A_BATCH, f"s{number}"
         self._jvm("begin", provider=f"p{number}", store=store, version=version, id=checkpoint_id)
-        self._jvm("fill", store=store, value=f"v{version}", **{"from": first}, until=first + KEYS_A_BATCH)
+        families = self._families
+        if families:
+            self._change_families(store, version)
+        rows = {"from": first, "until": first + KEYS_A_BATCH}
+        self._jvm("fill", store=store, value=f"v{version}", families=families, **rows)
         old = first - LIVE_KEYS
-        self._jvm("drop", store=store, **{"from": max(0, old)}, until=max(0, old + KEYS_A_BATCH))
+        rows = {"from": max(0, old), "until": max(0, old + KEYS_A_BATCH)}
+        self._jvm("drop", store=store, families=families, **rows)
         committed = self._jvm("commit", store=store)
         self._versions[number] = committed["version"], committed["id"]
+
+    def _change_families(self, store: str, version: int) -> None:
+        """Fill the family that will go, and every tenth time put another one in its place."""
+        passing, is_new = f"passing-{version // LIFE}", version % LIFE == 0
+        gone = {"remove": f"passing-{version // LIFE - 1}"} if is_new and version else {}
+        self._jvm("families", store=store, create=f"{self._names},{passing}", **gone)
+        self._jvm(
+            "put", store=store, family=passing, rows={f"{version}-{n}": "v" for n in range(KEYS_A_BATCH)}
+        )
+
+    def _scan(self, provider: str, version: int, checkpoint_id: str | None) -> dict[str, str]:
+        """Return the rows of a version, under one name of a store: the JVM keeps stores by their names."""
+        is_read = not self._families  # a store knows only families that it was told of, which takes a writer
+        self._jvm("begin", provider=provider, store="read", read=is_read, version=version, id=checkpoint_id)
+        if self._families:
+            self._jvm("families", store="read", create=self._names)
+        rows: dict[str, str] = self._jvm("scan", store="read", families=self._families)
+        self._jvm("release" if is_read else "abort", store="read")
+        return rows
 
     def _read(self, number: int) -> None:
         """Restore the store from storage beside the open one."""
         self._open(number, "reader", localRecovery="false")
         version, checkpoint_id = self._versions[number]
-        reader = {"provider": f"reader{number}", "version": version, "id": checkpoint_id}
-        self._jvm("begin", store="read", read=True, **reader)  # one name, since the JVM keeps named stores
-        rows = self._jvm("scan", store="read")
-        self._jvm("release", store="read")
+        rows = self._scan(f"reader{number}", version, checkpoint_id)
         assert len(rows) == min(LIVE_KEYS, version * KEYS_A_BATCH)
         self._jvm("close", provider=f"reader{number}")
 
@@ -173,14 +203,15 @@ def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
 
 
 @pytest.mark.parametrize(
-    "batches",
+    ("batches", "families"),
     [
-        pytest.param(1000, marks=pytest.mark.tier("more")),
-        pytest.param(10_000, marks=[pytest.mark.tier("long"), pytest.mark.timeout(8000)]),
+        pytest.param(1000, 0, marks=pytest.mark.tier("more")),
+        pytest.param(2000, 20, marks=[pytest.mark.tier("long"), pytest.mark.timeout(3000)]),
+        pytest.param(10_000, 0, marks=[pytest.mark.tier("long"), pytest.mark.timeout(8000)]),
     ],
 )
-def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:
-    soak = Soak(small_jvm, tmp_path / "state")
+def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int, families: int) -> None:
+    soak = Soak(small_jvm, tmp_path / "state", families)
     agent = None
     samples = []
     for _ in range(SAMPLES):

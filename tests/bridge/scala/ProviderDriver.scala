@@ -100,10 +100,11 @@ object ProviderDriver {
       val write = provider.upgradeReadStoreToWriteStore(read, read.version, Json.text(c, "id"))
       ok(stores.put(text(c, "store"), write))
     case "put" => ok(c.path("rows").properties.asScala.foreach { row =>
-        store(c).put(key(row.getKey), toValue(InternalRow(UTF8String.fromString(row.getValue.asText))))
+        val value = toValue(InternalRow(UTF8String.fromString(row.getValue.asText)))
+        store(c).put(key(row.getKey), value, Json.text(c, "family").getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME))
       })
     case "fill" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
-        store(c).put(key(s"k$i"), toValue(InternalRow(UTF8String.fromString(s"${text(c, "value")}-$i"))))
+        store(c).put(key(s"k$i"), toValue(InternalRow(UTF8String.fromString(s"${text(c, "value")}-$i"))), family(c, i))
       })
     case "fill_families" => ok((0 until c.path("families").asInt).foreach { family =>
         store(c).createColFamilyIfAbsent(s"family-$family", keys, values, NoPrefixKeyStateEncoderSpec(keys))
@@ -111,12 +112,19 @@ object ProviderDriver {
       })
     case "remove" => ok(store(c).remove(key(text(c, "key"))))
     case "drop" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
-        store(c).remove(key(s"k$i"))
+        store(c).remove(key(s"k$i"), family(c, i))
       })
+    case "families" =>
+      text(c, "create").split(',').foreach { name =>
+        store(c).createColFamilyIfAbsent(name, keys, values, NoPrefixKeyStateEncoderSpec(keys))
+      }
+      ok(Json.text(c, "remove").foreach(store(c).removeColFamilyIfExists))
     case "get" => Json.obj("ok" -> Option(store(c).get(key(text(c, "key")))).map(_.getString(0)))
     case "scan" =>
-      val rows = store(c).iterator().map(pair => pair.key.getString(0) -> pair.value.getString(0)).toMap
-      Json.obj("ok" -> rows)
+      val rows = (0 until math.max(1, c.path("families").asInt)).flatMap { n =>
+        store(c).iterator(family(c, n)).map(pair => pair.key.getString(0) -> pair.value.getString(0)).toMap
+      }
+      Json.obj("ok" -> rows.toMap)
     case "open_scan" => ok(scans.put(text(c, "store"), store(c).iterator()))
     case "next" => Json.obj("ok" -> scans.get(text(c, "store")).next().key.getString(0))
     case "commit" =>
@@ -217,6 +225,12 @@ object ProviderDriver {
     StateStoreProvider.createAndInit(
       id, keys, values, NoPrefixKeyStateEncoderSpec(keys), c.path("families").asBoolean, StateStoreConf(sql),
       hadoop, useMultipleValuesPerKey = false, None)
+  }
+
+  /** Returns the column family of a numbered row: one of so many, or the default one. */
+  private def family(c: JsonNode, row: Int): String = c.path("families").asInt match {
+    case 0 => StateStore.DEFAULT_COL_FAMILY_NAME
+    case count => s"family-${row % count}"
   }
 
   private def key(text: String): UnsafeRow = toKey(InternalRow(UTF8String.fromString(text)))
