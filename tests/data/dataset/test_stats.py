@@ -11,6 +11,10 @@ import pytest
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected
 from state_store.cli.main import main
+from state_store.core.checkpoint.file_list import pack_tombstone
+from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import MissingError
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +123,23 @@ def test_expired_rows(flights, tmp_path):
         assert found.at_ms == commit["nextBatchWatermarkMs"]
     with state_store.open(str(checkpoint("types", tmp_path))) as state:
         assert state.stats().expired is None
+
+
+def test_condemned_deltas_of_older_versions_are_left_out(tmp_path, capsys):
+    """A clean-up has condemned them, and not deleted them: a reader came in between, or it broke off."""
+    directory = checkpoint("flights", tmp_path)
+    state_store.full_checkpoint(directory)
+    for partition in (0, 1):
+        storage = LocalStorage(directory / f"state/0/{partition}")
+        old = [f"delta/{entry.name}" for entry in storage.list_files("delta") if int(entry.name[:20]) < 4]
+        assert len(old) == 3
+        storage.write(tombstone_path("0123456789abcdef"), pack_tombstone(frozenset(old)))
+    for words in (["stats"], ["stats", "--exact"], ["history", "C1"], ["diff", "0"], ["estimate"], ["show"]):
+        assert main([words[0], str(directory), *words[1:]]) == 0, capsys.readouterr().err
+    with state_store.open(directory) as state:
+        found = state.stats(sample=None)
+        assert [change.version for change in found.ages.last_changes][-1] == VERSIONS[-1]
+        assert [changes.version for changes in found.recent] == [4]
+        assert [version.version for version in state.history("C1")] == [4]
+    with pytest.raises(MissingError, match="was removed meanwhile"):
+        state_store.open(directory, version=2)

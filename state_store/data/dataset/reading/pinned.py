@@ -77,7 +77,9 @@ class PinnedVersion:
         """The reason why that archive cannot be read; a restore raises it."""
         self._checksums: dict[str, DeltaName | FileEntry] = {}
         self.lineage: list[DeltaName] = []
-        """The deltas after `since` that the version builds on, oldest first, as far as they exist."""
+        """The deltas after `since` that the version builds on, oldest first, as far as they exist and are not
+        condemned.
+        """
         self._since = since
         self._runtime = runtime
         self._lease: Lease | None = None
@@ -214,20 +216,25 @@ class PinnedVersion:
                 wanted |= {entry.path for entry in archive.manifest.files}
                 self._snapshot_bytes = sum(entry.size_bytes for entry in archive.manifest.files)
                 self._checksums.update((entry.path, entry) for entry in archive.manifest.files)
-        self._hold(wanted)
-        self.paths = frozenset(wanted)
+        past = {delta.path for delta in self.lineage} - {delta.path for delta in plan.deltas}
+        lost = self._hold(wanted, spared=past)
+        self.lineage = [delta for delta in self.lineage if delta.path not in lost]
+        self.paths = frozenset(wanted - lost)
         return version, _Pinned(self.storage, entries, kept)
 
-    def _hold(self, paths: set[str]) -> None:
+    def _hold(self, paths: set[str], spared: set[str]) -> frozenset[str]:
+        """Lease files, and return those that are condemned or gone, all of which are in `spared`."""
         lease = Lease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
         try:
             lost = lease.hold(paths)
         except StorageError:
-            return
-        if lost:
+            return frozenset()
+        needed = lost - spared
+        if needed:
             lease.release()
-            raise MissingError(f"'{min(lost)}' of store {self.key} was removed meanwhile", file=min(lost))
+            raise MissingError(f"'{min(needed)}' of store {self.key} was removed meanwhile", file=min(needed))
         self._lease = lease
+        return lost
 
 
 class _Pinned(ForwardingStorage):
