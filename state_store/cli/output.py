@@ -112,7 +112,7 @@ def say(text: str = "") -> None:
 
 
 def write(text: str) -> None:
-    """Write a text to standard output as it is; on a terminal, what would act on it is escaped."""
+    """Write a text to standard output as it is; on a terminal, escape characters that would act on it."""
     try:
         sys.stdout.write(visible(text, lines=True) if sys.stdout.isatty() else text)
     except BrokenPipeError:

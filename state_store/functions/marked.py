@@ -90,7 +90,7 @@ class ManyGroups(Protocol):
 
 
 def restore_marked(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:
-    """Return a marked function with these attributes: what pickle calls."""
+    """Return a marked function with these attributes; pickle calls this."""
     marked = cls.__new__(cls)
     marked.__dict__.update(fields)
     return marked

@@ -1,4 +1,4 @@
-"""A group that comes in several calls: what it has become so far.
+"""A group that comes in several calls, with its state and time-out after the calls so far.
 
 Every piece sees the state that the piece before left, and the store sees only the end: the last update or
 removal, the last timeout. This is what `GroupState` does within one call.

@@ -1,4 +1,4 @@
-"""An agent of many stores: what each takes of the process, however many the others are."""
+"""An agent of many stores: the memory and descriptors of each do not grow with their number."""
 
 from __future__ import annotations
 

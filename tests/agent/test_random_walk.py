@@ -99,7 +99,7 @@ class TwoExecutors(RuleBasedStateMachine):
     @precondition(lambda self: self.newest > 1)
     @rule(back=st.integers(1, 2))
     def roll_back(self, back: int) -> None:
-        """A batch is run again, by whoever: what it committed before no longer counts."""
+        """A batch runs again, in either executor: its earlier commit no longer counts."""
         version = max(self.oldest, self.newest - back)
         self.load(version)
         self.lineage = self.lineage[: version + 1]

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _play(plan: Plan, storage: str, queries: int, room: Path, summary: Summary) -> bool:
-    """Plays the plan on a cluster and a storage of its own, and checks; whether all was right."""
+    """Play the plan on a cluster and a storage of its own, and check it. Return True if all was right."""
     began = time.monotonic()
     names = draw_questions(random.Random(f"{plan.seed}/{plan.life}"), queries, QUESTIONS)
     _say(f"{plan}: {', '.join(names)}")

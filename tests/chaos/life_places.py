@@ -95,7 +95,7 @@ STORAGES: Mapping[str, Callable[[Path], AbstractContextManager[Checkpoints]]] = 
     "hdfs": _on_hdfs,
     "s3": _on_s3,
 }
-"""For each name of a storage, what gives a context with one that is empty; the path is that of the life."""
+"""Functions by the name of a storage: each returns a context with an empty one for the path of a life."""
 
 
 def _of_hadoop(properties: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`state-store chain`: what a version is made of."""
+"""`state-store chain`: the files that make a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`state-store` on real files: what it prints, what it makes, and with which code it exits."""
+"""`state-store` on real files: its output, the files that it makes, and its exit codes."""
 
 from __future__ import annotations
 

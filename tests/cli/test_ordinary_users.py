@@ -1,4 +1,4 @@
-"""Commands of a user who may not write, or not read, everything: what works, and what is said if not."""
+"""Commands of a user who may not read or not write some files: they work, or name the file."""
 
 from __future__ import annotations
 

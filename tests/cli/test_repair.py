@@ -1,4 +1,4 @@
-"""`state-store repair`: what is damaged is made anew where it can be, leaks go, the rest stays."""
+"""`state-store repair`: damaged files are made anew if they can be, leaks go, the rest stays."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _sst(data: bytes) -> Regions:
 
 
 def _block_name(name: str) -> str:
-    """Short, of a block that the metaindex names."""
+    """Return a short name for a block of the metaindex."""
     return next((kind for kind in ("filter", "superseded", "appended", "properties") if kind in name), name)
 
 

@@ -74,7 +74,7 @@ class Case:
         tally.harms[kind, harm.kind] += 1
 
     def check(self, *, healing: bool) -> None:
-        """Everything; whether a merge heals it only if asked, which takes longest."""
+        """Check everything; with `healing` also that a merge heals it, which takes longest."""
         self.check_verify(self.check_restores())
         if healing:
             self.check_healing()

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, what its button does, who can use it.
+"""The page in a real browser: its content, its button, and its accessibility.
 
 `STATE_STORE_PICTURES=docs/pictures` writes the pictures of the documents.
 """

@@ -131,7 +131,7 @@ class Deeds:
         self._scheduler.start(executor.jvm, "snapshot", work)
 
     def _power_cut(self, chance: random.Random) -> None:
-        """The storage loses some of what it was given last; what it keeps of it may be empty."""
+        """The storage loses some of the files that were written last, or keeps them empty."""
         now_ms = storage_clock(self._scheduler)()
         for files in [partition.bucket.files for partition in self._history.partitions]:
             for path, (_, at_ms) in sorted(files.items()):

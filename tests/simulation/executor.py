@@ -55,7 +55,7 @@ class Executor:
         shutil.rmtree(self.directory)
 
     def kill_agent(self) -> None:
-        """The agent's process is gone; what it had on disk is left as it was."""
+        """The agent's process is gone; its files on disk stay as they were."""
         if self.agent is None or self.agent.process.is_dead:
             return
         aside = self.directory.with_name(f"{self.directory.name}-aside")

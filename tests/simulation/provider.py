@@ -224,7 +224,7 @@ class Provider:
         self._last = version, seen
 
     def _seen(self, base: Version, task: Task) -> dict[str, Any]:
-        """Without ids: what storage has above the version that the task builds on."""
+        """The attempts in storage above the version that the task builds on, without ids."""
         if self.executor.site.ids:
             return {"ordinal": 0, "seen": []}
         is_first = not task.again and base[0] + 1 > self._tried

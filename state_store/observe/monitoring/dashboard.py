@@ -231,7 +231,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
 )
-"""Rows of the dashboard: what an operator asks first comes first."""
+"""Rows of the dashboard, in the order of an operator's questions."""
 
 
 def expressions() -> list[str]:

@@ -1,4 +1,4 @@
-"""Ends of files that a lazy restore asks for: which are not taken, and what is left behind then."""
+"""Ends of files that a lazy restore asks for: wrong ones are refused, and leave nothing behind."""
 
 from __future__ import annotations
 

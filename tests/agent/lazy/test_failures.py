@@ -1,4 +1,4 @@
-"""Lazy restores: what goes wrong with storage, files and agents, and what is right nevertheless."""
+"""Lazy restores while storage, files or agents fail: the rows that are read are right, or the read fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy restores: what is there at once, what comes as it is asked for, who waits for the rest."""
+"""Lazy restores: ends of files come at once, other parts as they are read, and merges wait for the rest."""
 
 from __future__ import annotations
 

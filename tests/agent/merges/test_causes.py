@@ -1,4 +1,4 @@
-"""Snapshots keep why they were made, what a restore was expected to take, and the options in force."""
+"""Snapshots keep the reason for them, the expected time of a restore, and the options in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of docs/protocol.md: what they answer, what they refuse, and that each can be made again."""
+"""The calls of docs/protocol.md: their answers and refusals, and repeated calls."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_strangers_get_nothing_and_end_nothing(agent: Path, stream: bytes) -> No
 
 
 def test_a_stranger_cannot_make_the_agent_take_memory(agent: Path) -> None:
-    """Before the token is known a frame has 4 KiB; what announces more is refused at once, not waited for."""
+    """Before the token is known a frame has 4 KiB; a frame that announces more is refused at once."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(10)
         channel.connect(str(agent))

@@ -1,4 +1,4 @@
-"""Names: what is written is what is read, foreign names are left alone, and they sort by version."""
+"""Names are read as they were written, sort by version, and are told from foreign names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer's side alone: what it is told, and what it leaves."""
+"""The writer's side alone: the answers that it gets, and the files that it leaves."""
 
 from __future__ import annotations
 

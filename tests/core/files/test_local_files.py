@@ -1,4 +1,4 @@
-"""The files of this machine: who may look at them, and what the budget of kept ones costs to hold."""
+"""The files of this machine: their permissions, and the cost of the budget of kept files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_budget_holds_over_all_stores_and_the_oldest_go(tmp_path: Path) -> N
 
 
 def test_many_stores_are_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each store's clean-up prunes: what that takes may not grow with the number of the others."""
+    """Each store's clean-up prunes. Its cost may not grow with the number of other stores."""
     cache = LocalCache(tmp_path / "kept", 1000)
     for number in range(80):
         keep(cache, f"store-{number}", "delta/1", tmp_path)

@@ -1,4 +1,4 @@
-"""The declarations, what users may write, and what they are told when they write something else."""
+"""The declarations of options, values that users may write, and messages for other values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges: what they share, what they cut, and what they no longer trust."""
+"""Merges: files that they share, chains that they cut, and files that they no longer trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing a snapshot: what is announced before, what is in the way, what others do meanwhile."""
+"""Publishing a snapshot: its announcement before, obstacles, and concurrent writers and cleaners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restores that read no file as a whole: what they do not read, what they notice, what comes after damage."""
+"""Restores that read no file as a whole: bytes that they skip, and damage that they notice."""
 
 from __future__ import annotations
 

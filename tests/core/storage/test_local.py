@@ -1,4 +1,4 @@
-"""Local storage: the contract, what reaches the disk and in which order, and what is left after a failure."""
+"""Local storage: the contract, the order in which bytes reach the disk, and the files after a failure."""
 
 from __future__ import annotations
 

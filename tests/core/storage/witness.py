@@ -25,7 +25,7 @@ ATTEMPTS = 200
 
 
 class Witness:
-    """Drives a store through `storage`; what fails is tried again, as Spark does with a batch.
+    """Drives a store through `storage`; a failed call is tried again, as Spark does with a batch.
 
     `errors` are the failures so far. `check` looks through another storage at what is there.
     """

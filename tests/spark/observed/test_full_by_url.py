@@ -1,4 +1,4 @@
-"""`state-store full --url` with a driver: what it makes, and what it says where nothing can be made."""
+"""`state-store full --url` with a driver: full checkpoints, and messages if none can be made."""
 
 from __future__ import annotations
 

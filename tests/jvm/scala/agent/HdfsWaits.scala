@@ -14,7 +14,7 @@ object HdfsWaits {
   private val (delay, retries) = (s"$prefix.initial.delay.ms", s"$prefix.retries")
   private val hdfs = new Path("hdfs://127.0.0.1:1/store")
 
-  /** Fails with the configuration with which the store's files are made. */
+  /** A manager of files that reports the configuration that it gets, by an exception. */
   final class Telling(path: Path, conf: Configuration) extends FileSystemBasedCheckpointFileManager(path, conf) {
     throw new IllegalStateException(s"first after ${conf.get(delay)} ms")
   }
