@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.variables import BatchedList, BatchedMap, BatchedValue, Timers
+from state_store.functions.processors.variables import (
+    BatchedList,
+    BatchedMap,
+    BatchedValue,
+    Timers,
+    Variable,
+)
+
+AVariable = TypeVar("AVariable", bound=Variable)
 
 
 class BatchedHandle(StatefulProcessorHandle):
@@ -19,23 +27,24 @@ class BatchedHandle(StatefulProcessorHandle):
     def __init__(self, session: Session, timers: Timers) -> None:
         self._session = session
         self._timers = timers
+        self._variables: dict[str, Variable] = {}
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedValue:
         parsed = self._parsed(schema)
         index = self._declare("value", stateName, parsed, None, ttlDurationMs)
-        return BatchedValue(self._session, index, parsed)
+        return self._named(stateName, BatchedValue(self._session, index, parsed))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: Any = None) -> BatchedList:
         parsed = self._parsed(schema)
         index = self._declare("list", stateName, parsed, None, ttlDurationMs)
-        return BatchedList(self._session, index, parsed)
+        return self._named(stateName, BatchedList(self._session, index, parsed))
 
     def getMapState(
         self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: Any = None
     ) -> BatchedMap:
         keys, values = self._parsed(userKeySchema), self._parsed(valueSchema)
         index = self._declare("map", stateName, keys, values, ttlDurationMs)
-        return BatchedMap(self._session, index, keys, values)
+        return self._named(stateName, BatchedMap(self._session, index, keys, values))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._timers.register(as_long(expiryTimestampMs))
@@ -48,6 +57,13 @@ class BatchedHandle(StatefulProcessorHandle):
 
     def deleteIfExists(self, stateName: str) -> None:
         self._session.call("Error deleting state", "delete", stateName)
+        deleted = self._variables.pop(stateName, None)
+        if deleted is not None:  # nothing must fetch it for the next groups
+            self._session.variables.remove(deleted)
+
+    def _named(self, name: str, variable: AVariable) -> AVariable:
+        self._variables[name] = variable
+        return variable
 
     def _declare(self, kind: str, name: str, schema: StructType, values: StructType | None, ttl: Any) -> int:
         return self._session.call(
