@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import re
 
-import outside
 import pyarrow as pa
 import pytest
 from forms import FORMS, OUTPUT_COLUMNS, STATE_COLUMNS
@@ -64,17 +63,6 @@ DO_NOT = re.compile(
     r"python\.filterPushdown|python\.udf\.maxBytesPerBatch"
 )
 """Names of options of `toPandas`, of scalar functions, of table functions and of data sources."""
-
-OF_THE_PROCESS = {
-    "spark.python.worker.reuse": "false",
-    "spark.python.use.daemon": "false",
-    "spark.python.udf.pipelined.enabled": "true",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.executor.pyspark.memory": "2g",
-    "spark.python.factory.idleWorkerMaxPoolSize": "1",
-    "spark.executor.python.worker.log.details": "true",
-}
-"""Options that a session takes when it starts."""
 
 ROWS = {
     "k": [None, "a", "b", "", "ü", "a", "c" * 50],
@@ -135,35 +123,3 @@ def test_every_option_of_sql_is_looked_at(spark):
     assert len(concerned) > 40
     unknown = [name for name in concerned if name not in REACH_WORKERS and not DO_NOT.search(name)]
     assert unknown == [], "add them to REACH_WORKERS with a value to try, or to DO_NOT"
-
-
-SESSION = """
-import json, sys
-from pathlib import Path
-from conftest import session_options
-from pyspark.sql import SparkSession
-from streams import Stream
-from test_spark_options import SCHEMA, batches, results
-
-root, option, value = Path(sys.argv[1]), *sys.argv[2:4]
-spark = SparkSession.builder.master("local[2]").config(map={**session_options(), option: value}).getOrCreate()
-from forms import FORMS
-found = {}
-for form in FORMS:
-    def stream(schema, tables):
-        made = Stream(spark, root / form, schema)
-        for table in tables:
-            made.add(table)
-        return made
-    found[form] = repr(results(stream, form))
-print("FOUND", json.dumps(found))
-"""
-
-
-@pytest.mark.tier("more")
-@pytest.mark.parametrize(("option", "value"), OF_THE_PROCESS.items())
-def test_options_of_the_process(tmp_path, option, value):
-    found, _ = outside.run(SESSION, tmp_path, option, value)
-    assert "None" in found["stock"]
-    for form, result in found.items():
-        assert result == found["stock"], form

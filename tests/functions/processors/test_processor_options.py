@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-import outside
 import pytest
 from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames
 from test_processors import BATCHED, OURS, PROCESSORS
-from test_spark_options import SCHEMA, batches
+from test_spark_options import REACH_WORKERS, SCHEMA, batches
 
 pytestmark = pytest.mark.spark
 
 FORMS = {"rows": Keeps, "frames": KeepsFrames}
-OF_THE_PROCESS = {
-    "spark.python.worker.reuse": "false",
-    "spark.python.use.daemon": "false",
-}
-"""Options that a session takes when it starts."""
+SIZES, KINDS = re.compile(r"[mM]ax|buffer"), re.compile(r"pandas|Types|binary|timeZone|arrow|conversion")
+"""Names of options that cut streams into parts, and of options that choose types."""
+
+
+def bundles() -> dict[str, dict[str, str]]:
+    """Return the options that reach workers in bundles that are set together, each with its first value."""
+    found: dict[str, dict[str, str]] = {"sizes": {}, "kinds": {}, "others": {}}
+    for name, values in REACH_WORKERS.items():
+        is_size = SIZES.search(name) and not name.endswith("maxBytesPerOutputBatch")  # Spark takes one limit
+        bundle = "sizes" if is_size else "kinds" if KINDS.search(name) else "others"
+        found[bundle][name] = values[0]
+    return found
 
 
 def results(spark: Any, stream: Any, form: str, batched: bool) -> tuple[Any, Any]:
@@ -42,46 +49,34 @@ def results(spark: Any, stream: Any, form: str, batched: bool) -> tuple[Any, Any
     return query.outcome().rows, states
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("option", "value"), [("spark.sql.execution.arrow.compression.codec", "lz4")])
-def test_processors_have_the_results_of_sparks_worker(spark, stream, conf, form, option, value):
+def compare(spark: Any, stream: Any, conf: Any, form: str, options: dict[str, str]) -> None:
+    """Compare a processor in batches with Spark's worker under these options."""
     conf("spark.sql.execution.pyspark.udf.faulthandler.enabled", "false")
     conf(PROCESSORS, "true")
-    for name, setting in OURS.items():
+    for name, setting in {**OURS, **options}.items():
         conf(name, setting)
-    conf(option, value)
     stock, batched = (results(spark, stream, form, is_batched) for is_batched in (False, True))
     assert batched == stock
 
 
-SESSION = """
-import json, sys
-from pathlib import Path
-from conftest import session_options
-from pyspark.sql import SparkSession
-from streams import Stream
-from test_processor_options import FORMS, OURS, results
-
-root, option, value = Path(sys.argv[1]), *sys.argv[2:4]
-options = {**session_options(), **OURS, option: value}
-spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
-found = {}
-for form in FORMS:
-    for batched in (False, True):
-        def stream(schema, tables):
-            made = Stream(spark, root / form / str(batched), schema)
-            for table in tables:
-                made.add(table)
-            return made
-        found[f"{form} {batched}"] = repr(results(spark, stream, form, batched))
-print("FOUND", json.dumps(found))
-"""
+@pytest.mark.parametrize("form", FORMS)
+def test_processors_have_the_results_of_sparks_worker_with_compression(spark, stream, conf, form):
+    compare(spark, stream, conf, form, {"spark.sql.execution.arrow.compression.codec": "lz4"})
 
 
 @pytest.mark.tier("more")
-@pytest.mark.parametrize(("option", "value"), OF_THE_PROCESS.items())
-def test_options_of_the_process(tmp_path, option, value):
-    found, _ = outside.run(SESSION, tmp_path, option, value)
-    for form in FORMS:
-        assert "Decimal" in found[f"{form} False"]
-        assert found[f"{form} True"] == found[f"{form} False"], form
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bundle", bundles())
+def test_processors_have_the_results_of_sparks_worker_with_many_options(spark, stream, conf, form, bundle):
+    compare(spark, stream, conf, form, bundles()[bundle])
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("option", "value"), [(option, value) for option, values in REACH_WORKERS.items() for value in values]
+)
+def test_processors_have_the_results_of_sparks_worker_with_each_option(
+    spark, stream, conf, form, option, value
+):
+    compare(spark, stream, conf, form, {option: value})
