@@ -1,0 +1,284 @@
+"""In the situations of Spark's own tests, a processor in batches does as it does in Spark's worker."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import scenario_processors as processors
+from pyspark.errors import StreamingQueryException
+from test_processor_semantics import last_lines
+from test_processors import BATCHED, OURS, PROCESSORS, STATE_RECORDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
+
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+SAID = "k string, said string"
+FORMS = ("rows", "frames")
+COUNTS = ("Vars", "Timers", "TTLExpiry")
+"""Ends of the names of figures that do not depend on a clock."""
+
+SCHEMA = "a string, v long, c string, t timestamp"
+
+
+def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    """Return a batch of (a, v, c, minute)."""
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    a, v, c, minutes = zip(*rows, strict=True)
+    times = [start + datetime.timedelta(minutes=minute) for minute in minutes]
+    return pa.table(
+        {
+            "a": pa.array(a, pa.string()),
+            "v": pa.array(v, pa.int64()),
+            "c": pa.array(c, pa.string()),
+            "t": pa.array(times, pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+BATCHES = [
+    table([("x", 1, "p", 10), ("y", 2, "p", 20), ("x", 3, "q", 11), ("x", 4, "p", 12)]),
+    table([("x", 5, "p", 1), ("z", 6, None, 30), (None, 7, "q", 2), ("y", 8, "p", 31)]),
+    table([("y", 9, "p", 3), ("x", 10, "q", 60), ("z", 11, None, 61)]),
+]
+
+
+@pytest.fixture
+def play(spark, stream, conf):
+    """Return a function that plays batches in Spark's worker and in batches and compares.
+
+    Its arguments: a function that returns the stateful frame for a frame and the number of the run; the
+    watermark; how many runs there are, among which the batches are divided; the options of `Stream.run`.
+    """
+    for name, value in OURS.items():
+        conf(name, value)
+
+    def played(query, watermark, runs, batched, **options):
+        made = stream(SCHEMA, [], watermark)
+        for run in range(runs):
+            for batch in BATCHES[run::runs] if runs > 1 else BATCHES:
+                made.add(batch)
+            conf(PROCESSORS, batched(run))
+            made.run(lambda frame, run=run: query(frame, run), **options)
+            assert (BATCHED in made.plan) == (batched(run) == "true")
+        return made.outcome().rows, made.figures, [counts(report) for report in made.progress]
+
+    def compare(query, watermark=None, runs=1, forms=(lambda run: "true",), **options):
+        stock = played(query, watermark, runs, lambda run: "false", **options)
+        for batched in forms:
+            assert played(query, watermark, runs, batched, **options) == stock
+        return stock
+
+    return compare
+
+
+def counts(report: Any) -> dict[str, int]:
+    """Return the figures of a batch that Spark's handle of a processor counts."""
+    figures = report.stateOperators[0].customMetrics if report.stateOperators else {}
+    return {name: value for name, value in figures.items() if name.endswith(COUNTS)}
+
+
+def by(frame: Any, *keys: str, form: str = "rows") -> Any:
+    """Return the method that runs a processor of this form."""
+    groups = frame.groupBy(*keys)
+    return groups.transformWithStateInPandas if form == "frames" else groups.transformWithState
+
+
+def test_variables_that_are_deleted(play):
+    _, _, figures = play(lambda frame, run: by(frame, "a")(processors.Deletes(), SAID, "update", "None"))
+    assert figures[0]["numDeletedStateVars"] > 0
+
+
+def test_processing_time_timers_that_are_due(play):
+    rows, _, figures = play(
+        lambda frame, run: by(frame, "a")(processors.Due(), SAID, "update", "processingTime"),
+        no_data_batches=False,
+    )
+    assert sum(report["numRegisteredTimers"] for report in figures) > 8
+    assert len(rows[2]) > 6
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("time_mode", ["None", "processingTime"])
+def test_late_rows_stay_without_event_time(play, time_mode):
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "a")(processors.Times(), SAID, "update", time_mode),
+        watermark="t 1 minute",
+        no_data_batches=False,
+    )
+    assert sum(map(len, rows.values())) == 9
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("with_initial_state", [False, True])
+def test_a_key_of_columns_that_are_not_neighbours(spark, play, form, with_initial_state):
+    processor = processors.Sums if form == "rows" else processors.SumsOfFrames
+    initial = None
+    if with_initial_state:
+        rows = [(100, "p", "x"), (200, "p", "w"), (300, None, "z")]
+        initial = spark.createDataFrame(rows, "v long, c string, a string").groupBy("c", "a")
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "c", "a", form=form)(processor(), SAID, "update", "None", initial)
+    )
+    assert ("105" in str(rows)) == with_initial_state  # 100 + 1 + 4
+
+
+@pytest.mark.tier("more")
+def test_timers_of_an_initial_state(spark, play):
+    initial = spark.createDataFrame([("x", 28_401_125), ("w", 28_401_130)], "a string, v long").groupBy("a")
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "a")(
+            processors.TimersFromTheStart(), SAID, "update", "eventTime", initial
+        ),
+        watermark="t 1 minute",
+    )
+    assert sum("1704067800000" in said for batch in rows.values() for _, said in batch) >= 1
+
+
+@pytest.mark.tier("more")
+def test_timers_in_a_single_partition(play, conf):
+    conf("spark.sql.shuffle.partitions", "1")
+    conf(STATE_RECORDS, "2")
+    play(
+        lambda frame, run: by(frame, "a")(processors.Due(), SAID, "update", "processingTime"),
+        no_data_batches=False,
+    )
+
+
+def test_times_to_live_that_are_over(play):
+    rows, _, figures = play(
+        lambda frame, run: by(frame, "a")(processors.Forgets(), SAID, "update", "processingTime"),
+        no_data_batches=False,
+    )
+    assert all("((None, False, [], [], False" in said for batch in rows.values() for _, said in batch)
+    assert sum(report["numValuesRemovedDueToTTLExpiry"] for report in figures) > 3
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", FORMS)
+def test_nested_output(play, form):
+    processor = processors.Composite if form == "rows" else processors.CompositeFrames
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "a", form=form)(processor(), processors.COMPOSITE, "update", "None")
+    )
+    assert "Row(x=2" in str(rows)
+
+
+def test_workers_in_turns_on_a_checkpoint(play):
+    play(
+        lambda frame, run: by(frame, "a")(processors.Deletes(), SAID, "update", "None"),
+        runs=3,
+        forms=(
+            lambda run: ("true", "false", "true")[run],
+            lambda run: ("false", "true", "false")[run],
+        ),
+    )
+
+
+@pytest.mark.tier("more")
+def test_a_schema_that_changes_from_run_to_run(play, conf):
+    conf(ENCODING, "avro")
+    versions = [processors.Evolving, processors.MoreFields, processors.WiderField]
+    rows, _, _ = play(
+        lambda frame, run: by(frame, "a")(versions[run](), SAID, "update", "None"),
+        runs=3,
+        forms=(lambda run: "true", lambda run: ("true", "false", "true")[run]),
+    )
+    assert "None, None, None" in str(rows[1])
+
+
+REFUSED = [
+    ("avro", processors.OtherType, "EVOLUTION"),
+    ("unsaferow", processors.OtherType, "SCHEMA"),
+    ("unsaferow", processors.MoreFields, "SCHEMA"),
+    ("avro", processors.NotNull, "NULLABLE"),
+]
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(("encoding", "processor", "words"), REFUSED)
+def test_a_schema_that_may_not_change(stream, conf, encoding, processor, words):
+    for name, value in {**OURS, ENCODING: encoding}.items():
+        conf(name, value)
+    errors = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        made = stream(SCHEMA, BATCHES[:1])
+        made.run(lambda frame: by(frame, "a")(processors.Evolving(), SAID, "update", "None"))
+        made.add(BATCHES[1])
+        with pytest.raises(StreamingQueryException, match=words) as error:
+            made.run(lambda frame: by(frame, "a")(processor(), SAID, "update", "None"))
+        errors.append(re.findall(r"\[(\w+)\]", str(error.value)))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.tier("more")
+def test_large_texts_in_all_variables(play):
+    rows, _, _ = play(lambda frame, run: by(frame, "a")(processors.LargeTexts(), SAID, "update", "None"))
+    assert len(rows) == 3
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("coerces", ["true", "false"])
+def test_integers_for_decimals(stream, conf, coerces):
+    option = "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
+    for name, value in {**OURS, option: coerces}.items():
+        conf(name, value)
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        made = stream(SCHEMA, BATCHES)
+        try:
+            made.run(
+                lambda frame: by(frame, "a", form="frames")(
+                    processors.IntegersForDecimals(), "k string, d decimal(10,2)", "update", "None"
+                )
+            )
+            found.append(made.outcome().rows)
+        except StreamingQueryException as error:
+            found.append(last_lines(str(error)))
+    assert found[1] == found[0]
+    assert isinstance(found[0], dict) == (coerces == "true")
+
+
+@pytest.mark.tier("more")
+def test_readers_of_states_and_of_their_changes(spark, stream, conf):
+    for name, value in OURS.items():
+        conf(name, value)
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        made = stream(SCHEMA, BATCHES)
+        made.run(lambda frame: by(frame, "a")(processors.Deletes(), SAID, "update", "None"))
+        place = str(made.directory / "checkpoint")
+        described = spark.read.format("state-metadata").load(place)
+        read = spark.read.format("statestore").option("stateVarName", "count")
+        changes = read.option("readChangeFeed", "true").option("changeStartBatchId", "0")
+        frames = [described, read.load(place), changes.load(place)]
+        found.append([sorted(map(repr, frame.collect())) for frame in frames])
+    assert found[1] == found[0]
+    assert len(found[0][2]) == 9
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("with_initial_state", [False, True])
+def test_a_query_that_does_not_stream(spark, conf, form, with_initial_state):
+    for name, value in OURS.items():
+        conf(name, value)
+    processor = processors.Sums if form == "rows" else processors.SumsOfFrames
+    initial = None
+    if with_initial_state:
+        initial = spark.createDataFrame([("x", 100), ("w", 5)], "a string, v long").groupBy("a")
+    frame = spark.createDataFrame([("x", 1), ("y", 2), ("x", 3)], "a string, v long")
+    found = []
+    for batched in ("false", "true"):
+        conf(PROCESSORS, batched)
+        said = by(frame, "a", form=form)(processor(), SAID, "update", "None", initial)
+        found.append(sorted(map(tuple, said.collect())))
+    assert found[1] == found[0]
+    assert ("104" in str(found[0])) == with_initial_state
