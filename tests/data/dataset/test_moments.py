@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import os
+import re
 import time
 import zoneinfo
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import state_store
 from dataset.golden_states import checkpoint
+from state_store.cli.main import main
 from state_store.data.dataset.moments import (
     as_moment,
     format_moment,
@@ -141,3 +145,59 @@ def test_a_printed_time_names_its_version(tmp_path, local_zone, zone):
                         assert state.version == found.version.number
     with pytest.raises(MissingError, match="the oldest batch"):
         state_store.open(str(directory), at="2020-01-01")
+
+
+PRINTED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)([+-]\d\d:\d\d)?")
+COMMANDS = {"checkpoints": (), "history": ("C1",), "chain": ("--partition", "0")}
+"""Commands that print the times of versions, with their arguments after the checkpoint."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return checkpoint("flights", tmp_path_factory.mktemp("states"))
+
+
+def printed_by(*words: object) -> str:
+    """Return what a command prints to a pipe."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert main([str(word) for word in words]) == 0
+    return shown.getvalue()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    committed=st.lists(st.integers(10**9, 17 * 10**11), min_size=4, max_size=4, unique=True).map(sorted),
+    command=st.sampled_from(sorted(COMMANDS)),
+    zones=st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    utc=st.sampled_from([(), ("--utc",)]),
+)
+@example(
+    committed=[1_729_985_400_000, 1_729_987_200_000, 1_729_989_000_000, 1_729_990_800_250],
+    command="checkpoints",
+    zones=("Europe/Berlin", "Asia/Kolkata"),
+    utc=(),
+).via("the hour that is repeated when summer time ends")
+def test_a_time_that_a_command_prints_names_the_version_when_it_is_given_back(
+    directory, local_zone, committed, command, zones, utc
+):
+    """As it stands in the zone where it was printed, and with the offset that is printed with it in any."""
+    for number, moment_ms in enumerate(committed):
+        os.utime(directory / f"commits/{number}", ns=(0, moment_ms * 1_000_000))
+    local_zone(zones[0])
+    text = printed_by(command, directory, *COMMANDS[command], *utc)
+    of_all = re.search(r"\(([+-]\d\d:\d\d)\)", text)
+    found = 0
+    for line in text.splitlines():
+        version = re.search(r"(?:^ *|version )([1-4])\b", line)
+        time_ = PRINTED.search(line)
+        if version is None or time_ is None:
+            continue
+        found += 1
+        offset = time_[2] or of_all[1]
+        local_zone(zones[0])
+        shown = printed_by("show", directory, "--at", time_[0], *utc)
+        assert f" of version {version[1]}\n" in shown
+        local_zone(zones[1])
+        assert f" of version {version[1]}\n" in printed_by("show", directory, "--at", f"{time_[1]}{offset}")
+    assert found == 4
