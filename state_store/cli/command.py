@@ -203,6 +203,11 @@ def writing(target: str, *, if_interrupted: str) -> Iterator[None]:
     yield
 
 
+def changing(*, if_interrupted: str) -> None:
+    """Note that a command changes what exists, and what is so after Ctrl-C."""
+    click.get_current_context().meta[_INTERRUPTED] = (None, if_interrupted)
+
+
 def _left(ctx: click.Context) -> str:
     """Return the sentence that says what an interrupted command left."""
     target, advice = ctx.meta.get(_INTERRUPTED, (None, "nothing was written"))

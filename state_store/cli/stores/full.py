@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.command import query_command, stores_option
+from state_store.cli.command import changing, query_command, stores_option
 from state_store.cli.output import (
     counted,
     number_column,
@@ -100,6 +100,7 @@ def full(
     if query_name or trigger_id or token_file:
         raise OptionError("--query, --trigger-id and --token-file belong to --url", option="--url")
     assert checkpoint is not None
+    changing(if_interrupted="stores that were done keep their full checkpoints; the same command makes all")
     with Meter("full checkpoints", len(Query.open(checkpoint).stores(chosen))) as meter:
         outcomes = full_checkpoint(
             checkpoint,
@@ -137,6 +138,7 @@ def _remote(
         except (OSError, UnicodeDecodeError) as error:
             raise OptionError(f"the token cannot be read: {error}", option="--token-file") from None
     service = RemoteService(url, token)
+    changing(if_interrupted="what the service was asked for goes on there")
     operation = service.full(service.query(query), chosen, trigger_id)
     if as_json:
         print_json(operation)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.command import query_command, stores_option
+from state_store.cli.command import changing, query_command, stores_option
 from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress_display import Meter
 from state_store.data.maintenance.findings import counted
@@ -79,6 +79,10 @@ def repair(
     disk as full does where a snapshot is made anew. Exits with 1 where something is damaged that this does
     not mend, or, without --apply, would not mend.
     """
+    if apply:
+        changing(
+            if_interrupted="stores that were done stay repaired; the same command goes on with the others"
+        )
     with Meter("repaired" if apply else "examined", len(Query.open(checkpoint).stores(chosen))) as meter:
         repairs = repair_state(
             checkpoint,

@@ -1,0 +1,114 @@
+"""Ctrl-C while a command writes: exit code 130, one sentence on what is left, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset.golden_states import checkpoint
+
+import state_store
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.data.dataset import export
+from state_store.data.dataset.rewriting import copying, repartition
+from state_store.data.maintenance import full_checkpoints, repair
+from state_store.data.migration import migrate
+
+WRITERS = {
+    "export": ((export, "_write"), ()),
+    "repartition": ((repartition.spark_files, "copy_logs"), ("--partitions", "3")),
+    "import": ((repartition.spark_files, "copy_logs"), ()),
+    "migrate": ((migrate, "JvmProgram"), ("--to", "rocksdb")),
+}
+"""Commands that write to a target: a step in the middle of their work, and the arguments that follow."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return checkpoint("flights", tmp_path)
+
+
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], *words: object, after: int = 0
+) -> None:
+    """Run a command whose user presses Ctrl-C in a step of it, after the step was done `after` times."""
+    module, name = place
+    step: Callable[..., Any] = getattr(module, name)
+    calls: list[object] = []
+
+    def press(*given: Any, **named: Any) -> Any:
+        calls.append(given)
+        if len(calls) > after:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.sigtimedwait([], 60)  # the interrupt is raised here
+        return step(*given, **named)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(module, name, press)
+        assert main([str(word) for word in words]) == exit_codes.INTERRUPTED
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "note: batch" not in line]
+    return line
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_nothing_is_left_of_a_command_that_begins_anew(
+    source: Path,
+    tmp_path: Path,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place, others = WRITERS[command]
+    state_store.export(source, tmp_path / "rows")
+    rows = [tmp_path / "rows"] if command == "import" else []
+    target = tmp_path / "target"
+    interrupted(monkeypatch, place, command, source, *rows, target, *others)
+    assert one_line(capsys) == f"state-store: interrupted: nothing is left in '{target}'"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["flights", "rows"]
+
+
+def test_a_copy_says_how_it_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "target"
+    interrupted(monkeypatch, (copying.spark_files, "copy_logs"), "cp", source, target)
+    said = one_line(capsys)
+    assert said.startswith(f"state-store: interrupted: '{target}' is not complete: ")
+    assert "go on" in said or "goes on" in said or "continue" in said
+    assert main(["cp", str(source), str(target)]) == 0
+    assert main(["verify", str(target)]) == 0
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_an_interrupted_full_checkpoint_leaves_a_good_store(
+    source: Path, done: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = len(list(source.glob("state/0/*/snapshot/*")))
+    place = (full_checkpoints, "publish")
+    interrupted(monkeypatch, place, "full", source, "--stores", "1", after=done)
+    assert "stores that were done keep their full checkpoints" in one_line(capsys)
+    assert len(list(source.glob("state/0/*/snapshot/*"))) == before + done
+    assert main(["verify", str(source)]) == 0
+    assert main(["full", str(source)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [((), "nothing was written"), (("--apply",), "goes on with the others")]
+)
+def test_an_interrupted_repair_says_if_it_may_have_written(
+    source: Path,
+    words: tuple[str, ...],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupted(monkeypatch, (repair, "repair_store"), "repair", source, *words, "--stores", "1", after=1)
+    assert one_line(capsys).endswith(says)
