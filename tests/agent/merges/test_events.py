@@ -108,9 +108,8 @@ def test_a_merge_that_runs_when_its_provider_is_closed_is_made_all_the_same(tmp_
         root = Path(job.opened["incoming"]).parent
         while not list(root.glob("base-*")):
             time.sleep(0.01)
-        start_s = time.monotonic()
         job.close()
-        assert time.monotonic() - start_s < 1, "nobody waits for the merge"
+        assert not list(job.location.glob("snapshot/*")), "nobody waits for the merge"
         wait_until(lambda: not root.exists())
         (snapshot,) = job.location.glob("snapshot/*")
         assert snapshot.name == f"{1:020d}_{job.versions[1][0]}.zip"

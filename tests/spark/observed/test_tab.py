@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +34,11 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         running.start("totals")
         running.start("joined", "joined")
         running.start("stateless", "stateless")
-        running.do("start", name=HOSTILE, directory=str(running.room / "hostile"), query="totals")
+        running.start(HOSTILE, directory=str(running.room / "hostile"))
         running.feed("totals", 6)
         running.feed("joined", 2)
-        running.feed("stateless", 2)
+        running.feed("stateless", 2, shown=False)
         running.feed(HOSTILE, 2)
-        awaited(lambda: version(running, "totals") == 6, "the last batch is shown")
         yield running
 
 
@@ -144,10 +142,7 @@ def test_a_full_checkpoint_of_the_committed_version_is_made_once(app: Running) -
     for versions in full_snapshots(app.room / "totals").values():
         assert before in versions
     app.feed("totals")
-    stores = awaited(
-        lambda: version(app, "totals") == before + 1 and app.get("queries/totals/stores").json["stores"],
-        "the next batch is shown",
-    )
+    stores = app.get("queries/totals/stores").json["stores"]
     assert {store["deltas_since_full"] for store in stores} == {1}
 
 
@@ -273,7 +268,6 @@ def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
 def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> None:
     app.start("short")
     app.feed("short", 1)
-    awaited(lambda: version(app, "short") == 1, "the batch is shown")
     app.do("stop", name="short")
     awaited(lambda: app.get("queries/short").json["running"] is False, "the end is shown")
     answer = app.get("queries/short/checkpoints", method="POST", body={})
@@ -287,10 +281,8 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.do("stop", name="again")
     app.start("again")
     app.feed("again", 1)
-    awaited(lambda: version(app, "again") == 3, "the batch after the start is shown")
     history = app.get("queries/again/checkpoints").json["history"]
     assert [entry["version"] for entry in history] == [3, 2, 1]
-    time.sleep(0.1)
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
 
 
@@ -309,7 +301,6 @@ def test_the_driver_has_every_field_of_a_store_that_is_declared_for_it(app: Runn
     app.start("totals")
     app.feed("totals")
     awaited(lambda: app.get("queries/totals").json["running"], "the query runs again")
-    awaited(lambda: version(app, "totals") == stores[0]["version"] + 1, "the batch is shown")
     for store in app.get("queries/totals/stores").json["stores"]:
         assert declared - store.keys() == UNUSUAL.keys(), "after a restore and a full checkpoint"
         assert (store["snapshot_kind"], store["shared_files"], store["deltas"]) == ("full", 0, 1)
@@ -320,11 +311,9 @@ def test_the_driver_has_every_field_of_a_store_that_is_declared_for_it(app: Runn
 
 
 def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> None:
-    before = version(app, "joined")
     app.do("stop", name="joined")
     app.start("joined", "joined")
     app.feed("joined")
-    awaited(lambda: version(app, "joined") != before, "the batch after a restore is shown")
     outcome(app, "joined", request_full(app, "joined"))
     lines = app.get("/checkpoints/metrics").text.splitlines()
     found = {line.split()[2] for line in lines if line.startswith("# TYPE")}
@@ -333,10 +322,8 @@ def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> No
 
 
 def test_an_agent_that_was_started_again_is_counted(app: Running) -> None:
-    before = app.get("queries/totals/stores").json["stores"]
     kill_agents(app)
     app.feed("totals")
-    awaited(lambda: version(app, "totals") == before[0]["version"] + 1, "the batch is shown")
     after = app.get("queries/totals/stores").json["stores"]
     assert {store["agent_restarts"] for store in after} == {1}
     assert 'state_store_agent_restarts_total{query="totals"} 1' in app.get("/checkpoints/metrics").text

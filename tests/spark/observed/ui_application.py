@@ -76,7 +76,10 @@ def awaited(look: Callable[[], T | None], description: str, patience_s: float = 
 
 
 class Running:
-    """A context manager that runs the application, whose log is `room`/log."""
+    """A context manager that runs the application, whose log is `room`/log.
+
+    `headers` go with the requests that wait until a batch is shown.
+    """
 
     def __init__(
         self,
@@ -84,9 +87,12 @@ class Running:
         master: str = "local[2]",
         settings_: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         **options: str,
     ) -> None:
         room.mkdir(parents=True, exist_ok=True)
+        self._ids: dict[str, str] = {}
+        self._headers = headers
         self.room = room
         self.log = room / "log"
         java = quick_java.spark_options()
@@ -138,11 +144,27 @@ class Running:
 
     def start(self, name: str, query: str = "totals", **how: Any) -> dict[str, Any]:
         """Start a query, in a directory of its name."""
-        return self.do("start", name=name, directory=str(self.room / name), query=query, **how)
+        started = self.do(
+            "start", **{"name": name, "directory": str(self.room / name), "query": query, **how}
+        )
+        self._ids[name] = started["id"]
+        return started
 
-    def feed(self, name: str, batches: int = 1, **how: Any) -> dict[str, Any]:
-        """Give a query batches."""
-        return self.do("feed", name=name, batches=batches, **how)
+    def feed(self, name: str, batches: int = 1, shown: bool = True, **how: Any) -> dict[str, Any]:
+        """Give a query batches, and wait until the API shows the last of them if `shown` and there is a UI.
+
+        The stores, the history and the listing of queries are up to date then.
+        """
+        fed = self.do("feed", name=name, batches=batches, **how)
+        if shown and self.ui is not None:
+            awaited(lambda: self._shows(name, fed["batch"]), f"batch {fed['batch']} of {name} is shown")
+        return fed
+
+    def _shows(self, name: str, batch: int) -> bool:
+        # The history comes last: its entries are events of Spark, which wait for their turn.
+        answer = self.get(f"queries/{self._ids[name]}/checkpoints?limit=1", headers=self._headers)
+        history = answer.json["history"] if answer.status == 200 else []
+        return bool(history) and history[0]["version"] > batch
 
     def get(self, path: str, **how: Any) -> Answer:
         """Ask the API, or any other address of the UI if the path begins with a slash."""
