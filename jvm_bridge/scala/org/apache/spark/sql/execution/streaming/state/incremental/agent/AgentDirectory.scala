@@ -82,16 +82,23 @@ object AgentDirectory {
     Files.createTempDirectory(Files.createDirectories(parent), "state-store-", ownerOnly)
 
   private def shortDirectory(): Path = {
-    val bases = Seq(sys.props("java.io.tmpdir"), "/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
+    val own = Paths.get(sys.props("java.io.tmpdir")).toAbsolutePath.normalize
+    val bases = Seq(own, fromWorkingDirectory(own)) ++ Seq("/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
     val fitting = bases.filter { base =>
-      base.toAbsolutePath.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MaxDirectoryBytes &&
-      Files.isWritable(base)
+      base.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MaxDirectoryBytes && Files.isWritable(base)
     }
     privateDirectory(fitting.headOption.getOrElse(
       throw new IOException(
         s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
-          "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written.")
-    )
-      .toAbsolutePath)
+          "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written.")))
+  }
+
+  /**
+   * Returns a path relative to the working directory if it is below it; else the path. A container of YARN has its
+   * temporary directory there, with a long path, and nobody removes what a killed container left elsewhere.
+   */
+  private def fromWorkingDirectory(path: Path): Path = {
+    val here = Paths.get("").toAbsolutePath
+    if (path.startsWith(here) && path != here) here.relativize(path) else path
   }
 }
