@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,18 +134,18 @@ def hdfs_cluster() -> Iterator[HdfsCluster]:
 
 
 @contextmanager
-def running() -> Iterator[HdfsCluster]:
-    """Run a cluster with two DataNodes."""
+def running(more: Iterable[Path] = ()) -> Iterator[HdfsCluster]:
+    """Run a cluster with two DataNodes, in a JVM that has `more` jars on its class path."""
     import maven_jars  # needs pyspark, which not every test has
 
     with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        class_path = [*maven_jars.minicluster_class_path(), f"{maven_jars.SPARK_JARS}/*"]
+        class_path = [*maven_jars.minicluster_class_path(), *more, f"{maven_jars.SPARK_JARS}/*"]
         with called_jvm(directory, class_path) as gateway:
             try:
                 cluster = _started(gateway, directory)
             except Exception as error:
-                raise RuntimeError(_end_of(directory / "log")) from error
+                raise RuntimeError(f"{_end_of(directory / 'log')}\n{error}") from error
             yield cluster
 
 

@@ -1,0 +1,35 @@
+"""The configuration for YARN agrees with the store's options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import state_store
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.option_types import BYTES
+from state_store.core.settings.parsing import parse
+
+GIVEN = {PREFIX + "agentPython", "spark.jars", "spark.sql.extensions"}
+"""Settings of `spark_conf()` that the command gives: `--jars`, and the Python of `spark.pyspark.python`."""
+
+
+@pytest.fixture
+def settings(checkout: Path) -> dict[str, str]:
+    lines = (checkout / "conf" / "yarn" / "spark.conf").read_text("utf-8").splitlines()
+    return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_configuration_switches_the_store_on(settings: dict[str, str]) -> None:
+    expected = {
+        key: value for key, value in state_store.spark_conf(spark_version="4.3.0").items() if key not in GIVEN
+    }
+    assert {key: settings.get(key) for key in expected} == expected
+    parse({key.removeprefix(PREFIX): text for key, text in settings.items() if key.startswith(PREFIX)})
+
+
+def test_the_overhead_has_room_for_the_budget(settings: dict[str, str]) -> None:
+    found = {key: BYTES.parse(text) for key, text in settings.items() if "emory" in key}
+    spare_bytes = found["spark.executor.memoryOverhead"] - found[PREFIX + "memoryBudget"]
+    assert spare_bytes >= found["spark.executor.memory"] // 10 + (256 << 20)
