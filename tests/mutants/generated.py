@@ -23,7 +23,11 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 from mutants.workshop import Workshop  # noqa: E402
 
 FLOORS = {"planning": 0.82, "checkpoint": 0.84, "deletion": 0.0, "snapshots": 0.0}
-"""Rooms, and the share of their mutants that tests must see; 0 for a room that has not been run."""
+"""Rooms, and the share of their mutants that tests must see; 0: no share is known.
+
+mutmut forks a process for each mutant. In tests of snapshots RocksDB waits there for threads that the fork
+has not: the mutants time out, seen or not.
+"""
 
 SETTINGS = """
 [tool.mutmut]
