@@ -114,24 +114,37 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """Run the scenario in its own process.
+    """Run the forms of a function on this store and on Spark's.
 
     It runs on this store, on Spark's default store unless that is left out, and on both of Spark's in the
     full extent.
     """
-    found = out / "vectorized.json"
     theirs = {"quick": [] if ours else ["hdfs"], "standard": ["hdfs"], "full": ["hdfs", "rocksdb-changelog"]}
     stores = [*(["incremental"] if ours else []), *theirs[extent.name]]
+    return {"functions": _comparison("vectorized", stores, extent, out)["scenarios"]}
+
+
+def _processors(extent: Extent, ours: bool, out: Path) -> Result:
+    """Run processors in both workers, on this store, and in the full extent on Spark's store too."""
+    stores = ["incremental"] if ours else []
+    if extent.name == "full" or not ours:
+        stores.append("rocksdb-changelog")
+    return {"processors": _comparison("processor_forms", stores, extent, out)["results"]}
+
+
+def _comparison(name: str, stores: Sequence[str], extent: Extent, out: Path) -> Result:
+    """Return what a module of `comparisons` writes, which runs in a process of its own."""
+    found = out / f"{name}.found"
     command = [
         sys.executable,
         "-m",
-        "benchmarks.comparisons.vectorized",
+        f"benchmarks.comparisons.{name}",
         "--json",
         str(found),
         "--stores",
         ",".join(stores),
     ]
-    with open(out / "vectorized.log", "wb") as log:
+    with open(out / f"{name}.log", "wb") as log:
         done = subprocess.run(
             [*command, *(["--quick"] if extent.is_quick else [])],
             cwd=Path(__file__).resolve().parent.parent,
@@ -142,7 +155,9 @@ def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
         )
     if done.returncode:
         raise RuntimeError(f"the process ended with {done.returncode}; its log is {log.name}")
-    return {"functions": json.loads(found.read_text())["scenarios"]}
+    result: Result = json.loads(found.read_text())
+    found.unlink()
+    return result
 
 
 def _merges(extent: Extent, ours: bool, out: Path) -> Result:
@@ -156,7 +171,8 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
     services.SCENARIO: _on_services,
     "merges": _merges,
     "vectorized": _vectorized,
+    "processors": _processors,
 }
 
-USUAL = [name for name in RUNNERS if name != services.SCENARIO]
-"""The scenarios of a run that names none. `services` takes minutes, and needs jars from Maven."""
+USUAL = [name for name in RUNNERS if name not in (services.SCENARIO, "processors")]
+"""The scenarios of a run that names none. The others take minutes, and `services` needs jars from Maven."""

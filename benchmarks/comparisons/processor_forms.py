@@ -1,15 +1,16 @@
 """Measure processors of `transformWithState` in Spark's own worker and in batches, side by side in one run.
 
     python -m benchmarks.comparisons.processor_forms --json OUT [--quick] [--cases value,pandas]
-        [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 3] [--warm 20]
+        [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 4] [--warm 12] [--settle 80]
 
 Each case is a processor that uses one kind of state; `none` uses none, and shows the rest of a batch. The
 same processor runs the same batches in both forms, which take turns query by query. The figure of a batch is
 the time of its whole trigger, and the CPU time of the session's processes. The first batch of a query does
-not count as warm; it has a separate figure. Before its turn each form runs a query of `--warm` small batches
-that does not count, because the JVM takes that long to compile the code of a batch: without it the figures
-show the compiler. Outputs of every batch, and the states after the last, are compared; a difference makes
-the run fail. Only the ratios of one run mean anything.
+not count as warm; it has a separate figure. Before all cases each form runs `--settle` small batches, and
+before its turn a query of `--warm` small batches, that do not count: the JVM compiles the code of Spark's
+driver during the first hundred batches, on the cores that the batches need. Outputs of every batch, and the
+states after the last, are compared; a difference makes the run fail. Only the ratios of one run mean
+anything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 import statistics
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 import state_store
-from benchmarks.comparisons.vectorized import _FIRST_FILE_S, STORES, CpuTimes, session
+from benchmarks.comparisons.vectorized import _FIRST_FILE_S, STORES, cpu_seconds, session
 
 OUTPUT = "k string, n long"
 BATCHED = "spark.sql.streaming.stateStore.incremental.vectorized.processors"
@@ -174,9 +175,35 @@ def write_batches(groups: int, batches: int, directory: Path) -> Path:
     return directory
 
 
-def run(
-    spark: Any, cpu: CpuTimes, case: str, source: Path, checkpoint: Path, batched: bool
-) -> dict[str, Any]:
+class CpuTimes(threading.Thread):
+    """Thread that keeps the CPU time at the end of each batch of a query.
+
+    It watches the files of the checkpoint. A listener of queries costs 50 ms of CPU a batch in the JVM.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(daemon=True)
+        self.until: list[float] = []
+        self._commits = checkpoint / "commits"
+        self._has_ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._has_ended.wait(0.005):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        if (self._commits / str(len(self.until))).exists():
+            self.until.append(cpu_seconds())
+
+    def ended(self) -> list[float]:
+        """Return the CPU time at the end of each batch of a query that has ended, in seconds."""
+        self._has_ended.set()
+        self.join()
+        return self.until
+
+
+def run(spark: Any, case: str, source: Path, checkpoint: Path, batched: bool) -> dict[str, Any]:
     """Run one query; return its figures, its outputs and its states."""
     from pyspark.sql import functions as F
 
@@ -185,12 +212,15 @@ def run(
         processor = STOCK.get(case, processor)
     spark.conf.set(BATCHED, str(batched).lower())
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
     frame = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1).parquet(str(source))
     groups = frame.groupBy("k")
     method = (
         groups.transformWithStateInPandas if case in ("pandas", "vectorized") else groups.transformWithState
     )
     total = F.sum(F.xxhash64("k", "n").cast("decimal(38,0)"))
+    cpu = CpuTimes(checkpoint)
+    cpu.start()
     query = (
         method(processor(), OUTPUT, "update", time_mode)
         .observe("content", F.count(F.lit(1)), total)
@@ -201,9 +231,10 @@ def run(
         .start()
     )
     query.awaitTermination()
+    until = cpu.ended()
     reports = [report for report in query.recentProgress if report.numInputRows]
     triggers_ms = [report.durationMs["triggerExecution"] for report in reports]
-    until = [_cpu_until(cpu, report) for report in reports]
+    assert len(until) == len(reports), f"{len(until)} times of {len(reports)} batches"
     used = [round(after - before, 2) for before, after in itertools.pairwise(until)]
     content = [tuple(report.observedMetrics["content"]) for report in reports]
     for name in variables:
@@ -223,16 +254,8 @@ def run(
     }
 
 
-def _cpu_until(cpu: CpuTimes, report: Any) -> float:
-    deadline = time.monotonic() + 300
-    while (found := cpu.until.get((str(report.runId), report.batchId))) is None:
-        assert time.monotonic() < deadline, f"no progress was reported of batch {report.batchId}"
-        time.sleep(0.01)
-    return found
-
-
 def compare(
-    spark: Any, cpu: CpuTimes, case: str, store: str, groups: int, batches: int, root: Path, warm: int = 0
+    spark: Any, case: str, store: str, groups: int, batches: int, root: Path, warm: int = 0
 ) -> dict[str, Any]:
     """Run a case on a store in both forms; return the figures and their ratios.
 
@@ -250,10 +273,8 @@ def compare(
     found = {}
     for form in ("batched", "stock"):
         if warm:
-            run(spark, cpu, case, warming, root / f"{case}-{store}-{form}-{groups}-warm", form == "batched")
-        found[form] = run(
-            spark, cpu, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched"
-        )
+            run(spark, case, warming, root / f"{case}-{store}-{form}-{groups}-warm", form == "batched")
+        found[form] = run(spark, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched")
     stock, ours = found["stock"], found["batched"]
     equal = stock.pop("content") == ours.pop("content")
     return {
@@ -278,8 +299,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stores", default="rocksdb-changelog,incremental")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--groups", default="20000,100", help="groups of a batch; several sizes with commas")
-    parser.add_argument("--batches", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=20, help="small batches before the turn of each form")
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--warm", type=int, default=12, help="small batches before the turn of each form")
+    parser.add_argument("--settle", type=int, default=80, help="small batches of each form before all cases")
     options = parser.parse_args(arguments)
     sizes = [200] if options.quick else [int(size) for size in options.groups.split(",")]
     results = []
@@ -287,18 +309,15 @@ def main(arguments: list[str] | None = None) -> int:
         spark = session(Path(temporary))
         spark.conf.set("spark.sql.shuffle.partitions", "2")
         try:
-            cpu = CpuTimes()
-            spark.streams.addListener(cpu)
             warm = Path(temporary) / "warm"
-            compare(
-                spark, cpu, "value", options.stores.split(",")[0], 100, 2, warm
-            )  # compiles, wakes workers
+            settling = 2 if options.quick else options.settle
+            compare(spark, "value", options.stores.split(",")[0], WARM_GROUPS, settling, warm)
             for groups, store, case in itertools.product(
                 sizes, options.stores.split(","), options.cases.split(",")
             ):
                 runs = Path(temporary) / "runs"
                 warm_batches = 2 if options.quick else options.warm
-                result = compare(spark, cpu, case, store, groups, options.batches, runs, warm_batches)
+                result = compare(spark, case, store, groups, options.batches, runs, warm_batches)
                 results.append(result)
                 print(
                     f"{groups:6} groups {store:18} {case:10} {result['stock_us_a_group']:8.1f} -> "

@@ -25,6 +25,19 @@ _FORMS = {
 }
 
 
+PROCESSORS = {
+    "none": "no state",
+    "value": "a value",
+    "ttl": "a value with a time to live",
+    "list": "a list that grows and is read",
+    "map": "a map, two entries read and written",
+    "timers": "a timer that is moved",
+    "pandas": "a value, pandas frames",
+    "vectorized": "a value, `@state_store.vectorized` (Spark's worker: frames)",
+}
+"""Names on pages for the cases of `comparisons/processor_forms.py`."""
+
+
 def queries(results: Results, titles: Mapping[str, str]) -> str:
     text = "## Real queries\n\n" + images(titles, "queries")
     rows = []
@@ -76,5 +89,37 @@ def vectorized(results: Results, titles: Mapping[str, str]) -> str:
     text = (
         "## Vectorised functions\n\nThe median of the whole time of a trigger, of queries that keep running, "
         "and of the CPU time of driver, executor and workers in it; outputs and states are compared.\n\n"
+    )
+    return text + table(header, rows) if rows else ""
+
+
+def processors(results: Results, titles: Mapping[str, str]) -> str:
+    rows = [
+        (
+            f"{found['groups']:,} groups of 2 rows",
+            NAMES.get(found["store"], found["store"]),
+            PROCESSORS[found["case"]],
+            *(f"{found[form]['median_ms']:,.0f}" for form in ("stock", "batched")),
+            *(f"{found[form]['median_cpu_s']:.2f}" for form in ("stock", "batched")),
+            f"{found['times_stock']:.1f}x",
+            f"{found['times_stock_cpu']:.1f}x",
+        )
+        for found in results.scenarios.get("processors", {}).get("processors", [])
+    ]
+    header = (
+        "a batch",
+        "store",
+        "a processor with",
+        "batch ms in Spark's worker",
+        "in batches",
+        "CPU s in Spark's worker",
+        "in batches",
+        "faster",
+        "less CPU",
+    )
+    text = (
+        "## Processors of transformWithState\n\nThe median of the whole time of a trigger in a session that "
+        "has run for hundreds of batches, and of the CPU time of driver, executor and workers in it; outputs "
+        "and states are compared.\n\n"
     )
     return text + table(header, rows) if rows else ""

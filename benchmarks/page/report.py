@@ -234,6 +234,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], .
     ("memory", "Memory", store_sections.memory),
     ("executors", "Executors with many stores", store_sections.many_stores),
     ("vectorized", "Vectorised functions", query_sections.vectorized),
+    ("processors", "Processors of transformWithState", query_sections.processors),
     ("hdfs", "On HDFS", store_sections.hdfs),
     ("merges", "The merge alone", store_sections.merges),
 )
