@@ -118,8 +118,8 @@ def processors(results: Results, titles: Mapping[str, str]) -> str:
         "less CPU",
     )
     text = (
-        "## Processors of transformWithState\n\nThe median of the whole time of a trigger in a session that "
-        "has run for hundreds of batches, and of the CPU time of driver, executor and workers in it; outputs "
+        "## Processors of transformWithState\n\nThe median of the whole time of a trigger, after small "
+        "batches for the JVM's compiler, and of the CPU time of driver, executor and workers in it; outputs "
         "and states are compared.\n\n"
     )
     return text + table(header, rows) if rows else ""
