@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +74,44 @@ def test_two_applications_in_cluster_mode(yarn: miniyarn.YarnCluster, archive: s
             (attempt,) = application.attempts()
             assert attempt["python"].endswith("/environment/bin/python")
             assert "/environment/lib/" in attempt["package"]
+
+
+def test_a_second_attempt_continues(yarn: miniyarn.YarnCluster, archive: str, tmp_path: Path) -> None:
+    """The driver, which is in the ApplicationMaster, is killed between two batches."""
+    with Application(yarn, tmp_path / "attempts", "cluster", archive) as application:
+        application.feed(3)
+        application.submit(until=6)
+        application.wait_until(lambda: application.is_committed(2), "the third batch")
+        (master,) = [
+            process
+            for process, words in yarn.processes().items()
+            if "org.apache.spark.deploy.yarn.ApplicationMaster" in words and Path(words[0]).name == "java"
+        ]
+        os.kill(master, signal.SIGKILL)
+        application.feed(3)
+        application.finish()
+        assert len(application.attempts()) == 2
+        assert yarn.attempts(application.id) == 2
+
+
+def test_a_node_is_lost(packed_environment: Path, tmp_path: Path) -> None:
+    """The executors are so large that a node has room for one beside the ApplicationMaster."""
+    conf = {"spark.executor.memoryOverhead": "1500m"}
+    with (
+        miniyarn.running() as yarn,
+        Application(
+            yarn, tmp_path / "node", "client", yarn.uploaded(packed_environment), conf=conf
+        ) as application,
+    ):
+        application.feed(3)
+        application.submit(until=7)
+        application.wait_until(lambda: application.is_committed(2), "the third batch")
+        (lost,) = [
+            number
+            for number in range(miniyarn.NODES)
+            if not any(container.endswith("_000001") for container in yarn.containers(number))
+        ]
+        assert yarn.containers(lost), "there is no executor to lose"
+        yarn.stop_node(lost)
+        application.feed(4)
+        application.finish()
