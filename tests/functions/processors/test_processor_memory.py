@@ -1,7 +1,11 @@
-"""Processors with large groups and states have the results of Spark's worker, and memory like it."""
+"""The memory of a processor in batches is bounded in large groups and for large states.
+
+The JVM has a heap of one GB, in which the states and rows of these tests do not fit several times over.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import large_processors
@@ -24,43 +28,71 @@ from pyspark.sql import SparkSession
 from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
-root, name, groups, rows, batched = Path(sys.argv[1]), *sys.argv[2:6]
+root, name, batched, values = Path(sys.argv[1]), *sys.argv[2:5]
 options = {**session_options(), **OURS, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
 spark = SparkSession.builder.master("local[2]").config(map={**options, PROCESSORS: batched}).getOrCreate()
 processor = getattr(large_processors, name)
 stream = Stream(spark, root, "k long, v long")
-count = int(rows)
-keys = pa.array(np.arange(count) % int(groups))
-values = pa.array(np.arange(count))
-for _ in range(2):
-    stream.add(pa.table({"k": keys, "v": values}))
+for rows, value in json.loads(values):
+    stream.add(pa.table({"k": pa.array(np.ones(rows, dtype="int64")), "v": pa.array(np.full(rows, value))}))
 
 def query(frame):
     return frame.groupBy("k").transformWithState(processor(), large_processors.OUTPUT, "update", "None")
 
 stream.run(query)
 assert (BATCHED in stream.plan) == (batched == "true")
-rows = [row for batch in stream.rows.values() for row in batch]
-print("FOUND", json.dumps([sorted(row[0] for row in rows), max(row[1] for row in rows)]))
+print("FOUND", json.dumps([row for batch in sorted(stream.rows) for row in stream.rows[batch]]))
 """
 
 
-def played(directory: Any, processor: type, groups: int, rows: int, batched: bool) -> tuple[list[int], int]:
-    """Return the numbers that a processor showed, and the peak of its worker in KB, of a JVM of one GB."""
+def played(directory: Any, processor: type, batches: Any, batched: bool = True) -> tuple[list[int], int, int]:
+    """Return what a processor showed for batches of one group: its numbers, its peak and its growth in KB.
+
+    Args:
+        directory: for the stream.
+        processor: of `large_processors`.
+        batches: of (number of rows, value of each row).
+        batched: whether the processor runs in batches.
+    """
     directory = directory / str(batched)
     directory.mkdir()
-    arguments = (processor.__name__, str(groups), str(rows), str(batched).lower())
-    (numbers, peak), _ = outside.run(SESSION, directory, *arguments)
-    return numbers, peak
+    rows, _ = outside.run(SESSION, directory, processor.__name__, str(batched).lower(), json.dumps(batches))
+    return [row[0] for row in rows], max(row[1] for row in rows), max(row[2] for row in rows)
 
 
 @pytest.mark.tier("long")
 @pytest.mark.timeout(3600)
 def test_memory_of_a_large_group_is_that_of_sparks_worker(tmp_path):
-    stock, stock_peak = played(tmp_path, LargeGroup, 1, 1_000_000, False)
-    batched, peak = played(tmp_path, LargeGroup, 1, 1_000_000, True)
+    stock, stock_peak, _ = played(tmp_path, LargeGroup, [(1_000_000, 1)] * 2, False)
+    batched, peak, _ = played(tmp_path, LargeGroup, [(1_000_000, 1)] * 2)
     assert batched == stock
     assert peak < 1.5 * stock_peak, f"{peak} KB, Spark's worker {stock_peak} KB"
+
+
+@pytest.mark.tier("long")
+@pytest.mark.timeout(3600)
+def test_a_group_of_ten_million_rows(tmp_path):
+    numbers, _, growth = played(tmp_path, LargeGroup, [(1000, 1), (10_000_000, 1)])
+    assert numbers == [1000, 10_000_000]
+    assert growth < 100 * 1024, f"{growth} KB"  # as rows of Python they are more than 3 GB
+
+
+@pytest.mark.tier("long")
+@pytest.mark.timeout(3600)
+def test_a_map_of_a_million_entries(tmp_path):
+    count = 1_000_000
+    numbers, _, growth = played(tmp_path, LargeMap, [(1, count), (1, 1)])
+    assert numbers == [2 * count, 2 * count]
+    assert growth < 150 * 1024, f"{growth} KB"  # the entries are more than 300 MB in Python
+
+
+@pytest.mark.tier("long")
+@pytest.mark.timeout(3600)
+def test_a_list_of_a_million_entries(tmp_path):
+    count = 1_000_000
+    numbers, _, growth = played(tmp_path, LargeList, [(1, count), (1, 1)])
+    assert numbers == [count, count + 1]
+    assert growth < 150 * 1024, f"{growth} KB"
 
 
 SMALLER = {LargeGroup: 100_000, LargeValue: 10 << 20, LargeMap: 30_000, LargeList: 30_000}
