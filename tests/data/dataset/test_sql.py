@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -109,6 +111,43 @@ def test_types_of_spark_pass_through_a_condition(tmp_path):
         everything = state.to_arrow()
         assert state.to_arrow(filter="1 = 1") == everything
         assert state.to_arrow(filter="count >= 0").schema == everything.schema
+
+
+MIDNIGHT = datetime.datetime(1970, 1, 1).astimezone()
+"""A date is its midnight in the local zone."""
+
+LEAP_DAY = datetime.date(2024, 2, 29)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("k_price > 1", lambda row: row["k_price"] > 1),
+        ("k_price in (1.00, 2.5)", lambda row: row["k_price"] in (Decimal(1), Decimal("2.5"))),
+        ("k_fortune >= 0.1", lambda row: row["k_fortune"] >= Decimal("0.1")),
+        ("k_number < 99999999999999999999", lambda row: True),
+        ("k_day >= '2024-02-29'", lambda row: row["k_day"] >= LEAP_DAY),
+        ("k_moment > '1970-01-01'", lambda row: row["k_moment"] > MIDNIGHT),
+        ("k_moment > date '1970-01-01'", lambda row: row["k_moment"] > MIDNIGHT),
+        ("k_moment <= '1970-01-01T01:00:00.000001+01:00'", lambda row: row["k_moment"].microsecond <= 1),
+        ("k_flag", lambda row: row["k_flag"]),
+        ("not k_flag", lambda row: not row["k_flag"]),
+    ],
+)
+def test_numbers_and_moments_are_compared_by_value(types, condition, kept):
+    rows = types.to_arrow().to_pylist()
+    names = ("k_price", "k_fortune", "k_number", "k_day", "k_moment", "k_flag")
+    complete = [row for row in rows if all(row[name] is not None for name in names)]
+    assert complete
+    is_complete = " and ".join(f"{name} is not null" for name in names)
+    found = types.to_arrow(filter=f"({condition}) and {is_complete}").to_pylist()
+    assert found == [row for row in complete if kept(row)]
+
+
+@pytest.fixture(scope="module")
+def types(tmp_path_factory):
+    with state_store.open(checkpoint("types", tmp_path_factory.mktemp("states"))) as state:
+        yield state
 
 
 NULLS = pyarrow.table(
