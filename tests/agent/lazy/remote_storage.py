@@ -98,7 +98,8 @@ def wait_until_whole(job: Job, directory: Path) -> None:
     end_s = time.monotonic() + PATIENCE_S
     running = job.open_store.hydrations._running[directory]
     while running.readiness is not Readiness.WHOLE:
-        assert not is_idle(running), f"{sorted(not_local(running))} will never be there"
+        ended = is_idle(running) and running.readiness is not Readiness.WHOLE
+        assert not ended, f"{sorted(not_local(running))} will never be there"
         assert time.monotonic() < end_s
         time.sleep(0.005)
 
