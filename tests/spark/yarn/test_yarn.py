@@ -12,6 +12,8 @@ import miniyarn
 import pytest
 from submission import Application
 
+from state_store.data.estimation.estimate import JVM_BYTES
+
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long"), pytest.mark.timeout(1400)]
 
 
@@ -115,3 +117,40 @@ def test_a_node_is_lost(packed_environment: Path, tmp_path: Path) -> None:
         yarn.stop_node(lost)
         application.feed(4)
         application.finish()
+
+
+def test_containers_keep_their_limits(yarn: miniyarn.YarnCluster, archive: str, tmp_path: Path) -> None:
+    """NodeManagers compare the resident size of a container's processes with its limit, and kill it above."""
+    conf = {
+        "spark.executor.instances": "1",
+        "spark.executor.cores": "2",
+        "spark.driver.memory": "1g",
+        "spark.executor.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch -XX:+UseSerialGC",
+        "spark.executor.memoryOverhead": "1200m",
+        "spark.sql.streaming.stateStore.incremental.memoryBudget": "128m",
+    }
+    keys, batches = 100_000, 4
+    peaks: dict[str, int] = {}
+    with Application(yarn, tmp_path / "memory", "client", archive, conf=conf) as application:
+        for batch in range(batches):
+            application.feed_words(f"key{number}" for number in range(batch * 1000, keys + batch * 1000))
+        application.submit(until=batches)
+
+        def sampled() -> bool:
+            sums: dict[str, int] = {}
+            for kind, sizes in yarn.resident().values():
+                if kind == "master":
+                    continue
+                for name, size in sizes.items():
+                    sums[f"{kind} {name}"] = sums.get(f"{kind} {name}", 0) + size
+                sums["all"] = sums.get("all", 0) + sizes.get("VmRSS", 0)
+            for name, size in sums.items():
+                peaks[name] = max(size, peaks.get(name, 0))
+            return application.is_committed(batches - 1)
+
+        application.wait_until(sampled, "the last batch")
+        application.finish()
+        print({name: f"{size / (1 << 20):.0f} MiB" for name, size in sorted(peaks.items())})
+        beyond_the_heap = peaks["executor VmRSS"] + peaks["agent VmRSS"] - (512 << 20)
+        assert beyond_the_heap <= (128 << 20) + JVM_BYTES, "the estimate of the overhead is too low"
+        assert "memory limit" not in application.last_lines()
