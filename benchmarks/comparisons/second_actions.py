@@ -6,6 +6,9 @@ Each action runs the aggregation of the batch anew, on the same version of the s
 key; the stores and numbers of actions take turns in one session. The figures are the milliseconds of a batch,
 medians over batches and turns without the first batches of each query, and the restores of a batch where the
 store reports them. A store that keeps the version before the newest readable has a ratio of two at most.
+
+Spark commits the attempt of the first action, while the memory of this store goes on from that of the second.
+So a store restores once a batch from the second batch on.
 """
 
 from __future__ import annotations
