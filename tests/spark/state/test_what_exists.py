@@ -15,6 +15,7 @@ from queries.small.flow import session_options
 from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
 
 import state_store
+from state_store.cli.main import main
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
@@ -52,6 +53,20 @@ ROWS_OF = {
 }
 
 
+COMMANDS = {
+    **dict.fromkeys(("checkpoints", "chain", "files", "show", "stats", "estimate", "verify", "repair"), ()),
+    **dict.fromkeys(("doctor", "full"), ()),
+    "stats --exact": (),
+    "sql": ("from state",),
+    "diff": ("0",),
+    "export": (TARGET := "<TARGET>",),
+    "cp": (TARGET,),
+    "repartition": (TARGET, "--partitions", "5"),
+    "import": (ROWS := "<ROWS>", TARGET),
+}
+"""Commands with their arguments after the checkpoint; those that have a target leave a checkpoint there."""
+
+
 class Checkpoints:
     """Make queries that have run three batches, each on several stores."""
 
@@ -69,25 +84,35 @@ class Checkpoints:
 
     def run(self, name: str, checkpoint: Path, store: Store, partitions: int = PARTITIONS) -> None:
         query, mode = QUERIES[name]
-        with session_options(self._spark, {**store.conf(), "spark.sql.shuffle.partitions": str(partitions)}):
+        conf = {**store.conf(), "spark.sql.shuffle.partitions": str(partitions)}
+        with session_options(self._spark, conf):
             stream = self._spark.readStream.schema("n int, second int").option("maxFilesPerTrigger", 1)
             writer = query(stream.json(str(self.input))).writeStream.format("noop").outputMode(mode)
             writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
             writer.start().awaitTermination()
 
+    def run_again(self, name: str, checkpoint: Path, store: Store) -> None:
+        """Go on with a query by one more record."""
+        self.feed(90, [(5, 40)])
+        try:
+            self.run(name, checkpoint, store)
+        finally:
+            (self.input / "90.json").unlink()
+
     def path(self, name: str, store: Store) -> Path:
-        return self.root / str(store) / name
+        """Return a checkpoint of the query on a store; the first call runs the query."""
+        checkpoint = self.root / str(store) / name
+        if not checkpoint.exists():
+            self.run(name, checkpoint, store)
+        return checkpoint
+
+    def copied(self, name: str, store: Store, target: Path) -> Path:
+        return Path(shutil.copytree(self.path(name, store), target))
 
 
 @pytest.fixture(scope="module")
 def checkpoints(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkpoints]:
-    made = Checkpoints(spark, tmp_path_factory.mktemp("what-exists"))
-    for name in QUERIES:
-        for store in (OURS_IDS, OURS):
-            made.run(name, made.path(name, store), store)
-    for store in (HDFS, ROCKSDB_IDS):
-        made.run("global", made.path("global", store), store)
-    yield made
+    yield Checkpoints(spark, tmp_path_factory.mktemp("what-exists"))
 
 
 def rows(checkpoint: Path | str, operator: int = 0) -> list[dict[str, Any]]:
@@ -125,6 +150,47 @@ def test_every_reader_finds_the_partitions_that_exist(
     assert rows(tmp_path / "imported") == found
 
 
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_command_finds_the_partitions_that_exist(
+    checkpoints: Checkpoints, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = checkpoints.copied(name, OURS_IDS, tmp_path / "checkpoint")
+    assert_commands_work(checkpoint, ROWS_OF[name], PARTITIONS_OF[name], tmp_path, capsys)
+
+
+def assert_commands_work(
+    checkpoint: Path,
+    wanted: list[list[Any]],
+    partitions: list[int],
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Run each command on a checkpoint, and compare rows and numbers of stores."""
+    assert main(["export", str(checkpoint), str(root / "rows")]) == 0
+    stores = sum(partitions)
+    for command, others in COMMANDS.items():
+        places = {TARGET: str(root / command), ROWS: str(root / "rows")}
+        words = [*command.split(), *(places.get(word, word) for word in others)]
+        is_text = words[0] in ("export", "cp", "repartition", "import")
+        capsys.readouterr()
+        code = main([words[0], str(checkpoint), *words[1:], *([] if is_text else ["--json"])])
+        said = capsys.readouterr()
+        assert code == 0, (command, said)
+        found = None if is_text else json.loads(said.out)
+        if words[0] in ("show", "sql"):
+            assert [
+                [value for name, value in row.items() if name != "partition_id"] for row in found
+            ] == wanted
+        elif words[0] == "stats":
+            assert found["rows"] == len(wanted)
+        elif words[0] in ("verify", "repair", "full", "files", "checkpoints"):
+            assert len(found["stores"]) == stores, command
+        elif words[0] in ("cp", "repartition", "import"):
+            assert [list(row.values()) for row in rows(root / command)] == wanted
+            kept = partitions if words[0] != "repartition" else [1 if n == 1 else 5 for n in partitions]
+            assert [operator.partitions for operator in Query.open(str(root / command)).operators] == kept
+
+
 def test_the_row_of_a_state_without_keys_is_found_by_the_empty_key(checkpoints: Checkpoints) -> None:
     with state_store.open(str(checkpoints.path("global", OURS_IDS))) as state:
         found = state.get(())
@@ -151,13 +217,7 @@ def test_a_state_without_keys_is_migrated_and_continues(
         conf=CONF,
     )
     assert (done.stores, done.rows) == (1, 1)
-    before = sorted(path.name for path in checkpoints.input.iterdir())
-    checkpoints.feed(90, [(5, 40)])
-    try:
-        checkpoints.run("global", moved, target)
-    finally:
-        (checkpoints.input / "90.json").unlink()
-    assert sorted(path.name for path in checkpoints.input.iterdir()) == before
+    checkpoints.run_again("global", moved, target)
     if target.name == "incremental":
         assert [list(row.values()) for row in rows(moved)] == [[15, 5]]
 
@@ -194,6 +254,7 @@ def test_an_unknown_partition_is_named(checkpoints: Checkpoints, tmp_path: Path)
 
 
 def test_the_error_beside_a_checkpoint_names_its_directory(checkpoints: Checkpoints) -> None:
+    checkpoints.path("chained", OURS_IDS)
     with pytest.raises(MissingError, match=r"it has the checkpoint directories .*/chained'"):
         state_store.open(str(checkpoints.path("global", OURS_IDS).parent))
     with pytest.raises(MissingError, match=r"below the directory 'state' of .*global"):
