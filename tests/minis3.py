@@ -3,8 +3,9 @@
 The fixture `s3_server` is for all tests. Requests are executed one after the other, so that a condition holds
 until its write, as in a service with conditional writes. `S3Server.faults` makes requests fail on the wire.
 
-`python -m minis3` is a service in its own process: it prints its port, and ends with its standard input. Two
-more numbers make it remote: the milliseconds that each request waits, and the bytes a second of a body.
+`python -m minis3` is a service in its own process: it prints its port, and ends with its standard input. The
+lines `refuse` and `serve` there let it answer `503 Slow Down`, and as usual again. Two more numbers make it
+remote: the milliseconds that each request waits, and the bytes a second of a body.
 """
 
 from __future__ import annotations
@@ -248,4 +249,6 @@ if __name__ == "__main__":
             slowly = remote(float(sys.argv[1]) / 1000, float(sys.argv[2]))
             alone.faults = lambda method, path: slowly
         print(alone.port, flush=True)
-        sys.stdin.read()
+        usual, slow_down = alone.faults, status("503 Slow Down", "SlowDown")
+        for line in sys.stdin:
+            alone.faults = (lambda method, path: slow_down) if line.strip() == "refuse" else usual

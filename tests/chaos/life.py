@@ -180,7 +180,7 @@ class Life:
         self._count(fault, f"{fault} ({victim[0].pid})")
         if fault.target == "driver":
             self._replace_driver(fault, victim)
-        elif fault.stops:
+        elif fault.lasts:
             self._stopped.append(Stopped(victim, time.monotonic() + fault.for_s))
 
     def _break_storage(self, fault: Fault) -> None:
@@ -210,8 +210,12 @@ class Life:
         return [[process] for process in sorted(found, key=lambda process: process.since)]
 
     def _hit(self, fault: Fault, victim: list[Process]) -> bool:
-        if fault.stops:
+        if fault.kind.startswith("stop-"):
             hits = [process.stop() for process in victim]
+        elif fault.kind.startswith("starve-"):
+            hits = [process.starve() for process in victim]
+        elif fault.kind.startswith("clean-"):
+            hits = [process.clean() for process in victim]
         elif fault.kind == "decommission-executor":
             hits = [process.send(signal.SIGPWR) for process in victim]
         else:
@@ -221,7 +225,7 @@ class Life:
     def _replace_driver(self, fault: Fault, victim: list[Process]) -> None:
         old = self._driver
         assert old is not None
-        if fault.stops:
+        if fault.lasts:
             self._stopped.append(Stopped(victim, time.monotonic() + fault.for_s, old))
         else:
             _end_session(old)

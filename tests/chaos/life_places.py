@@ -84,7 +84,10 @@ def _on_s3(room: Path) -> Iterator[Checkpoints]:
                     "s3a://bucket/chaos",
                     _of_hadoop({**server.hadoop_properties, **_S3A_CLIENT}),
                     jars,
-                    {"stop-storage": lambda: _asleep(process.pid)},
+                    {
+                        "stop-storage": lambda: _asleep(process.pid),
+                        "refuse-storage": lambda: _refusing(process),
+                    },
                 )
         finally:
             process.kill()
@@ -100,6 +103,22 @@ STORAGES: Mapping[str, Callable[[Path], AbstractContextManager[Checkpoints]]] = 
 
 def _of_hadoop(properties: Mapping[str, str]) -> dict[str, str]:
     return {f"spark.hadoop.{name}": value for name, value in properties.items()}
+
+
+@contextmanager
+def _refusing(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Let the service answer `503 Slow Down` to everything for the time of the body."""
+
+    def say(line: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+
+    say("refuse")
+    try:
+        yield
+    finally:
+        say("serve")
 
 
 @contextmanager

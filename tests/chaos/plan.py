@@ -20,6 +20,8 @@ KINDS: Mapping[str, int] = {
     "decommission-executor": 5,
     "kill-agent": 20,
     "stop-agent": 12,
+    "starve-agent": 6,
+    "clean-agent": 4,
     "kill-python": 10,
     "stop-python": 8,
     "kill-machine": 4,
@@ -28,35 +30,39 @@ KINDS: Mapping[str, int] = {
     "stop-driver": 2,
 }
 """The kinds of faults and how often each is drawn. `machine` is a worker of the cluster with all that it has
-started; a driver that is stopped is replaced at once, and wakes up beside its successor."""
+started; a driver that is stopped is replaced at once, and wakes up beside its successor. An agent that is
+starved gets no more file descriptors; where one is cleaned, the directory of its socket is removed."""
 
 _ON_S3 = {kind: weight for kind, weight in KINDS.items() if kind != "stop-driver"}
 STORAGES: Mapping[str, Mapping[str, int]] = {
     "local": KINDS,
     "hdfs": {**KINDS, "stop-datanode": 20, "stop-storage": 15},
-    "s3": {**_ON_S3, "stop-storage": 30},
+    "s3": {**_ON_S3, "stop-storage": 20, "refuse-storage": 15},
 }
 """The kinds for each storage of checkpoints. `storage` is the whole service; a DataNode that is stopped is
-gone with its connections, and started anew. On S3 no driver wakes up beside its successor: nothing keeps the
-two from writing one entry of Spark's own logs, which S3A moves to its name by a copy."""
+gone with its connections, and started anew. A service that refuses answers `503 Slow Down`. On S3 no driver
+wakes up beside its successor: nothing keeps the two from writing one entry of Spark's own logs, which S3A
+moves to its name by a copy."""
 
 _STOPS_S: Mapping[str, tuple[float, float]] = {
     "stop-executor": (0.3, 25),
     "stop-agent": (0.3, 20),
+    "starve-agent": (0.3, 20),
     "stop-python": (0.3, 8),
     "stop-machine": (4, 75),
     "stop-driver": (8, 25),
     "stop-datanode": (2, 15),
     "stop-storage": (0.3, 20),
+    "refuse-storage": (0.3, 20),
 }
-"""The shortest and the longest time that a process of a kind stays stopped."""
+"""The shortest and the longest time of a fault of each kind that lasts."""
 
 
 @dataclass(frozen=True)
 class Fault:
     """`kind` is done to one process of those it may be done to, `after_s` after the fault before.
 
-    `choice`, from 0 to 1, says which process; what is stopped is resumed after `for_s`.
+    `choice`, from 0 to 1, says which process; a fault that lasts ends after `for_s`.
     """
 
     kind: str
@@ -70,11 +76,11 @@ class Fault:
         return self.kind.partition("-")[2]
 
     @property
-    def stops(self) -> bool:
-        return self.kind.startswith("stop-")
+    def lasts(self) -> bool:
+        return self.kind in _STOPS_S
 
     def __str__(self) -> str:
-        return f"{self.kind} for {self.for_s:.1f} s" if self.stops else self.kind
+        return f"{self.kind} for {self.for_s:.1f} s" if self.lasts else self.kind
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "STATE_STORE_CHAOS"
+SOCKETS = "state-store-"
+"""Beginning of the names of directories that agents have their sockets in."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,7 @@ class Process:
 
     def send(self, number: int) -> bool:
         """Send it a signal. Returns False if it has ended."""
-        now = _read(self.pid)
-        if now is None or now.since != self.since:
+        if not self._lives():
             return False
         try:
             os.kill(self.pid, number)
@@ -52,11 +56,46 @@ class Process:
             return False
         return True
 
+    def _lives(self) -> bool:
+        now = _read(self.pid)
+        return now is not None and now.since == self.since
+
     def stop(self) -> bool:
         return self.send(signal.SIGSTOP)
 
     def resume(self) -> bool:
+        """Let a process that was stopped or starved go on."""
+        with contextlib.suppress(OSError):
+            if self._lives():
+                _, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (hard, hard))
         return self.send(signal.SIGCONT)
+
+    def starve(self) -> bool:
+        """Let it open no more files and connections. Returns False if it has ended."""
+        try:
+            numbers = [int(entry.name) for entry in Path(f"/proc/{self.pid}/fd").iterdir()]
+            _, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+            if not self._lives():
+                return False
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (len(numbers), hard))
+        except OSError:
+            return False
+        return True
+
+    def clean(self) -> bool:
+        """Remove the directories of the Unix sockets that it listens on. Returns False if there are none."""
+        own = set()
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+                with contextlib.suppress(OSError):  # it is closed
+                    own.add(str(entry.readlink()))
+        lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+        sockets = [Path(fields[7]) for fields in lines if len(fields) > 7 and f"socket:[{fields[6]}]" in own]
+        directories = {path.parent for path in sockets if path.parent.name.startswith(SOCKETS)}
+        for directory in directories:
+            shutil.rmtree(directory, ignore_errors=True)
+        return bool(directories)
 
     def kill(self) -> bool:
         return self.send(signal.SIGKILL)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +52,48 @@ def test_processes_are_found_by_their_mark_stopped_resumed_and_killed(sleeper, t
     sleeper.wait()
     assert not last.kill(), "it is gone, and whoever has its number now is not meant"
     assert processes.marked(str(tmp_path / "another")) == []
+
+
+def test_a_starved_process_opens_nothing_until_it_is_resumed(tmp_path):
+    code = """if True:
+        import sys
+        for line in sys.stdin:
+            try:
+                open("/dev/null", "rb").close()
+                print("opened", flush=True)
+            except OSError as error:
+                print(error.errno == 24, flush=True)
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = {**os.environ, MARK: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes) as process:
+
+        def answer() -> str:
+            process.stdin.write("open\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        assert answer() == "opened"
+        (found,) = processes.marked(str(tmp_path))
+        assert found.starve()
+        assert answer() == "True"
+        assert found.resume()
+        assert answer() == "opened"
+        process.stdin.close()
+    assert not found.starve()
+
+
+def test_the_directory_of_a_listening_socket_is_cleaned(tmp_path):
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as room:
+        place = Path(room) / f"{processes.SOCKETS}1"
+        place.mkdir()
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(place / "s"))
+            listening.listen()
+            (own,) = [process for process in [processes._read(os.getpid())] if process]
+            assert own.clean()
+        assert not place.exists()
+        assert Path(room).exists()
 
 
 def _await(condition) -> None:

@@ -38,10 +38,11 @@ def test_every_fault_that_a_storage_has_meets_it(storage):
     assert {fault.kind for plan in made for fault in plan.faults} == set(STORAGES[storage])
 
 
-def test_stopped_processes_are_resumed_and_nothing_else_takes_time():
+def test_faults_that_last_end_and_no_others_take_time():
     faults = [fault for plan in plans(2, 300, kinds=STORAGES["hdfs"]) for fault in plan.faults]
-    assert {fault.stops for fault in faults} == {True, False}
-    assert all((fault.for_s > 0) == fault.stops for fault in faults)
+    assert {fault.lasts for fault in faults} == {True, False}
+    assert all((fault.for_s > 0) == fault.lasts for fault in faults)
+    assert all(fault.lasts for fault in faults if fault.kind.startswith(("stop-", "starve-")))
 
 
 def test_a_file_of_the_input_follows_from_seed_and_number():
