@@ -35,9 +35,14 @@ class LocalCache:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._not_looked = 0
 
-    def store(self, location: str) -> StoreCache:
-        """Return the part of the store whose directory in checkpoint storage is at `location`."""
-        return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16])
+    def store(self, location: str, *, without: str | None = None) -> StoreCache:
+        """Return the part of the store whose directory in checkpoint storage is at `location`.
+
+        Args:
+            location: The location.
+            without: The directory there whose files are not kept.
+        """
+        return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16], without)
 
     def prune(self, changed: StoreCache | None = None) -> int:
         """Remove the files that were kept longest ago until the budget is met.
@@ -97,8 +102,9 @@ class LocalCache:
 class StoreCache:
     """The kept files of one store, by their path below the store's directory in checkpoint storage."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, without: str | None = None) -> None:
         self.directory = directory
+        self._without = None if without is None else f"{without}/"
 
     def find(self, path: str) -> Path | None:
         """Return the local file that was kept as `path`, not verified; None if there is none."""
@@ -122,7 +128,8 @@ class StoreCache:
 
         If that fails, nothing is kept, and no error is raised.
         """
-        self._place(path, lambda file: link_or_copy(local, file))
+        if self._without is None or not path.startswith(self._without):
+            self._place(path, lambda file: link_or_copy(local, file))
 
     def adopt(self, path: str, local: Path) -> None:
         """Keep `local` as `path` by moving it, else like `keep`."""

@@ -17,6 +17,7 @@ from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_b
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.local_disk import local_disk_errors
 
 _LEAST_END_BYTES = 64 << 10
 """Least size of a tail. The properties and the list of metadata, which name the places of the rest, take a
@@ -46,6 +47,22 @@ class SparseFile:
     def wanted(self, directory: Path) -> Wanted:
         """Return the file as one that is verified as a whole."""
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
+
+
+def drop_data(path: Path) -> None:
+    """Replace a complete file by a sparse one that has only its tail. Other links to the file keep it.
+
+    Raises:
+        LocalDiskError: The disk fails.
+    """
+    size, end = read_end(path, _LEAST_END_BYTES)
+    tail = max(metadata_bytes(end) or size, min(size, _LEAST_END_BYTES))
+    aside = path.with_name(f"{path.name}.tail")
+    with local_disk_errors(aside):
+        aside.unlink(missing_ok=True)
+        make_hole(aside, size)
+        copy_ranges(path, aside, [(size - tail, size)])
+        aside.replace(path)
 
 
 def end_bytes(size_bytes: int) -> int:
