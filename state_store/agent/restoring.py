@@ -15,6 +15,7 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.deletion.reading import read_listing
+from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.local_options import FILES
@@ -26,6 +27,11 @@ from state_store.core.snapshots.measured_storage import MeasuredStorage
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.errors import InternalError, MissingError, OptionError, StateStoreError
+
+
+def always_lazy(work: RestoreWork) -> bool:
+    """Return True: a base that is cached by pages is never fetched as a whole."""
+    return True
 
 
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
@@ -41,6 +47,11 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     suspicion = store.suspicions.of(location)
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
     forecast = store.head.forecast()
+    paged = store.hydrations.caches_pages
+
+    def on_tail(directory: Path, file: SparseFile) -> None:
+        store.hydrations.add_file(directory, file, _report_damage_of(store, directory))
+
     try:
         restored = restore(
             _measured(store),
@@ -48,10 +59,9 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
-            is_lazy=store.head.is_lazy,
-            on_tail=lambda directory, file: store.hydrations.add_file(
-                directory, file, _report_damage_of(store, directory)
-            ),
+            is_lazy=always_lazy if paged else store.head.is_lazy,
+            on_tail=None if paged else on_tail,
+            link_pages=store.hydrations.link_pages if paged else None,
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
@@ -60,15 +70,19 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     with _removed_on_failure(store, directory):
         if thorough:
             store.suspicions.settled(location, suspicion)
+        page_bytes = 0
         if restored.sparse:
-            store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
+            if paged:
+                page_bytes = store.hydrations.cache_pages(directory, restored.sparse)
+            else:
+                store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
             if store.request_times is not None:
                 store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
         predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
         store.head.restored(restored)
         learn_age(store, restored.chain)
         _log(store, restored, predicted_ms)
-        return RestoredStore.of(restored, predicted_ms, store.head.ages())
+        return RestoredStore.of(restored, predicted_ms, store.head.ages(), page_bytes)
 
 
 def _measured(store: OpenStore) -> StoreContext:
@@ -111,8 +125,10 @@ def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
     """
     if not store.context.workspace.owns(request.directory):
         raise InternalError(f"'{request.directory}' is no base of this store")
-    hydration = store.hydrations.get(request.directory, _report_damage_of(store, request.directory))
-    return ReadRange(hydration.read(request.name, request.offset, request.length))
+    found_damage = _report_damage_of(store, request.directory)
+    return ReadRange(
+        store.hydrations.read(request.directory, request.name, request.offset, request.length, found_damage)
+    )
 
 
 def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:

@@ -13,11 +13,13 @@ from state_store.agent.head import StoreHead
 from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.lazy.page_cache import PageCache
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore, Suspicions
 from state_store.agent.wire.requests import StoreFields
+from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage
@@ -88,6 +90,7 @@ class Stores:
         self._executor = ExecutorOptions(runtime)
         self._suspicions = Suspicions(runtime)
         self._hydration = HydrationBudget(runtime)
+        self._pages = PageCache(runtime)
         self._request_times: dict[tuple[str, str], RequestTimes] = {}
         self._caches: dict[tuple[Path, int], LocalCache] = {}
         self._stores: dict[int, OpenStore] = {}
@@ -181,7 +184,8 @@ class Stores:
         storage = self._open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
         # Without local recovery a provider reads no file that another one has kept, and leaves none.
         kept_files = cache.store(
-            store_id.location if options.local_recovery else f"{store_id.location} {digest}"
+            store_id.location if options.local_recovery else f"{store_id.location} {digest}",
+            without=SHARED_DIRECTORY if options.page_cache_limit_bytes and not storage.is_local else None,
         )
         context = StoreContext(
             storage,
@@ -199,6 +203,9 @@ class Stores:
             disk_bytes=options.hydration_disk_budget_bytes,
             bytes_per_s=options.hydration_rate_limit_bytes_per_s,
         )
+        self._pages.limit(options.page_cache_limit_bytes)
+        hydrations = Hydrations(context, self._hydration, self._pages, log, self._scheduler.wake)
+        hydrations.take_over(fields.held)
         return OpenStore(
             instance=fields.instance,
             store_id=store_id,
@@ -221,7 +228,7 @@ class Stores:
             log=log,
             prune=partial(cache.prune, kept_files),
             suspicions=self._suspicions,
-            hydrations=Hydrations(context, self._hydration, log, self._scheduler.wake),
+            hydrations=hydrations,
             request_times=request_times,
         )
 

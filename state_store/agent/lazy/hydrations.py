@@ -1,9 +1,9 @@
-"""The lazy restores of one store, by the directories of their bases."""
+"""The lazy restores of one store, by the directories of their bases: hydrated, or cached by pages."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from logging import LoggerAdapter
 from pathlib import Path
@@ -11,8 +11,11 @@ from typing import Any
 
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Progress, Readiness
-from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile
+from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile, drop_data
+from state_store.core.files.transfer import Wanted
 from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.errors import InternalError, StateStoreError
 
 LIST_NAME = "sparse.json"
@@ -27,6 +30,7 @@ class Hydrations:
     Args:
         context: The store.
         budget: Disk and network that the executor allows.
+        pages: The cache of pages that all stores of the executor share.
         log: The log of the store.
         settled: Is called when a base may have become ready for a merge.
     """
@@ -35,15 +39,82 @@ class Hydrations:
         self,
         context: StoreContext,
         budget: HydrationBudget,
+        pages: PageCache,
         log: LoggerAdapter[Any],
         settled: Callable[[], object] = lambda: None,
     ) -> None:
         self._context = context
         self._budget = budget
+        self._pages = pages
         self._log = log
         self._settled = settled
         self._lock = context.runtime.lock()
         self._running: dict[Path, Hydration] = {}
+        self._page_bytes_read = 0
+
+    # ---- bases that are cached by pages ------------------------------------------------------------------
+
+    @property
+    def caches_pages(self) -> bool:
+        """True if bases that are made from now on are cached by pages, and not hydrated."""
+        return self._pages.is_on and not self._context.storage.is_local
+
+    def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:
+        """Link a file of another base, with the pages that it has, to its place below a new base's directory.
+
+        Returns:
+            The file, or None if no base has it.
+        """
+        if not self._pages.link(self._context.storage.location, wanted.path, wanted.target):
+            return None
+        name = wanted.target.relative_to(directory).as_posix()
+        return SparseFile(name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32)
+
+    def cache_pages(self, directory: Path, files: Sequence[SparseFile]) -> int:
+        """Cache the sparse files of a base by pages.
+
+        Returns:
+            The length of a page in bytes; 0 if there are no files.
+
+        Raises:
+            LocalDiskError: The disk fails.
+        """
+        if files:
+            self._pages.add(self._context.storage.location, directory, files)
+        return PAGE_BYTES if files else 0
+
+    def take_over(self, directories: Iterable[Path]) -> None:
+        """Count the pages of bases that an earlier agent has made and the JVM has open."""
+        for directory in directories:
+            try:
+                self._pages.has(self._context.storage.location, directory)
+            except StateStoreError as error:
+                self._log.warning(f"the pages of '{directory}' are not known, and not evicted: {error}")
+
+    def shed(self, base: LocalDatabase) -> list[SparseFile]:
+        """Remove the data of a base's stored files, which nobody has opened yet, from the local disk.
+
+        Files that the local cache keeps stay there as they are.
+
+        Returns:
+            The files, of which only the tails are local, or what another base has of them.
+
+        Raises:
+            LocalDiskError: The disk fails.
+        """
+        shed = []
+        for name, file in base.files.items():
+            if file.path is not None:
+                local = base.directory / name
+                wanted = Wanted(file.path, file.size_bytes, local.with_name(f"{name}.shed"))
+                if self._pages.link(self._context.storage.location, wanted.path, wanted.target):
+                    self._pages.rename(wanted.target, local)
+                else:
+                    drop_data(local)
+                shed.append(SparseFile(name, file.path, file.size_bytes, file.sha256))
+        return shed
+
+    # ---- bases that are hydrated -------------------------------------------------------------------------
 
     def add_file(self, directory: Path, file: SparseFile, found_damage: FoundDamage) -> None:
         """Start to fetch a file of a base that is being made."""
@@ -78,6 +149,21 @@ class Hydrations:
         files = [SparseFile(**fields) for fields in listed]
         return self._start(directory, files, found_damage, inherited=True)
 
+    def read(self, directory: Path, name: str, offset: int, length: int, found_damage: FoundDamage) -> int:
+        """Fetch bytes of a sparse file of a base to their place. Returns their number.
+
+        Raises:
+            InternalError: The base has no such file.
+            StateStoreError: The storage or the disk failed.
+        """
+        location = self._context.storage.location
+        if not self._pages.has(location, directory):
+            return self.get(directory, found_damage).read(name, offset, length)
+        count = self._pages.read(self._context.storage, directory, name, offset, length)
+        with self._lock:
+            self._page_bytes_read += count
+        return count
+
     def drop(self, directory: Path) -> None:
         """End and forget the hydration of a base that is given up; an unknown one is fine."""
         with self._lock:
@@ -86,10 +172,13 @@ class Hydrations:
             dropped.stop()
 
     def readiness(self, directory: Path) -> Readiness:
-        """Return the readiness of a base; one without sparse files is WHOLE."""
+        """Return the readiness of a base; one without sparse files is WHOLE, one cached by pages FAILED."""
         with self._lock:
             known = self._running.get(directory)
-        return Readiness.WHOLE if known is None else known.readiness
+        if known is not None:
+            return known.readiness
+        is_cached = self._pages.has(self._context.storage.location, directory)
+        return Readiness.FAILED if is_cached else Readiness.WHOLE
 
     @property
     def is_settled(self) -> bool:
@@ -108,7 +197,7 @@ class Hydrations:
             hydration.resume()
         parts = [hydration.progress() for hydration in hydrations]
         return Progress(
-            sum(part.on_demand_bytes for part in parts),
+            self._page_bytes_read + sum(part.on_demand_bytes for part in parts),
             sum(part.hydrated_bytes for part in parts),
             sum(part.left_bytes for part in parts),
             sum(part.without_room_bytes for part in parts),

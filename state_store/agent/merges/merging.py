@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import MergedStore, Skipped
+from state_store.agent.restoring import always_lazy
+from state_store.agent.wire.answers import MergedStore, OfferedBase, Skipped
 from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
+from state_store.core.files.sparse import SparseFile
+from state_store.core.files.sst_end import is_plain
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.parsing import changed_texts
 from state_store.core.snapshots.context import StoreContext
@@ -61,6 +64,8 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         reason = reason or _reason_of_snapshot(store, request)
         if reason is not None:
             return Skipped(reason)
+        if request.kind == INGEST and store.hydrations.caches_pages:
+            return _with_loose_deltas(store, context, request, start_s)
         with _base_to_start_from(store, context, request) as (start, deltas):
             snapshot = start.snapshot
             if (
@@ -96,6 +101,7 @@ def _finish(
             published = _publish(store, context, base, request)
             base = published.base
             phases.update(published.phases)
+        offered = _offered(store, base)
         chain = head.offer(base, published)
         is_offered = True
         if published is not None:
@@ -104,13 +110,65 @@ def _finish(
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, kind, published, took_ms)
         return MergedStore.of(
-            kind, request.reason, base, published, took_ms=took_ms, chain=chain, phases=phases
+            kind, request.reason, offered, published, took_ms=took_ms, chain=chain, phases=phases
         )
     except BaseException:
         if is_offered:
             head.release(base.directory)
         else:
             shutil.rmtree(base.directory, ignore_errors=True)
+        raise
+
+
+def _offered(store: OpenStore, base: LocalDatabase) -> OfferedBase:
+    """Return the base of a merge as the JVM opens it: cached by pages if that is on."""
+    sparse: list[SparseFile] = []
+    if store.hydrations.caches_pages and all(is_plain(base.directory / name) for name in base.files):
+        sparse = store.hydrations.shed(base)
+    version = base.version
+    return OfferedBase(
+        base.directory,
+        version.number,
+        version.checkpoint_id,
+        base.keys,
+        version,
+        sparse=[file.name for file in sparse],
+        page_bytes=store.hydrations.cache_pages(base.directory, sparse),
+    )
+
+
+def _with_loose_deltas(
+    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
+) -> MergedStore:
+    """Make a base of the newest snapshot and the deltas beside it, all cached by pages.
+
+    Nothing is ingested, since a database has to be complete for that. No merge starts from such a base.
+    """
+    restored = restore(
+        context,
+        request.version,
+        thorough=False,
+        ingest=False,
+        is_lazy=always_lazy,
+        link_pages=store.hydrations.link_pages,
+    )
+    directory = restored.base.directory
+    store.head.hold(restored.base)
+    try:
+        page_bytes = store.hydrations.cache_pages(directory, restored.sparse)
+        took_ms = (context.runtime.monotonic_s() - start_s) * 1000
+        _log(store, request, INGEST, None, took_ms)
+        return MergedStore.of(
+            INGEST,
+            request.reason,
+            OfferedBase.of(request.version, restored, page_bytes),
+            None,
+            took_ms=took_ms,
+            chain=store.head.chain,
+            phases=restored.phases,
+        )
+    except BaseException:
+        store.head.release(directory)
         raise
 
 

@@ -18,7 +18,6 @@ from state_store.core.checkpoint.names import VersionId, version_order
 from state_store.core.codec import INLINE, fields_to_json, json_names
 from state_store.core.planning.chain import Chain
 from state_store.core.snapshots.assembly import Restored, RestoredDelta
-from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.publish import Published
 from state_store.errors import StateStoreError
 
@@ -118,7 +117,8 @@ class LooseDelta(Answer):
 class RestoredStore(Answer):
     """Answer to `restore`: a database to open read-only, the cost of the restore, and the predicted cost.
 
-    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`.
+    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`. If
+    `page_bytes` is not 0, pages of `sparse` files that have this length may be evicted at any moment.
     """
 
     id: str | None
@@ -127,6 +127,7 @@ class RestoredStore(Answer):
     base: VersionId
     loose_deltas: Sequence[LooseDelta]
     sparse: Sequence[str]
+    page_bytes: int
     needs_rocksdb: bool
     keys: int
     column_families: Mapping[str, Any]
@@ -143,7 +144,7 @@ class RestoredStore(Answer):
     warnings: Sequence[str]
 
     @classmethod
-    def of(cls, restored: Restored, predicted_ms: float, ages: Ages) -> RestoredStore:
+    def of(cls, restored: Restored, predicted_ms: float, ages: Ages, page_bytes: int = 0) -> RestoredStore:
         """Return the answer for a restore that was made."""
         base, chain = restored.base, restored.chain
         return cls(
@@ -153,6 +154,7 @@ class RestoredStore(Answer):
             base=base.version,
             loose_deltas=[_loose(delta) for delta in restored.deltas],
             sparse=[file.name for file in restored.sparse],
+            page_bytes=page_bytes,
             needs_rocksdb=restored.needs_rocksdb,
             keys=base.keys,
             column_families=_encoded(base.column_families),
@@ -230,14 +232,37 @@ class DeltaFiles(Answer):
     files: Sequence[LooseDelta]
 
 
+@json_names(loose_deltas="beside")
 @dataclass(frozen=True)
 class OfferedBase(Answer):
-    """A base that the JVM may open; it is the JVM's until the JVM releases it."""
+    """A base that the JVM may open; it is the JVM's until the JVM releases it.
+
+    As in the answer to `restore`, the database is one of `base` and has that many `keys`.
+    """
 
     directory: Path
     version: int
     id: str | None
     keys: int
+    base: VersionId
+    loose_deltas: Sequence[LooseDelta] = ()
+    sparse: Sequence[str] = ()
+    page_bytes: int = 0
+
+    @classmethod
+    def of(cls, version: VersionId, restored: Restored, page_bytes: int) -> OfferedBase:
+        """Return the base that a restore has made of a version."""
+        base = restored.base
+        return cls(
+            base.directory,
+            version.number,
+            version.checkpoint_id,
+            base.keys,
+            base.version,
+            [_loose(delta) for delta in restored.deltas],
+            [file.name for file in restored.sparse],
+            page_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -260,18 +285,18 @@ class MergedStore(Answer):
         cls,
         kind: str,
         reason: str,
-        base: LocalDatabase,
+        offered: OfferedBase,
         published: Published | None,
         *,
         took_ms: float,
         chain: Chain,
         phases: Mapping[str, float],
     ) -> MergedStore:
-        """Return the answer for a merge that made `base`; `published` is None for kind `ingest`."""
+        """Return the answer for a merge that made a base; `published` is None for kind `ingest`."""
         return cls(
             kind=kind,
             reason=reason,
-            base=OfferedBase(base.directory, base.version.number, base.version.checkpoint_id, base.keys),
+            base=offered,
             took_ms=took_ms,
             shared_files=published.shared_files if published else 0,
             new_files=published.new_files if published else 0,

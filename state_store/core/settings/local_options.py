@@ -152,3 +152,18 @@ class LocalOptions:
         trade_off="""A budget lets executors with small disks run on a larger state. Look-ups go on waiting
         for requests to checkpoint storage.""",
     )
+    page_cache_limit_bytes: int = option(
+        "pageCacheLimit",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Local disk that states in remote checkpoint storage may take, over all stores of one executor.
+        Their blocks are fetched when they are read, and those that were not read for long are evicted.
+        Indexes and filters, about 3 % of a state, are never evicted. A merge that publishes a snapshot takes
+        up to twice the size of its store while it runs. localRecoveryBudget is another limit. 0: files are
+        local as a whole.""",
+        trade_off="""Executors with small disks run on a larger state. Look-ups of blocks that are not there
+        wait for checkpoint storage. Needs Linux, a file system with sparse files, and snapshotCompression
+        none.""",
+    )

@@ -51,6 +51,9 @@ query's first batch, or of an imported state, is as large as the state.
 IsLazy = Callable[[RestoreWork], bool]
 """Decision for a set of remote files: True if only their tails are fetched."""
 
+LinkPages = Callable[[Wanted, Path], Optional[SparseFile]]
+"""Source of sparse files: links that of another base to its target below a directory, or returns None."""
+
 OnTail = Callable[[Path, SparseFile], object]
 """Observer of a restore: receives the directory and the file whose tail is local now. Any thread calls it."""
 
@@ -95,7 +98,8 @@ class Restored:
 class RestoreRun:
     """Settings of a restore, and the timings and warnings of all its attempts.
 
-    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing.
+    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing. With `link_pages` a lazy
+    restore takes no complete local copy of a large file.
     """
 
     clock_s: Callable[[], float]
@@ -103,6 +107,7 @@ class RestoreRun:
     ingest: bool
     is_lazy: IsLazy | None
     on_tail: OnTail | None
+    link_pages: LinkPages | None = None
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -312,6 +317,9 @@ class Restoration:
         return [file for file, _ in made if file is not None], fetched
 
     def _fetch_tail(self, wanted: Wanted) -> tuple[SparseFile | None, int]:
+        linked = self._run.link_pages(wanted, self._directory) if self._run.link_pages is not None else None
+        if linked is not None:
+            return linked, 0
         file, requests = make_sparse(self._context.storage, wanted, self._directory)
         if file is not None and self._run.on_tail is not None:
             self._run.on_tail(self._directory, file)
@@ -323,7 +331,7 @@ class Restoration:
         if self._is_lazy is None or context.storage.is_local:
             return []
         tables, deltas = (
-            [file for file in wanted if context.cache.find(file.path) is None]
+            [file for file in wanted if self._run.link_pages or context.cache.find(file.path) is None]
             for wanted in (self._tables, changes)
         )
         sizes = ([file.size_bytes for file in wanted] for wanted in (tables, deltas))

@@ -20,7 +20,7 @@ from state_store.core.checkpoint.lineage import Lineages, Plan, describe_restora
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.deletion.reading import read_listing
-from state_store.core.snapshots.assembly import IsLazy, OnTail, Restored, RestoreRun, assemble
+from state_store.core.snapshots.assembly import IsLazy, LinkPages, OnTail, Restored, RestoreRun, assemble
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
@@ -39,6 +39,7 @@ def restore(
     ingest: bool = True,
     is_lazy: IsLazy | None = None,
     on_tail: OnTail | None = None,
+    link_pages: LinkPages | None = None,
 ) -> Restored:
     """Make a base of a version.
 
@@ -53,6 +54,7 @@ def restore(
             checks each one's reserved record.
         is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a
             whole. A thorough restore, and one that ingests, ignore it.
+        link_pages: Links sparse files of other bases. A lazy restore takes no complete local copy then.
         on_tail: Observes each tail as it becomes local. The directory is removed again if the restore fails,
             or goes on in another.
 
@@ -63,7 +65,9 @@ def restore(
         ConflictError: Two deltas claim to be one version.
         StorageError: The storage or the local disk failed.
     """
-    run = RestoreRun(context.runtime.monotonic_s, thorough, ingest, None if thorough else is_lazy, on_tail)
+    run = RestoreRun(
+        context.runtime.monotonic_s, thorough, ingest, None if thorough else is_lazy, on_tail, link_pages
+    )
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, run)

@@ -44,6 +44,7 @@ def test_these_options_are_shared():
         "verificationRateLimit",
         "hydrationRateLimit",
         "hydrationDiskBudget",
+        "pageCacheLimit",
         "maxConcurrentMerges",
         "agentStartTimeout",
         "logLevel",

@@ -37,6 +37,32 @@ final class RemoteFiles(directory: File, files: Seq[File]) {
     }
   }
 
+  /** Makes the notes of uses beside each file, one byte for each page below its metadata. */
+  def noteUses(pageBytes: Int): Unit = files.zip(dataBytes).foreach { case (file, data) =>
+    Files.write(new File(file.getPath + ".uses").toPath, new Array[Byte](data / pageBytes))
+  }
+
+  /** Returns the pages of each file that were used. */
+  def used: Map[String, Seq[Int]] = files.map { file =>
+    directory.toPath.relativize(file.toPath).toString ->
+      Files.readAllBytes(new File(file.getPath + ".uses").toPath).toSeq.zipWithIndex.collect { case (1, page) => page }
+  }.toMap
+
+  /** Replaces a page below the metadata by a hole; does nothing beyond. */
+  def evict(name: String, page: Int, pageBytes: Int): Unit = {
+    if (page < pages(name, pageBytes)) {
+      val access = new RandomAccessFile(new File(directory, name), "rw")
+      try {
+        access.seek(page.toLong * pageBytes)
+        access.write(new Array[Byte](pageBytes))
+      } finally access.close()
+    }
+  }
+
+  /** Returns the number of pages of a file below its metadata. */
+  def pages(name: String, pageBytes: Int): Int =
+    dataBytes(files.indexWhere(file => directory.toPath.relativize(file.toPath).toString == name)) / pageBytes
+
   def fetch(name: String, offset: Long, length: Long): Unit = {
     val access = new RandomAccessFile(new File(directory, name), "rw")
     try {

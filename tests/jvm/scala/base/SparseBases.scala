@@ -11,7 +11,7 @@ import scala.util.{Failure, Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
 
 /** Look-ups of many keys in a base of which parts are missing: a database, and deltas beside it. */
@@ -24,6 +24,8 @@ object SparseBases {
       test.reportsFailures()
       test.endsWhenItIsInterrupted()
       test.keepsVerifiedBlocks()
+      test.readsWhatIsEvicted()
+      test.readsWhileOthersEvict()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
@@ -65,11 +67,14 @@ final class SparseBases(directory: File) {
     deltas.write(file, TestBases.meta(at, keys), changes)
 
   /** Passes a reader of the base, of which only the metadata is there, to a function. */
-  private def withReader(fetch: (String, Long, Long) => Unit)(use: (Base, BaseReader) => Unit): Unit = {
+  private def withReader(fetch: (String, Long, Long) => Unit, pageBytes: Int = 0)(
+      use: (Base, BaseReader) => Unit): Unit = {
     remote.forget()
+    if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
-    val lazily = base.copy(fetch = (name, offset, length) =>
-      if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
+    val lazily = base.copy(pageBytes = pageBytes,
+      fetch = (name, offset, length) =>
+        if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
       memory)
     val reader = made.reader()
@@ -153,6 +158,68 @@ final class SparseBases(directory: File) {
         }
       }
     }
+  }
+
+  private val pageBytes = 4096
+
+  /** Blocks that were read are evicted, and read again; scans, announced keys and look-ups find all rows. */
+  def readsWhatIsEvicted(): Unit = withReader(remote.fetch(_, _, _), pageBytes) { (base, reader) =>
+    for (_ <- 1 to 2) {
+      val before = remote.fetchedBytes
+      reader.expect(some.map(key))
+      some.foreach(check(reader, _))
+      val fetched = remote.fetchedBytes - before
+      expect(fetched > 0, "evicted blocks are not fetched again")
+      expect(fetched < some.size * 3 * 2 * pageBytes, s"$fetched bytes were fetched for ${some.size} keys")
+      expect(remote.used.values.forall(_.nonEmpty), s"pages that were read are not noted: ${remote.used}")
+      checkAll(reader)
+      remote.names.foreach(name => (0 until remote.pages(name, pageBytes)).foreach(remote.evict(name, _, pageBytes)))
+    }
+    expect(!base.damaged, "evicted blocks are taken for damaged")
+  }
+
+  /** Four threads read while pages are evicted at random. */
+  def readsWhileOthersEvict(): Unit = withReader(remote.fetch(_, _, _), pageBytes) { (base, _) =>
+    @volatile var reading = true
+    val evicting = new Thread(() => {
+      val random = new Random(7)
+      val names = remote.names.toSeq
+      while (reading) {
+        val name = names(random.nextInt(names.size))
+        remote.evict(name, random.nextInt(remote.pages(name, pageBytes)), pageBytes)
+      }
+    })
+    evicting.start()
+    val failures = new ConcurrentLinkedQueue[Throwable]
+    val readers = (1 to 4).map { seed =>
+      new Thread(() => {
+        val reader = base.reader()
+        val random = new Random(seed)
+        try for (_ <- 1 to 3000) check(reader, random.nextInt(keyCount))
+        catch { case e: Throwable => failures.add(e) }
+        finally reader.close()
+      })
+    }
+    readers.foreach(_.start())
+    readers.foreach(_.join())
+    reading = false
+    evicting.join()
+    expect(failures.isEmpty, s"reads failed: ${failures.asScala.toSeq}")
+    expect(!base.damaged, "evicted blocks are taken for damaged")
+  }
+
+  private def checkAll(reader: BaseReader): Unit = {
+    val cursor = reader.cursor(key(0), null)
+    try
+      for (n <- 0 until keyCount; round <- live(n)) {
+        expect(cursor.valid, s"the scan ends before key $n")
+        val found = Bytes.array(cursor.keyAddress, cursor.keyLength)
+        expect(java.util.Arrays.equals(found, key(n)), s"the scan has another key than $n")
+        val content = Bytes.array(cursor.valueAddress, cursor.valueLength)
+        expect(java.util.Arrays.equals(content, value(n, round)), s"the scan has another value of key $n")
+        cursor.next()
+      }
+    finally cursor.close()
   }
 
   private def scanFrom(reader: BaseReader, from: Array[Byte]): Unit = {

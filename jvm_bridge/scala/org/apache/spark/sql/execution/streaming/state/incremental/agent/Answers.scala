@@ -52,6 +52,7 @@ final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
  * @param base the version of the database, which has `keys` keys; if its number is 0, there is no database
  * @param looseDeltas version and local file of the deltas after the base that are not in it, oldest first
  * @param sparse paths, below the directory, of the files of which parts are missing
+ * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param needsRocksDb true if RocksDB alone can read a table of the database
  */
 final case class RestoreAnswer(
@@ -61,6 +62,7 @@ final case class RestoreAnswer(
     base: VersionId,
     looseDeltas: Seq[(VersionId, String)],
     sparse: Set[String],
+    pageBytes: Int,
     needsRocksDb: Boolean,
     keys: Long,
     files: Long,
@@ -122,6 +124,8 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  * The result of a merge: a base to open, and for a snapshot its files.
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
+ * @param database the version of the database in `directory`, which has `keys` keys; if its number is 0, there is none
+ * @param looseDeltas as of a restore, with `sparse` and `pageBytes`
  */
 final case class MergedStore(
     kind: String,
@@ -129,6 +133,10 @@ final case class MergedStore(
     directory: String,
     version: VersionId,
     keys: Long,
+    database: VersionId,
+    looseDeltas: Seq[(VersionId, String)],
+    sparse: Set[String],
+    pageBytes: Int,
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -205,8 +213,9 @@ private[agent] object Answers {
       seen = seen(ok.path("attempts")),
       directory = text(ok, "directory"),
       base = version(ok.path("base")),
-      looseDeltas = ok.path("beside").elements.asScala.map(delta => version(delta) -> text(delta, "path")).toSeq,
-      sparse = ok.path("sparse").elements.asScala.map(_.asText).toSet,
+      looseDeltas = looseDeltas(ok),
+      sparse = sparse(ok),
+      pageBytes = number(ok, "page_bytes").toInt,
       needsRocksDb = ok.path("needs_rocksdb").asBoolean,
       keys = number(ok, "keys"),
       files = number(ok, "files"),
@@ -220,6 +229,11 @@ private[agent] object Answers {
       ages = ages(ok.path("ages")),
       warnings = ok.path("warnings").elements.asScala.map(_.asText).toSeq)
   }
+
+  private def looseDeltas(node: JsonNode): Seq[(VersionId, String)] =
+    node.path("beside").elements.asScala.map(delta => version(delta) -> text(delta, "path")).toSeq
+
+  private def sparse(node: JsonNode): Set[String] = node.path("sparse").elements.asScala.map(_.asText).toSet
 
   def commit(ok: JsonNode): CommitAnswer = {
     val chain = ok.path("chain")
@@ -291,6 +305,10 @@ private[agent] object Answers {
       directory = text(base, "directory"),
       version = version(base),
       keys = number(base, "keys"),
+      database = version(base.path("base")),
+      looseDeltas = looseDeltas(base),
+      sparse = sparse(base),
+      pageBytes = number(base, "page_bytes").toInt,
       tookMs = number(node, "took_ms"),
       uploadedBytes = number(node, "uploaded_bytes"),
       sharedFiles = number(node, "shared_files"),

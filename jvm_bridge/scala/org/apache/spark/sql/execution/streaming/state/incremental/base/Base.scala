@@ -40,6 +40,7 @@ final case class BaseDirectory(
  * @param sparse files of which parts are missing, as paths below the directory
  * @param fetch fetches bytes of such a file to their place: its path, offset and length. Any thread; throws an
  *     IOException
+ * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
  */
@@ -49,7 +50,8 @@ final case class RestoredFiles(
     deltas: Seq[RestoredDelta],
     sparse: Set[String] = Set.empty,
     fetch: (String, Long, Long) => Unit = (_, _, _) => (),
-    needsRocksDb: Boolean = false)
+    needsRocksDb: Boolean = false,
+    pageBytes: Int = 0)
 
 /** A delta, as a file of its own. */
 final case class RestoredDelta(path: String, version: VersionId)

@@ -5,7 +5,7 @@ import java.io.{File, IOException}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
-  Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable
+  Cursor, DamagedSstException, MissingBytes, PageUses, SstPointReader, SstTable
 }
 
 /**
@@ -111,7 +111,12 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     directory.restored.filter(_.sparse.nonEmpty).flatMap { restored =>
       val name = new File(directory.path).toPath.relativize(file.toPath).toString
       if (!restored.sparse(name)) None
-      else Some(new MissingBytes { def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length) })
+      else Some(new MissingBytes {
+        def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length)
+
+        override def openUses(): PageUses =
+          if (restored.pageBytes == 0) null else new PageUses(new File(file.getPath + ".uses"), restored.pageBytes)
+      })
     }.orNull
 
   private def databaseRuns(keys: Long): Seq[Array[LevelFile]] = {
@@ -292,6 +297,7 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
   /** Closes the reader and its cursors. May be called repeatedly. */
   def close(): Unit = {
     open = false
+    finder.close()
     new java.util.ArrayList(cursors).forEach(_.close())
     for (run <- runs.indices; tables = held(run) if tables != null) {
       held(run) = null

@@ -32,8 +32,13 @@ private[local] final class StoreBases(
 
   /** Returns the directory that a merge made, as a base. */
   def merged(made: MergedStore): BaseDirectory =
-    BaseDirectory(made.directory, made.version, made.keys, () => release(made.directory),
-      onDamage = () => reportDamage(made.directory))
+    if (made.sparse.isEmpty && made.looseDeltas.isEmpty)
+      BaseDirectory(made.directory, made.version, made.keys, () => release(made.directory),
+        onDamage = () => reportDamage(made.directory))
+    else withLooseDeltas(made.directory, made.version, made.keys, made.looseDeltas,
+      deltas =>
+        RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _, _, _),
+          pageBytes = made.pageBytes))
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -65,16 +70,27 @@ private[local] final class StoreBases(
     }
   }
 
-  private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory = {
-    val deltas = answer.looseDeltas.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
+  private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory =
+    withLooseDeltas(answer.directory, version, answer.keys, answer.looseDeltas,
+      deltas =>
+        RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _),
+          answer.needsRocksDb,
+          answer.pageBytes))
+
+  private def withLooseDeltas(
+      directory: String,
+      version: VersionId,
+      keys: Long,
+      oldestFirst: Seq[(VersionId, String)],
+      files: Seq[RestoredDelta] => RestoredFiles): BaseDirectory = {
+    val deltas = oldestFirst.reverse.map { case (delta, path) => RestoredDelta(path, delta) }
     BaseDirectory(
-      answer.directory,
+      directory,
       version,
-      keys = if (deltas.isEmpty) answer.keys else -1,
-      onClose = () => release(answer.directory),
-      restored = Some(RestoredFiles(
-        answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
-      onDamage = () => reportDamage(answer.directory))
+      keys = if (deltas.isEmpty) keys else -1,
+      onClose = () => release(directory),
+      restored = Some(files(deltas)),
+      onDamage = () => reportDamage(directory))
   }
 
   /** Fetches bytes of a file. If storage fails, the local files are sound; if storage lost the file, they are not. */

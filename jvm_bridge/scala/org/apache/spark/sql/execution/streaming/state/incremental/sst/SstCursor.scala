@@ -30,8 +30,10 @@ private[incremental] abstract class Cursor {
 /**
  * A cursor over all entries of an SST in key order, removals included. It begins before the first entry: call
  * [[seekToFirst]] or [[seek]]. It throws IllegalStateException when it is moved after [[close]].
+ *
+ * @param lent memory for a block, which stays after [[close]]; null: the cursor has its own
  */
-private[incremental] final class SstCursor(table: SstTable) extends Cursor {
+private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null) extends Cursor {
   private val entry = new VarintReader(0)
   private var block = 0
   private var blockStart = 0L
@@ -42,7 +44,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
 
   /** Length of the key with its footer; 0 before the first key of a block. */
   private var keyBytes = 0
-  private val room = new SstRoom
+  private val room = if (lent == null) new SstRoom else lent
 
   /** Number of blocks after the next that a read verifies in advance; it grows as the scan goes on. */
   private var ahead = 0
@@ -173,7 +175,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     if (keyBuffer != 0) OffHeap.free(keyBuffer)
     keyBuffer = 0
     keyRoom = 0
-    room.free()
+    if (lent == null) room.free()
   }
 }
 

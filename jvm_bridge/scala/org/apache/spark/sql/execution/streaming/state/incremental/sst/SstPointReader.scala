@@ -2,9 +2,13 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
 
-/** Looks up single keys in mapped SSTs. The value that was found lies in the mapped file. One thread. */
-private[incremental] final class SstPointReader {
+/**
+ * Looks up single keys in mapped SSTs. The value that was found lies in the mapped file, or until the next look-up in
+ * memory of the reader. One thread.
+ */
+private[incremental] final class SstPointReader extends AutoCloseable {
   private val entry = new VarintReader(0)
+  private val room = new SstRoom
 
   var valueAddress = 0L
 
@@ -21,7 +25,7 @@ private[incremental] final class SstPointReader {
     val block = table.blockOf(key, OffHeap.arrayBase, key.length)
     block < table.blocks && {
       val handle = table.block(block)
-      val start = table.content(block, handle, null, 0)
+      val start = table.content(block, handle, room, 0)
       val restartsEnd = start + handle.bytes - 4
       val end = table.restartsAt(start, restartsEnd)
       entry.at = lastRestartNotAfter(table, key, start, end, ((restartsEnd - end) >>> 2).toInt)
@@ -86,7 +90,7 @@ private[incremental] final class SstPointReader {
   }
 
   private def findByCursor(table: SstTable, key: Array[Byte]): Boolean = {
-    val cursor = new SstCursor(table)
+    val cursor = new SstCursor(table, room)
     try {
       cursor.seek(key)
       valueAddress = cursor.valueAddress
@@ -94,4 +98,7 @@ private[incremental] final class SstPointReader {
       cursor.valid && Bytes.compare(key, cursor.keyAddress, cursor.keyLength) == 0
     } finally cursor.close()
   }
+
+  /** Frees the memory. May be called repeatedly. */
+  def close(): Unit = room.free()
 }

@@ -10,8 +10,9 @@ import org.apache.spark.storage.StorageUtils
  * An SST, read without RocksDB: a block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
  * index and a full bloom filter of format_version 5, or none. Index, filter and properties are verified when the table
  * is opened, and each block before it is read for the first time: once in a process, however often the file is opened
- * ([[Verified]]). Any number of threads may read a table. After [[close]] a read throws IllegalStateException where a
- * block begins.
+ * ([[Verified]]). If the data blocks of a file are evicted, each is copied and verified whenever it is read, so that
+ * nobody has to know what is there. Any number of threads may read a table. After [[close]] a read throws
+ * IllegalStateException where a block begins.
  */
 private[incremental] final class SstTable private (val file: File, isMapped: Boolean, missing: MissingBytes)
     extends AutoCloseable {
@@ -21,6 +22,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   private var address = 0L
   private var index: SstIndex = _
   private var filter = SstFilter.none
+
+  /** Notes which pages are read, for a file of which pages are evicted; else null. */
+  private var uses: PageUses = _
 
   /** The verified parts of the file; empty for a table that is not mapped or not complete. */
   private val known = if (isMapped && missing == null) Verified.of(file) else new Verified
@@ -33,6 +37,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       mapping = source.map()
       address = OffHeap.mapped(mapping)
     }
+    if (missing != null) uses = missing.openUses()
     source.keepEnd()
     open()
     source.forgetEnd()
@@ -115,7 +120,10 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** Returns true if parts of the file may be missing. */
   def isSparse: Boolean = missing != null
 
-  /** Returns true if a data block of a mapped table has been read and verified. */
+  /** Bytes that a fetch for a look-up brings at least; 0 if it brings the pages of one block. */
+  def leastFetchedBytes: Int = if (uses == null) SstTable.fetchedBytes else 0
+
+  /** Returns true if a data block of a mapped table has been read and verified, and stays. */
   def isVerified(i: Int): Boolean = {
     val known = verified
     known != null && known(i)
@@ -126,7 +134,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
    * again.
    *
    * @param handle the place of the i-th block
-   * @param room memory of the reader, for a table that is not mapped
+   * @param room memory of the reader, for a table that is not mapped or whose blocks are evicted; null: such a block is
+   *     fetched, and has no address
    * @param ahead number of blocks after this one that the reader will want, too
    * @throws DamagedSstException if the block is damaged
    */
@@ -139,10 +148,29 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   private def load(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long =
     if (index.blocks < 0) throw closed
     else if (!isMapped) content(handle, room)
+    else if (uses != null) copied(i, handle, room, ahead)
     else {
       verifyFrom(i, handle, ahead)
       address + handle.offset
     }
+
+  /**
+   * Copies a block of a file whose pages are evicted, and fetches it if it is not there. It may be evicted again between
+   * its fetch and its read.
+   */
+  private def copied(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
+    val length = handle.bytes + SstFormat.trailerBytes
+    var content = source.read(handle.offset, length)
+    var tries = 0
+    while (!metadata.blocks.holds(content, 0, handle) && tries < SstTable.fetches) {
+      missing.fetch(handle.offset, toFetch(i, handle, if (ahead > 0) SstTable.evictedAheadBytes else 0))
+      content = source.read(handle.offset, length)
+      tries += 1
+    }
+    metadata.blocks.verify(content, 0, handle)
+    uses.note(handle.offset, length)
+    if (room == null) 0 else room.put(content)
+  }
 
   /** Returns the address of the content of a metadata block, or of any block of a table that is not mapped. */
   def content(handle: SstHandle, room: SstRoom): Long = room.put(metadata.blocks.read(handle))
@@ -228,6 +256,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** Closes the table. No thread may read it meanwhile. May be called repeatedly. */
   def close(): Unit = {
     if (index != null) index.close()
+    if (uses != null) uses.close()
     verified = null
     filter = SstFilter.none
     source.close()
@@ -246,6 +275,12 @@ private[incremental] object SstTable {
   /** Bytes that a fetch of a sparse file brings at least: a request for fewer takes as long. */
   val fetchedBytes: Int = 128 << 10
   private val fetchedAheadBytes = 2 << 20
+
+  /** Bytes that a scan fetches of a file whose pages are evicted: what it does not read soon is evicted before. */
+  private val evictedAheadBytes = 256 << 10
+
+  /** Number of fetches after which a block that is still wrong is damaged, and not evicted just now. */
+  private val fetches = 8
 
   /**
    * Opens a table whose blocks are read in place, from a mapping of the file.
@@ -274,4 +309,12 @@ private[incremental] trait MissingBytes {
    * @throws java.io.IOException if they cannot be fetched
    */
   def fetch(offset: Long, length: Long): Unit
+
+  /**
+   * Returns where to note the pages that are read, for a file of which any page of data blocks may be evicted at any
+   * moment; null for a file that keeps what was fetched. The caller closes it.
+   *
+   * @throws java.io.IOException if the notes cannot be opened
+   */
+  def openUses(): PageUses = null
 }

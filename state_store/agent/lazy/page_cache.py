@@ -1,0 +1,334 @@
+"""Pages of files in checkpoint storage on the disk of an executor, as many as an option allows.
+
+A cached file is a sparse file (`core.files.sparse`) of which pages of data are fetched when they are read,
+and evicted as holes when others need their room. The JVM verifies the checksum of a block whenever it reads
+the block, and asks again for what is not there. So nobody has to know when a page is evicted, and a page that
+is evicted and fetched at the same time costs another request.
+
+Beside each file lies a file of uses with a byte for each page: 1 if the page was read since the hand of the
+clock has passed. The JVM writes it through a mapping, and so does this module. The tail of a file (index,
+filter, properties) stays, whatever the limit is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from state_store.core.files.checksums import read_end
+from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
+from state_store.core.files.part_downloads import fetch_part
+from state_store.core.files.sparse import SparseFile
+from state_store.core.files.sst_end import metadata_bytes
+from state_store.core.runtime import Runtime
+from state_store.core.storage.contract import Storage
+from state_store.core.storage.local_disk import local_disk_errors
+from state_store.errors import InternalError, LocalDiskError
+
+PAGE_BYTES = 8 << 10
+"""A block of about 4 KiB lies in one or two pages. File systems free whole blocks, usually of 4 KiB."""
+
+LEAST_BYTES = 16 << 20
+"""Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
+
+LIST_NAME = "pages.json"
+"""File in the directory of a base that lists its cached files, for an agent that replaces another."""
+
+USES_SUFFIX = ".uses"
+
+_TAIL_BYTES = 64 << 10
+
+FileKey = tuple[str, str]
+"""Location of a store, and the path of a file of it in checkpoint storage."""
+
+_log = logging.getLogger(__name__)
+
+
+class _CachedFile:
+    """The pages of one file, which bases may share as hard links. Not safe for threads: the cache locks."""
+
+    def __init__(self, key: FileKey, local: Path, size_bytes: int) -> None:
+        self.key = key
+        self.size_bytes = size_bytes
+        self.paths: dict[Path, Path] = {}
+        """By base, the place of the file there."""
+        self.tail_at = size_bytes - (metadata_bytes(read_end(local, _TAIL_BYTES)[1]) or size_bytes)
+        pages = max(0, self.tail_at) // PAGE_BYTES
+        self.resident = bytearray(pages)
+        """For each page below the tail, 1 if it is there."""
+        for start, end in data_ranges(local, pages * PAGE_BYTES):
+            for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
+                self.resident[page] = 1
+        self.uses = _uses(_uses_of(local), pages)
+        self.other_bytes = size_bytes - pages * PAGE_BYTES + len(self.uses)
+
+
+def _uses_of(path: Path) -> Path:
+    return path.with_name(path.name + USES_SUFFIX)
+
+
+def _uses(path: Path, pages: int) -> mmap.mmap:
+    """Map the file of uses, made if it is missing. It has no hole: a full disk would kill its writers."""
+    length = max(1, pages)
+    if not path.exists() or path.stat().st_size != length:
+        path.write_bytes(bytes(length))
+    with open(path, "r+b", buffering=0) as file:
+        return mmap.mmap(file.fileno(), length)
+
+
+class PageCache:
+    """The cached files of all stores of an executor. Safe for any thread.
+
+    Its disk is at most the limit, or the tails of its files and LEAST_BYTES if that is more. A base that was
+    removed is forgotten when room is needed.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._lock = runtime.lock()
+        self._limit_bytes = 0
+        self._bases: dict[Path, dict[str, _CachedFile]] = {}
+        self._files: dict[FileKey, _CachedFile] = {}
+        self._ring: list[_CachedFile] = []
+        self._hand = (0, 0)
+        self._resident_pages = 0
+        self._awaited_pages = 0
+        self._other_bytes = 0
+        self._cannot_evict = False
+
+    def limit(self, disk_bytes: int) -> None:
+        """Set the limit, as the option of the executor says, and evict what is above; 0 switches it off."""
+        with self._lock:
+            self._limit_bytes = disk_bytes
+            if disk_bytes:
+                self._make_room(0)
+
+    @property
+    def is_on(self) -> bool:
+        """True if there is a limit: what is restored or merged from now on is cached by pages."""
+        return self._limit_bytes > 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of disk that the files take, with pages that are being fetched."""
+        with self._lock:
+            return self._other_bytes + PAGE_BYTES * (self._resident_pages + self._awaited_pages)
+
+    # ---- bases -------------------------------------------------------------------------------------------
+
+    def link(self, location: str, stored_path: str, target: Path) -> bool:
+        """Link a cached file to `target`, below the directory of another base, with the pages that it has.
+
+        Args:
+            location: The location of the store.
+            stored_path: The path of the file in checkpoint storage.
+            target: The new place, which must not exist.
+
+        Returns:
+            False if the file is not cached.
+        """
+        with self._lock:
+            file = self._files.get((location, stored_path))
+            paths = [] if file is None else list(file.paths.values())
+        for path in paths:
+            try:
+                os.link(path, target)
+                os.link(_uses_of(path), _uses_of(target))
+                return True
+            except OSError:  # that base is being removed, or the file system has no hard links
+                target.unlink(missing_ok=True)
+        return False
+
+    @staticmethod
+    def rename(source: Path, target: Path) -> None:
+        """Give a linked file, with its uses, the name of another one, which it replaces."""
+        with local_disk_errors(target):
+            _uses_of(source).replace(_uses_of(target))
+            source.replace(target)
+
+    def add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
+        """Take the files of a base into the cache, with the pages that they have, and list them there.
+
+        Raises:
+            LocalDiskError: The disk fails.
+        """
+        with local_disk_errors(directory):
+            (directory / LIST_NAME).write_text(json.dumps([asdict(file) for file in files]), "utf-8")
+            self._add(location, directory, files)
+
+    def has(self, location: str, directory: Path) -> bool:
+        """Return whether a base is cached by pages, here or by an earlier agent, whose files are taken over.
+
+        Raises:
+            LocalDiskError: The disk fails.
+        """
+        with self._lock:
+            if directory in self._bases:
+                return True
+        with local_disk_errors(directory):
+            try:
+                listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
+            except FileNotFoundError:
+                return False
+            self._add(location, directory, [SparseFile(**fields) for fields in listed])
+        return True
+
+    def _add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
+        with self._lock:
+            self._forget_gone()
+            if directory in self._bases:
+                return
+            base = self._bases[directory] = {}
+            for spec in files:
+                key, local = (location, spec.path), directory / spec.name
+                file = self._files.get(key)
+                if file is None or not any(_is_same(local, path) for path in file.paths.values()):
+                    file = self._files[key] = _CachedFile(key, local, spec.size_bytes)
+                    self._ring.append(file)
+                    self._count(file, 1)
+                file.paths[directory] = local
+                base[spec.name] = file
+            self._make_room(0)
+
+    # ---- pages -------------------------------------------------------------------------------------------
+
+    def read(self, storage: Storage, directory: Path, name: str, offset: int, length: int) -> int:
+        """Fetch the pages of a file that have these bytes, even those that are there.
+
+        Returns:
+            The number of bytes from `offset` on, fewer than `length` at the end of the file.
+
+        Raises:
+            InternalError: The base has no such file.
+            LocalDiskError: The disk is full, and is so with half as many pages.
+            StateStoreError: The storage failed.
+        """
+        with self._lock:
+            file = self._bases.get(directory, {}).get(name)
+        if file is None:
+            raise InternalError(f"'{directory / name}' is not a cached file")
+        length = min(length, file.size_bytes - offset)
+        if length <= 0:
+            return 0
+        first, last = offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)
+        start, end = first * PAGE_BYTES, min(file.size_bytes, last * PAGE_BYTES)
+        if offset + length <= file.tail_at:
+            end = min(end, file.tail_at)  # the tail was verified, and is never read again
+        pages = range(first, min(last, len(file.resident)))
+        for attempt in range(2):
+            try:
+                with self._room(file, pages):
+                    fetch_part(storage, file.key[1], directory / name, start, end - start)
+                return length
+            except LocalDiskError:
+                if attempt or not self._evict_half():
+                    raise
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _room(self, file: _CachedFile, pages: range) -> Iterator[None]:
+        """Have room for pages while the body fetches them. They count as there then, even if it fails."""
+        with self._lock:
+            self._make_room(len(pages))
+            self._awaited_pages += len(pages)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._awaited_pages -= len(pages)
+                if file.paths:
+                    for page in pages:
+                        self._resident_pages += not file.resident[page]
+                        file.resident[page] = file.uses[page] = 1
+
+    def _evict_half(self) -> bool:
+        """Evict half of the pages that are there. Returns False if there are none, or none can be evicted."""
+        with self._lock:
+            before = self._resident_pages
+            self._evict(-(-before // 2))
+            return self._resident_pages < before
+
+    # ---- under the lock ----------------------------------------------------------------------------------
+
+    def _make_room(self, pages: int) -> None:
+        """Evict pages until there is room for more."""
+        if self._excess(pages) > 0:
+            self._forget_gone()
+            self._evict(self._excess(pages))
+
+    def _excess(self, pages: int) -> int:
+        most = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        return self._resident_pages + self._awaited_pages + pages - most
+
+    def _evict(self, pages: int) -> None:
+        """Evict so many pages: the first that were not read since the hand has passed them.
+
+        After two rounds every page has been looked at without a use, and there are no more.
+        """
+        passed = 0
+        while pages > 0 and passed <= 2 * len(self._ring) and self._ring and not self._cannot_evict:
+            number, page = self._hand
+            if number >= len(self._ring):
+                number, page = 0, 0
+            file = self._ring[number]
+            start = file.resident.find(1, page)
+            if start < 0:
+                self._hand = (number + 1, 0)
+                passed += 1
+            elif file.uses[start]:
+                file.uses[start] = 0
+                self._hand = (number, start + 1)
+            else:
+                end = start + 1
+                while end < len(file.resident) and end - start < pages and _is_idle(file, end):
+                    end += 1
+                self._hand = (number, end)
+                self._punch(file, start, end)
+                pages -= end - start
+
+    def _punch(self, file: _CachedFile, first: int, last: int) -> None:
+        for directory, path in list(file.paths.items()):
+            try:
+                punch_hole(path, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
+                break
+            except FileNotFoundError:  # the base is being removed
+                del file.paths[directory]
+            except HolesUnsupportedError as error:
+                self._cannot_evict = True
+                _log.warning(f"pageCacheLimit cannot be kept: {error}")
+                return
+        file.resident[first:last] = bytes(last - first)
+        self._resident_pages -= last - first
+
+    def _forget_gone(self) -> None:
+        gone = [directory for directory in self._bases if not directory.exists()]
+        for directory in gone:
+            for file in self._bases.pop(directory).values():
+                file.paths.pop(directory, None)
+        unused = [file for file in self._ring if not file.paths]
+        if unused:
+            for file in unused:
+                self._count(file, -1)
+                if self._files.get(file.key) is file:
+                    del self._files[file.key]
+            self._ring = [file for file in self._ring if file.paths]
+
+    def _count(self, file: _CachedFile, sign: int) -> None:
+        self._resident_pages += sign * file.resident.count(1)
+        self._other_bytes += sign * file.other_bytes
+
+
+def _is_idle(file: _CachedFile, page: int) -> bool:
+    return bool(file.resident[page]) and not file.uses[page]
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,335 @@
+"""Stores that are larger than the disk: pages of their files are fetched, and evicted again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.harness import Job, rows_of
+from agent.lazy.remote_storage import FailingStorage, reader, restored, wait_until_whole
+from state_store.agent.lazy import page_cache
+from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.core.files import holes
+from state_store.core.storage.local_disk import local_disk_error
+from state_store.errors import DamagedError, InternalError, LocalDiskError, StorageError
+
+LEAST_BYTES = 20 * PAGE_BYTES
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
+    """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
+    monkeypatch.setattr(page_cache, "LEAST_BYTES", LEAST_BYTES)
+
+
+def limited(written: Job, directory: Path, limit: str = "1", **options: str) -> Job:
+    return reader(written, directory, pageCacheLimit=limit, **{"localRecovery": "false", **options})
+
+
+def cache_of(job: Job) -> PageCache:
+    return job.open_store.hydrations._pages
+
+
+def disk_bytes(directory: Path) -> int:
+    """Return the bytes of disk that the files below a directory take, each file once."""
+    found = {}
+    for path in directory.rglob("*"):
+        if path.is_file():
+            status = path.stat()
+            found[status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
+
+
+class PageReader:
+    """Reads a base as the JVM does: what differs from the stored file is asked for."""
+
+    def __init__(self, job: Job, answer: dict[str, Any]) -> None:
+        self.job = job
+        self.directory = Path(answer["directory"])
+        self.names = list(answer["sparse"])
+        assert answer["page_bytes"] == PAGE_BYTES
+        files = cache_of(job)._bases[self.directory]
+        self.stored = {name: (job.location / files[name].key[1]).read_bytes() for name in self.names}
+        self.asked = 0
+
+    def read(self, name: str, offset: int, length: int) -> None:
+        expected = self.stored[name][offset : offset + length]
+        if self.local(name, offset, length) != expected:
+            self.asked += 1
+            self.job.call("range", directory=str(self.directory), name=name, offset=offset, length=length)
+            assert self.local(name, offset, length) == expected
+        self.note(name, offset, length)
+
+    def local(self, name: str, offset: int, length: int) -> bytes:
+        with open(self.directory / name, "rb") as file:
+            return os.pread(file.fileno(), length, offset)
+
+    def note(self, name: str, offset: int, length: int) -> None:
+        with open(self.directory / f"{name}.uses", "r+b") as file:
+            pages = os.fstat(file.fileno()).st_size
+            for page in range(offset // PAGE_BYTES, min(pages, -(-(offset + length) // PAGE_BYTES))):
+                os.pwrite(file.fileno(), b"\1", page)
+
+    def read_anywhere(self, chance: random.Random) -> None:
+        name = chance.choice(self.names)
+        offset = chance.randrange(len(self.stored[name]))
+        self.read(name, offset, min(len(self.stored[name]) - offset, chance.choice((100, 4096, 30_000))))
+
+    def read_all(self) -> None:
+        for name in self.names:
+            for offset in range(0, len(self.stored[name]), PAGE_BYTES):
+                self.read(name, offset, min(PAGE_BYTES, len(self.stored[name]) - offset))
+
+    def rows(self, answer: dict[str, Any], copy: Path) -> dict[bytes, bytes]:
+        """Return the rows of the base, read through the cache into a complete copy."""
+        shutil.copytree(self.directory, copy)
+        for name, content in self.stored.items():
+            assert (self.directory / name).stat().st_size == len(content)
+            with open(copy / name, "r+b") as file:
+                for offset in range(0, len(content), PAGE_BYTES):
+                    self.read(name, offset, PAGE_BYTES)
+                    file.seek(offset)
+                    file.write(self.local(name, offset, PAGE_BYTES))
+        beside = [
+            {**delta, "path": str(copy / Path(delta["path"]).relative_to(self.directory))}
+            for delta in answer["beside"]
+        ]
+        return rows_of({**answer, "directory": str(copy), "beside": beside})
+
+
+def most_bytes(job: Job) -> int:
+    """Return the disk that the cached files may take: their tails, and pages."""
+    return cache_of(job)._other_bytes + LEAST_BYTES
+
+
+def test_all_rows_are_read_within_the_limit(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    assert len(answer["beside"]) == 2
+    base = PageReader(job, answer)
+    state_bytes = sum(map(len, base.stored.values()))
+    assert most_bytes(job) < state_bytes / 2
+    for _ in range(2):
+        base.read_all()
+        assert cache_of(job).disk_bytes <= most_bytes(job)
+        assert disk_bytes(base.directory) <= most_bytes(job) + 4096 * 3 * len(base.names) + (64 << 10)
+    assert base.asked > state_bytes / PAGE_BYTES
+    assert base.rows(answer, tmp_path / "copy") == written.state
+
+
+def test_pages_that_are_read_stay(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    base = PageReader(job, job.restore_by_blocks(5))
+    name = base.names[0]
+    again = 0
+    for _ in range(3):
+        for other in base.names[1:]:
+            for offset in range(0, len(base.stored[other]) - (80 << 10), PAGE_BYTES):
+                base.read(other, offset, 10)
+                fetched = base.asked
+                base.read(name, 0, 10)
+                again += base.asked - fetched
+    assert base.asked > 10 * LEAST_BYTES // PAGE_BYTES
+    assert again <= 2  # the hand passes a page at first that nobody has read for the second time
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_the_rows_are_right_and_the_disk_is_bounded(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    job = limited(written, tmp_path / "reader", mergeTimeout="60s")
+    answer = job.restore_by_blocks(5)
+    base = PageReader(job, answer)
+    copies = 0
+    for _ in range(60):
+        step = chance.choice(["read"] * 8 + ["commit", "commit", "merge", "rows", "agent", "fault", "shrink"])
+        if step == "read":
+            for _ in range(20):
+                base.read_anywhere(chance)
+        elif step == "commit":
+            keys = chance.sample(sorted(job.state), 20)
+            changes = {key: None if chance.random() < 0.3 else os.urandom(50) for key in keys}
+            job.commit({**changes, b"\0\0new-%06d" % chance.randrange(1000): os.urandom(200)})
+        elif step == "merge":
+            made = job.merge(chance.choice(["ingest", "ingest", "incremental", "full"]))
+            if "skipped" not in made:
+                job.call("release", directory=answer["directory"])
+                answer, base = made, PageReader(job, made)
+        elif step == "rows":
+            copies += 1
+            version = answer.get("version", 5)
+            assert base.rows(answer, tmp_path / f"copy-{copies}") == job.versions[version][1]
+        elif step == "agent":
+            held = [str(base.directory)]
+            job.client = FailingStorage(tmp_path / "reader")
+            job.client.call("open", store={**job.store, "held": held})
+        elif step == "fault":
+            job.client.is_down = True
+            name = chance.choice(base.names)
+            with pytest.raises(StorageError, match="it is down"):
+                job.call("range", directory=str(base.directory), name=name, offset=0, length=10)
+            job.client.is_down = False
+        else:
+            cache_of(job).limit(chance.choice([1, 400_000]))
+        used = cache_of(job).disk_bytes
+        assert used <= max(most_bytes(job), 400_000)
+        assert disk_bytes(base.directory) <= used + (4096 * 4 * len(base.names)) + (200 << 10)
+    assert base.rows(answer, tmp_path / "copy") == job.versions[answer.get("version", 5)][1]
+
+
+def test_a_merge_of_kind_ingest_fetches_no_page_again(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader", limit="1g")
+    first = job.restore_by_blocks(5)
+    base = PageReader(job, first)
+    base.read_all()
+    job.commit({b"\0\0more": b"1"})
+    job.client.reads.clear()
+    made = job.merge("ingest")
+    again = PageReader(job, made)
+    assert (made["base"]["version"], len(made["beside"])) == (3, 3)
+    job.call("release", directory=first["directory"])
+    again.asked = 0
+    again.read_all()
+    assert again.asked <= 1
+    assert sum(length or 0 for _, length in job.client.reads) < 100 << 10
+    assert again.rows(made, tmp_path / "copy") == job.state
+
+
+def test_a_published_base_leaves_the_disk(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    first = job.restore_by_blocks(5)
+    job.commit({b"\0\0more": b"1"})
+    made = job.merge("full")
+    job.call("release", directory=first["directory"])
+    base = PageReader(job, made)
+    assert disk_bytes(tmp_path / "reader") < sum(map(len, base.stored.values())) / 2
+    assert base.rows(made, tmp_path / "copy") == job.state
+    job.commit({b"\0\0more": b"2"})
+    assert PageReader(job, job.merge("incremental")).directory != base.directory
+
+
+def test_files_that_the_local_cache_has_stay_whole(written: Job, tmp_path: Path) -> None:
+    """Files that were kept before there was a limit are linked into bases of merges, and never get holes."""
+    earlier = reader(written, tmp_path / "reader")
+    directory, sparse = restored(earlier)
+    wait_until_whole(earlier, directory)
+    job = limited(written, tmp_path / "reader", localRecovery="true")
+    assert set(job.restore_by_blocks(5)["sparse"]) == set(sparse)
+    job.commit({b"\0\0more": b"1"})
+    base = PageReader(job, job.merge("incremental"))
+    base.read_all()
+    kept = 0
+    for name, stored in base.stored.items():
+        local = job.open_store.context.cache.find(cache_of(job)._bases[base.directory][name].key[1])
+        if local is not None:
+            kept += 1
+            assert local.read_bytes() == stored
+    assert kept
+
+
+def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    base = PageReader(job, answer)
+    base.read_all()
+    before = cache_of(job).disk_bytes
+    job.client = FailingStorage(tmp_path / "reader")
+    job.client.call("open", store={**job.store, "held": [answer["directory"]]})
+    base.read(base.names[0], 0, 10)
+    job.call("range", directory=answer["directory"], name=base.names[0], offset=0, length=10)
+    assert abs(cache_of(job).disk_bytes - before) <= PAGE_BYTES
+    base.read_all()
+    assert cache_of(job).disk_bytes <= most_bytes(job)
+
+
+def full(monkeypatch: pytest.MonkeyPatch, has_room: Callable[[], bool]) -> None:
+    """The disk is full unless `has_room`."""
+    fetch = page_cache.fetch_part
+
+    def refused(storage: Any, path: str, local: Path, offset: int, length: int) -> None:
+        if not has_room():
+            raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(local)))
+        fetch(storage, path, local, offset, length)
+
+    monkeypatch.setattr(page_cache, "fetch_part", refused)
+
+
+def test_a_full_disk_halves_the_cache(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = limited(written, tmp_path / "reader", limit="1g")
+    base = PageReader(job, job.restore_by_blocks(5))
+    base.read_all()
+    pages = cache_of(job)._resident_pages
+    full(monkeypatch, lambda: cache_of(job)._resident_pages <= pages * 3 // 5)
+    job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=10)
+    assert cache_of(job)._resident_pages <= pages * 3 // 5
+    assert base.local(base.names[0], 0, 10) == base.stored[base.names[0]][:10]
+
+
+def test_a_disk_that_stays_full_fails_the_read_alone(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    base = PageReader(job, answer)
+    is_full = True
+    full(monkeypatch, lambda: not is_full)
+    with pytest.raises(LocalDiskError, match="is full"):
+        job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=10)
+    is_full = False
+    assert base.rows(answer, tmp_path / "copy") == written.state
+    assert job.open_store.suspicions.of(str(written.location)) == 0
+
+
+def test_where_no_holes_can_be_made_the_limit_is_given_up(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(holes, "_fallocate", lambda: None)
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    base = PageReader(job, answer)
+    base.read_all()
+    base.asked = 0
+    base.read_all()
+    assert base.asked == 0
+    assert caplog.text.count("pageCacheLimit cannot be kept") == 1
+    assert base.rows(answer, tmp_path / "copy") == written.state
+
+
+def test_the_tail_is_never_written_again(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    base = PageReader(job, job.restore_by_blocks(5))
+    for name in base.names:
+        file = cache_of(job)._bases[base.directory][name]
+        job.client.reads.clear()
+        job.call("range", directory=str(base.directory), name=name, offset=file.tail_at - 10, length=10)
+        assert [offset + length for offset, length in job.client.reads] == [file.tail_at]
+
+
+def test_other_names_are_refused(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    with pytest.raises(InternalError):
+        job.call("range", directory=answer["directory"], name="CURRENT", offset=0, length=1)
+
+
+def test_a_damaged_file_is_found_by_a_thorough_restore(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    job.call("damaged", directory=answer["directory"])
+    assert job.restore_by_blocks(5)["sparse"] == []
+    with pytest.raises((DamagedError, InternalError)):
+        job.call("range", directory=str(tmp_path), name="x", offset=0, length=1)
+
+
+def test_without_a_limit_nothing_is_cached_by_pages(written: Job, tmp_path: Path) -> None:
+    answer = reader(written, tmp_path / "reader").restore_by_blocks(5)
+    assert (answer["page_bytes"], bool(answer["sparse"])) == (0, True)
+    assert not list(Path(answer["directory"]).rglob("*.uses"))
