@@ -1,0 +1,188 @@
+"""Measure batches on a state that is larger than the local disk, over storage that answers slowly.
+
+    python -m benchmarks.comparisons.small_disks [--keys 800000] [--changed 20000] [--batches 4]
+        [--request-ms 20] [--share 0.1] [--json OUT]
+
+A query makes a state of `keys` keys with 200 bytes each, and stops after a full checkpoint. Then, in a
+process of its own for each figure, a copy of its checkpoint goes on with batches of changed keys, uniform or
+by Zipf's law (exponent 1.2): with all files local, and with `pageCacheLimit` as that share of the state.
+Requests wait as `scala/driver/DelayedFileSystem.scala` says. The figures are the milliseconds of a batch,
+medians of all but the first, and the bytes of local disk at the end. The rows of all batches are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import state_store
+from benchmarks.environment import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OPTION = "spark.sql.streaming.stateStore.incremental."
+_PATIENCE_S = 120
+_LOADS = 4
+_SCATTER = 1_000_003
+"""Keys that are read often lie anywhere: their ranks times a prime."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--keys", type=int, default=800_000, help="keys of the state")
+    parser.add_argument("--changed", type=int, default=20_000, help="rows of a batch")
+    parser.add_argument("--batches", type=int, default=4, help="batches of each kind")
+    parser.add_argument("--request-ms", type=int, default=20, help="milliseconds before a request begins")
+    parser.add_argument("--share", type=float, default=0.1, help="local disk as a share of the state")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="file for the results")
+    parser.add_argument("--part", help=argparse.SUPPRESS)  # in a process of its own: see `_run`
+    given = parser.parse_args()
+    if given.part:
+        print(json.dumps(_part(**json.loads(given.part))))
+        return
+    found = measure(given.keys, given.changed, given.batches, given.request_ms, given.share)
+    print(table(found))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(
+    keys: int, changed: int, batches: int, request_ms: int, share: float
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return by distribution and disk the milliseconds of the batches, the local bytes and the rows."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for first in range(_LOADS):
+            _write(root / "loaded", np.arange(first, keys, _LOADS))
+        part = {"source": str(root / "loaded"), "request_ms": request_ms, "limit": 0, "full": True}
+        _run({**part, "root": str(root), "local": str(root / "local")})
+        state_bytes = sum(path.stat().st_size for path in root.glob("checkpoint/state/**/shared/*"))
+        for distribution in ("uniform", "zipf"):
+            source = root / distribution
+            shutil.copytree(root / "loaded", source)
+            rng = np.random.default_rng(1)
+            for _ in range(batches):
+                if distribution == "uniform":
+                    chosen = rng.integers(0, keys, changed)
+                else:
+                    chosen = (rng.zipf(1.2, changed) % keys) * _SCATTER % keys
+                _write(source, chosen)
+            results = found[distribution] = {}
+            for disk, limit in (("local", 0), ("limited", int(state_bytes * share))):
+                copy = root / f"{distribution}-{disk}"
+                shutil.copytree(root / "checkpoint", copy / "checkpoint")
+                again = {**part, "full": False, "limit": limit, "source": str(source)}
+                result = _run({**again, "root": str(copy), "local": str(copy / "local")})
+                results[disk] = {**result, "state_bytes": state_bytes, "limit": limit}
+                shutil.rmtree(copy)
+            if results["local"]["rows"] != results["limited"]["rows"]:
+                raise AssertionError(f"the batches differ: {results}")
+    return found
+
+
+def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Return the figures as Markdown."""
+    lines = [
+        "| | local, ms | limited, ms | ratio | state, MB | disk at the end, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for distribution, results in found.items():
+        local, limited = (statistics.median(results[disk]["ms"][1:]) for disk in ("local", "limited"))
+        state, disk = (results["limited"][name] / 1e6 for name in ("state_bytes", "disk_bytes"))
+        ratio = limited / local
+        lines.append(
+            f"| {distribution} | {local:.0f} | {limited:.0f} | {ratio:.1f} | {state:.0f} | {disk:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _write(directory: Path, numbers: Any) -> None:
+    """Add a file with a row for each key."""
+    directory.mkdir(exist_ok=True)
+    pad = np.random.default_rng(2).bytes(100 * len(numbers)).hex()
+    columns = {
+        "k": numbers.astype(np.int64),
+        "pad": [pad[i * 200 : i * 200 + 200] for i in range(len(numbers))],
+    }
+    target = directory / f"{time.time_ns()}.parquet"
+    pq.write_table(pa.table(columns), target.with_suffix(".tmp"))
+    target.with_suffix(".tmp").rename(target)
+
+
+def _run(part: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.comparisons.small_disks", "--part", json.dumps(part)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _part(root: str, source: str, local: str, request_ms: int, limit: int, full: bool) -> dict[str, Any]:
+    """Run the query over the input that it has not seen; return its batches, its disk and its rows."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraClassPath", str(jvm.compiled()))
+        .config("spark.hadoop.fs.delayed.impl", "statestore.benchmark.DelayedFileSystem")
+        .config("spark.hadoop.fs.delayed.request.ms", str(request_ms))
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "100")
+    )
+    options = {"restoreMode": "eager", "localDir": local, "pageCacheLimit": str(limit), "memoryBudget": "64m"}
+    if full:
+        options["fullAfterDeltas"] = str(_LOADS)
+        builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
+    builder = state_store.configure(builder)
+    for name, value in options.items():
+        builder = builder.config(_OPTION + name, value)
+    spark = builder.getOrCreate()
+    rows: list[Any] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        total = batch.agg(F.count("*"), F.sum("n"), F.sum(F.crc32("pad"))).head()
+        rows.append(list(total or []))
+
+    frame = spark.readStream.schema("k long, pad string").option("maxFilesPerTrigger", 1).parquet(source)
+    query = (
+        frame.groupBy("k")
+        .agg(F.count("*").alias("n"), F.max("pad").alias("pad"))
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", f"delayed://{root}/checkpoint")
+        .foreachBatch(keep)
+        .start()
+    )
+    query.processAllAvailable()
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    snapshots = Path(root, "checkpoint/state/0/0/snapshot")
+    deadline = time.monotonic() + _PATIENCE_S
+    while full and not list(snapshots.glob("*")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no snapshot came into {snapshots} within {_PATIENCE_S} s")
+        time.sleep(0.2)
+    disk = {
+        (path.stat().st_ino): path.stat().st_blocks * 512 for path in Path(local).rglob("*") if path.is_file()
+    }
+    query.stop()
+    spark.stop()
+    ms = [batch["durationMs"]["addBatch"] for batch in batches]
+    return {"ms": ms, "disk_bytes": sum(disk.values()), "rows": rows}
+
+
+if __name__ == "__main__":
+    main()
