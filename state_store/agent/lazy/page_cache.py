@@ -262,8 +262,8 @@ class PageCache:
             self._evict(self._excess(pages))
 
     def _excess(self, pages: int) -> int:
-        most = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
-        return self._resident_pages + self._awaited_pages + pages - most
+        page_limit = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        return self._resident_pages + self._awaited_pages + pages - page_limit
 
     def _evict(self, pages: int) -> None:
         """Evict so many pages: the first that were not read since the hand has passed them.

@@ -97,11 +97,11 @@ class PageReader:
                     self.read(name, offset, PAGE_BYTES)
                     file.seek(offset)
                     file.write(self.local(name, offset, PAGE_BYTES))
-        beside = [
+        deltas = [
             {**delta, "path": str(copy / Path(delta["path"]).relative_to(self.directory))}
             for delta in answer["beside"]
         ]
-        return rows_of({**answer, "directory": str(copy), "beside": beside})
+        return rows_of({**answer, "directory": str(copy), "beside": deltas})
 
 
 def most_bytes(job: Job) -> int:
@@ -141,7 +141,7 @@ def test_pages_that_are_read_stay(written: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_the_rows_are_right_and_the_disk_is_bounded(
+def test_rows_are_right_and_the_disk_is_bounded_after_random_steps(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -288,7 +288,7 @@ def test_a_disk_that_stays_full_fails_the_read_alone(
     assert job.open_store.suspicions.of(str(written.location)) == 0
 
 
-def test_where_no_holes_can_be_made_the_limit_is_given_up(
+def test_the_limit_is_given_up_if_no_holes_can_be_made(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(holes, "_fallocate", lambda: None)
