@@ -72,8 +72,7 @@ def measure(
         _run({**part, "root": str(root), "local": str(root / "local")})
         state_bytes = sum(path.stat().st_size for path in root.glob("checkpoint/state/**/shared/*"))
         for distribution in ("uniform", "zipf"):
-            source = root / distribution
-            shutil.copytree(root / "loaded", source)
+            source, before = root / "loaded", set((root / "loaded").iterdir())
             rng = np.random.default_rng(1)
             for _ in range(batches):
                 if distribution == "uniform":
@@ -85,10 +84,12 @@ def measure(
             for disk, limit in (("local", 0), ("limited", int(state_bytes * share))):
                 copy = root / f"{distribution}-{disk}"
                 shutil.copytree(root / "checkpoint", copy / "checkpoint")
-                again = {**part, "full": False, "limit": limit, "source": str(source)}
+                again = {**part, "full": False, "limit": limit}
                 result = _run({**again, "root": str(copy), "local": str(copy / "local")})
                 results[disk] = {**result, "state_bytes": state_bytes, "limit": limit}
                 shutil.rmtree(copy)
+            for path in set(source.iterdir()) - before:
+                path.unlink()
             if results["local"]["rows"] != results["limited"]["rows"]:
                 raise AssertionError(f"the batches differ: {results}")
     return found
@@ -146,7 +147,7 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     )
     options = {"restoreMode": "eager", "localDir": local, "pageCacheLimit": str(limit), "memoryBudget": "64m"}
     if full:
-        options["fullAfterDeltas"] = str(_LOADS)
+        options["fullAfterDeltas"] = str(_LOADS // 2)
         builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
     builder = state_store.configure(builder)
     for name, value in options.items():
