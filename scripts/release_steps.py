@@ -30,8 +30,10 @@ def missing(version: str, changes: str, changed_files: str, tags: list[str]) -> 
         found.append(
             f"{version} is not a release: set __version__ in state_store/__init__.py to one like 1.2.3"
         )
-    if not re.search(rf"^## {re.escape(version)}$", changes, re.MULTILINE):
-        found.append(f"CHANGELOG.md has no section '## {version}': rename '## Unreleased' to it")
+    section = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
+    if not re.search(section, changes, re.MULTILINE):
+        heading = f"'## [{version}] - ' and the day"
+        found.append(f"CHANGELOG.md has no section {heading}: rename '## [Unreleased]' to it")
     if changed_files.strip():
         found.append("there are changes that are not committed: git status")
     if version in tags:
@@ -53,7 +55,7 @@ def main() -> int:
         print(f"The artefacts in {dist} passed. To publish {version}:")
         print(f"  git tag {version} && git push origin {version}")
         print(f"  python -m twine upload {dist}/*")
-        print("  then set __version__ to the next with .dev0, and begin '## Unreleased' in CHANGELOG.md")
+        print("  then set __version__ to the next with .dev0, and begin '## [Unreleased]' in CHANGELOG.md")
     return 1 if found else 0
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from types import ModuleType
 
 import pytest
 
-CHANGES = "# Changes\n\n## Unreleased\n\n## 1.2.3\n\n- All.\n"
+CHANGES = "# Changes\n\n## [Unreleased]\n\n## [1.2.3] - 2026-11-01\n\n- All.\n"
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +19,14 @@ def steps(checkout) -> ModuleType:
     return module
 
 
+def test_the_changelog_has_sections_as_the_steps_expect_them(checkout, steps):
+    changes = (checkout / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## \[(.+?)\]", changes, re.MULTILINE)
+    assert sections == re.findall(r"^## (?:\[)?([^\]\n]+)", changes, re.MULTILINE)
+    for version in sections:
+        assert version == "Unreleased" or steps.missing(version, changes, "", []) == []
+
+
 def test_a_release_with_all_it_needs(steps):
     assert steps.missing("1.2.3", CHANGES, "", ["1.2.2"]) == []
 
@@ -25,9 +34,9 @@ def test_a_release_with_all_it_needs(steps):
 @pytest.mark.parametrize(
     ("version", "changed", "tags", "said"),
     [
-        ("1.2.3.dev0", "", [], ["is not a release", "no section '## 1.2.3.dev0'"]),
-        ("1.2.4", "", [], ["no section '## 1.2.4'"]),
-        ("1.2", "", [], ["is not a release", "no section '## 1.2'"]),
+        ("1.2.3.dev0", "", [], ["is not a release", "no section '## [1.2.3.dev0] - '"]),
+        ("1.2.4", "", [], ["no section '## [1.2.4] - '"]),
+        ("1.2", "", [], ["is not a release", "no section '## [1.2] - '"]),
         ("1.2.3", " M README.md\n", [], ["not committed"]),
         ("1.2.3", "", ["1.2.3"], ["the tag 1.2.3 is there already"]),
     ],
