@@ -88,7 +88,7 @@ def test_a_frame_that_is_too_large_is_refused_before_it_is_read(
     ours, theirs = ends
     theirs.sendall(struct.pack(">II", *lengths) + b"{}")
     theirs.close()
-    with pytest.raises(ProtocolError, match=f"header of {lengths[0]} and a body of {lengths[1]} bytes"):
+    with pytest.raises(ProtocolError, match=f"header has {lengths[0]} bytes, its body {lengths[1]}"):
         read_frame(ours)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from queries.settings import PREFIX
+from queries.session_settings import PREFIX
 from queries.small.flow import Flow
 
 pytestmark = [pytest.mark.spark]
