@@ -81,7 +81,7 @@ def test_both_sides_of_a_join_at_once(tmp_path, capsys):
     other = str(tmp_path / "other")
     for wrong, why in [
         ([arguments[0], str(tmp_path / "right")], "give NAME=ROWS for each"),
-        ([arguments[0], arguments[0]], "given rows once"),
+        ([arguments[0], arguments[0]], "Give each name once"),
         ([*arguments, "--store", "left"], "for rows without a name"),
     ]:
         assert main(["import", source, *wrong, other]) == exit_codes.USAGE
