@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import permutations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import quick_java
 from pyspark.sql import functions as F
+from queries.session_settings import PREFIX
 from queries.small.flow import session_options
 from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
 
@@ -53,6 +57,9 @@ ROWS_OF = {
 }
 
 
+GROWN = {**ROWS_OF, "global": [[15, 5]], "chained": [[15, 5]], "one key": [[0, 5]]}
+"""The rows after one more record, with another `n`."""
+
 COMMANDS = {
     **dict.fromkeys(("checkpoints", "chain", "files", "show", "stats", "estimate", "verify", "repair"), ()),
     **dict.fromkeys(("doctor", "full"), ()),
@@ -65,6 +72,21 @@ COMMANDS = {
     "import": (ROWS := "<ROWS>", TARGET),
 }
 """Commands with their arguments after the checkpoint; those that have a target leave a checkpoint there."""
+
+OPTIONS = {
+    f"{PREFIX}checkpointFormatVersion": "1",
+    f"{PREFIX}compression.codec": "zstd",
+    f"{PREFIX}rowChecksum.enabled": "true",
+    f"{PREFIX}minDeltasForSnapshot": "2",
+    f"{PREFIX}incremental.maxDeltas": "1",
+    f"{PREFIX}incremental.snapshotCompression": "lz4",
+    f"{PREFIX}incremental.restoreMode": "lazy",
+    f"{PREFIX}incremental.lazyRestoreThreshold": "1k",
+    f"{PREFIX}incremental.fullAfterDeltas": "1",
+    f"{PREFIX}incremental.retainedCheckpoints": "2",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+}
+"""Options that another run of a query may have: of Spark's, and of this store's."""
 
 
 class Checkpoints:
@@ -82,20 +104,27 @@ class Checkpoints:
         lines = [json.dumps({"n": n, "second": second}) for n, second in rows]
         (self.input / f"{number}.json").write_text("\n".join(lines))
 
-    def run(self, name: str, checkpoint: Path, store: Store, partitions: int = PARTITIONS) -> None:
+    def run(
+        self,
+        name: str,
+        checkpoint: Path,
+        store: Store,
+        partitions: int = PARTITIONS,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         query, mode = QUERIES[name]
-        conf = {**store.conf(), "spark.sql.shuffle.partitions": str(partitions)}
+        conf = {**store.conf(), "spark.sql.shuffle.partitions": str(partitions), **options}
         with session_options(self._spark, conf):
             stream = self._spark.readStream.schema("n int, second int").option("maxFilesPerTrigger", 1)
             writer = query(stream.json(str(self.input))).writeStream.format("noop").outputMode(mode)
             writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
             writer.start().awaitTermination()
 
-    def run_again(self, name: str, checkpoint: Path, store: Store) -> None:
+    def run_again(self, name: str, checkpoint: Path, store: Store, **others: Any) -> None:
         """Go on with a query by one more record."""
         self.feed(90, [(5, 40)])
         try:
-            self.run(name, checkpoint, store)
+            self.run(name, checkpoint, store, **others)
         finally:
             (self.input / "90.json").unlink()
 
@@ -108,6 +137,13 @@ class Checkpoints:
 
     def copied(self, name: str, store: Store, target: Path) -> Path:
         return Path(shutil.copytree(self.path(name, store), target))
+
+    def spark_s_rows(self, checkpoint: Path, store: Store, operator: int = 0) -> list[list[Any]]:
+        """Return the rows that Spark's own source reads, without their partitions."""
+        with session_options(self._spark, store.conf()):
+            source = self._spark.read.format("statestore").option("operatorId", operator)
+            found = [row.asDict(recursive=True) for row in source.load(str(checkpoint)).collect()]
+        return [[*row["key"].values(), *row["value"].values()] for row in found]
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +258,48 @@ def test_a_state_without_keys_is_migrated_and_continues(
         assert [list(row.values()) for row in rows(moved)] == [[15, 5]]
 
 
+def copied_unless_removed(source: str, target: str) -> None:
+    """Copy a file, unless it was removed since its directory was listed."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
+EVERYWHERE = (OURS_IDS, ROCKSDB_IDS, HDFS)
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(("source", "target"), [*permutations(EVERYWHERE, 2)], ids=str)
+def test_every_state_is_migrated_in_every_direction_and_continues(
+    checkpoints: Checkpoints, name: str, source: Store, target: Store, tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
+    done = migrate(
+        str(checkpoints.path(name, source)),
+        str(moved),
+        target.name,
+        checkpoint_format=target.format,
+        conf=CONF,
+    )
+    assert done.stores == sum(PARTITIONS_OF[name])
+    assert checkpoints.spark_s_rows(moved, target) == ROWS_OF[name]
+    checkpoints.run_again(name, moved, target)
+    assert checkpoints.spark_s_rows(moved, target) == GROWN[name]
+
+
+@pytest.mark.parametrize("store", [OURS_IDS, OURS], ids=str)
+@pytest.mark.parametrize("name", ["chained", "one key"])
+def test_a_query_that_was_started_again_with_other_options_is_read_as_it_is(
+    checkpoints: Checkpoints, name: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark keeps the partitions of the first batch, and takes the other options of the session."""
+    checkpoint = checkpoints.copied(name, store, tmp_path / "checkpoint")
+    checkpoints.run_again(name, checkpoint, store, partitions=7, options=OPTIONS)
+    # The session's maintenance goes on with the directory of the query for a while, and removes files.
+    copied = Path(shutil.copytree(checkpoint, tmp_path / "copy", copy_function=copied_unless_removed))
+    assert_commands_work(copied, GROWN[name], PARTITIONS_OF[name], tmp_path, capsys)
+
+
 def test_a_query_continues_with_new_partitions_and_options(checkpoints: Checkpoints, tmp_path: Path) -> None:
     before = checkpoints.path("chained", OURS_IDS)
     repartition(str(before), str(tmp_path / "five"), 5)
@@ -254,7 +332,6 @@ def test_an_unknown_partition_is_named(checkpoints: Checkpoints, tmp_path: Path)
 
 
 def test_the_error_beside_a_checkpoint_names_its_directory(checkpoints: Checkpoints) -> None:
-    checkpoints.path("chained", OURS_IDS)
     with pytest.raises(MissingError, match=r"it has the checkpoint directories .*/chained'"):
         state_store.open(str(checkpoints.path("global", OURS_IDS).parent))
     with pytest.raises(MissingError, match=r"below the directory 'state' of .*global"):
