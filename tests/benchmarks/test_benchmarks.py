@@ -426,23 +426,24 @@ def test_only_the_requested_cases_and_stores_are_measured() -> None:
 
 
 def test_a_part_that_is_measured_later_replaces_its_steps(tmp_path: Path) -> None:
-    def result(commit: str, **medians: float) -> dict[str, object]:
-        steps = {name: {"recover": {"end_ms": medians.spread([median])}} for name, median in medians.items()}
+    def result(commit: str, **ended_ms: float) -> dict[str, object]:
+        subjects = [{"name": name, "title": name, "conf": {}} for name in ended_ms]
+        steps = {name: {"recover": {"end_ms": medians.spread([ms])}} for name, ms in ended_ms.items()}
         return {
             "scenario": "services",
             "bench": "standard",
             "machine": {**_MACHINE, "commit": commit, "time": f"then {commit}"},
             "seconds": 1.0,
-            "specs": {services.S3_CASE: {"subjects": [{"name": n, "title": n, "conf": {}} for n in medians]}},
+            "specs": {services.S3_CASE: {"subjects": subjects}},
             "cases": {services.S3_CASE: {"batch": steps}},
         }
 
     first = result("a", hdfs=9.0, incremental=3.0)
     joined = results.joined(first, result("b", incremental=2.0, rocksdb=8.0))
     found = Results({"services": joined}).step("services", services.S3_CASE, "batch")
-    medians = {name: stats["recover"]["end_ms"]["median"] for name, stats in found.items()}
-    assert medians == {"hdfs": 9.0, "incremental": 2.0, "rocksdb": 8.0}
-    assert [stats["name"] for stats in joined["specs"][services.S3_CASE]["subjects"]] == list(medians)
+    shown = {name: stats["recover"]["end_ms"]["median"] for name, stats in found.items()}
+    assert shown == {"hdfs": 9.0, "incremental": 2.0, "rocksdb": 8.0}
+    assert [stats["name"] for stats in joined["specs"][services.S3_CASE]["subjects"]] == list(shown)
     assert first == result("a", hdfs=9.0, incremental=3.0), "the argument was changed"
     (tmp_path / "services.json").write_text(json.dumps(joined))
     report.write(results.load(tmp_path), tmp_path)
