@@ -287,7 +287,7 @@ def test_every_state_is_migrated_in_every_direction_and_continues(
     assert checkpoints.spark_s_rows(moved, target) == GROWN[name]
 
 
-@pytest.mark.parametrize("store", [OURS_IDS, OURS], ids=str)
+@pytest.mark.parametrize("store", [OURS_IDS, pytest.param(OURS, marks=pytest.mark.tier("long"))], ids=str)
 @pytest.mark.parametrize("name", ["chained", "one key"])
 def test_a_query_that_was_started_again_with_other_options_is_read_as_it_is(
     checkpoints: Checkpoints, name: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
