@@ -39,7 +39,7 @@ _BACKGROUND = "1m"
 """Bytes a second of the files as a whole: a small state is then fetched as slowly as a large one."""
 
 _FILES = 4
-_THREADS = "state-store-far-blocks"
+_THREADS = "state-store-remote-blocks"
 """Name of the threads that fetch blocks together."""
 
 OPERATORS = ("aggregation", "deduplication", "groups")
