@@ -31,6 +31,7 @@ from state_store.core.checkpoint.names import VersionId, parent_of
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.sparse import INCOMING_PREFIX
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.local import LocalStorage
 
@@ -377,7 +378,7 @@ def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
         DamagedError: A file is not of the version that it should be."""
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
-        shutil.copytree(answer["directory"], target)
+        _copy_base(answer["directory"], target)
         with Database(target, DatabaseSettings(), create=not answer["base"]["version"]) as database:
             if answer["base"]["version"]:
                 _check(database, answer["base"], str(target))
@@ -385,6 +386,11 @@ def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
                 database.ingest([target / Path(delta["path"]).relative_to(answer["directory"])])
                 _check(database, delta, delta["path"])
             return {key: value for key, value in database.scan() if key != META_KEY}
+
+
+def _copy_base(directory: str | os.PathLike[str], target: Path) -> None:
+    """Copy a base, without the parts that are being fetched, which come and go."""
+    shutil.copytree(directory, target, ignore=shutil.ignore_patterns(f"{INCOMING_PREFIX}*"))
 
 
 def _check(database: Database, expected: dict[str, Any], file: str) -> None:
@@ -398,6 +404,6 @@ def contents(directory: str | os.PathLike[str]) -> dict[bytes, bytes]:
     """Return the rows of a base, read from a copy as the JVM would, without the reserved record."""
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
-        shutil.copytree(directory, target)
+        _copy_base(directory, target)
         with Database(target, DatabaseSettings()) as database:
             return {key: value for key, value in database.scan() if key != b"\xff\xffmeta"}
