@@ -49,6 +49,7 @@ class Hydrations:
         self._log = log
         self._settled = settled
         self._lock = context.runtime.lock()
+        self._taking_over = context.runtime.lock()
         self._running: dict[Path, Hydration] = {}
         self._page_bytes_read = 0
 
@@ -136,18 +137,21 @@ class Hydrations:
         Raises:
             InternalError: The base has no sparse files.
         """
-        with self._lock:
-            known = self._running.get(directory)
-        if known is not None:
-            return known
-        try:
-            listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise InternalError(f"'{directory}' has no lazily restored files ({error})") from error
-        for unfinished in directory.glob(f"{INCOMING_PREFIX}*"):
-            unfinished.unlink(missing_ok=True)
-        files = [SparseFile(**fields) for fields in listed]
-        return self._start(directory, files, found_damage, inherited=True)
+        # The JVM sends several requests at a time: none may find a base without its files, or take another's
+        # download for one that a dead agent has left.
+        with self._taking_over:
+            with self._lock:
+                known = self._running.get(directory)
+            if known is not None:
+                return known
+            try:
+                listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
+            except (OSError, ValueError) as error:
+                raise InternalError(f"'{directory}' has no lazily restored files ({error})") from error
+            for unfinished in directory.glob(f"{INCOMING_PREFIX}*"):
+                unfinished.unlink(missing_ok=True)
+            files = [SparseFile(**fields) for fields in listed]
+            return self._start(directory, files, found_damage, inherited=True)
 
     def read(self, directory: Path, name: str, offset: int, length: int, found_damage: FoundDamage) -> int:
         """Fetch bytes of a sparse file of a base to their place. Returns their number.
@@ -156,8 +160,9 @@ class Hydrations:
             InternalError: The base has no such file.
             StateStoreError: The storage or the disk failed.
         """
-        location = self._context.storage.location
-        if not self._pages.has(location, directory):
+        with self._lock:
+            is_hydrated = directory in self._running
+        if is_hydrated or not self._pages.has(self._context.storage.location, directory):
             return self.get(directory, found_damage).read(name, offset, length)
         count = self._pages.read(self._context.storage, directory, name, offset, length)
         with self._lock:

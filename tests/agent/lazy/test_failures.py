@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,35 @@ def test_an_agent_that_replaces_another_replaces_no_bytes_that_the_jvm_has_verif
     idle(job.open_store.hydrations._running[directory])
     assert (directory / name).read_bytes()[50:1050] == verified
     assert list(directory.glob(f"{INCOMING_PREFIX}*")) == []
+
+
+def test_an_agent_that_replaces_another_takes_requests_at_once(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    monkeypatch.undo()
+    job.client = FailingStorage(tmp_path / "reader")
+    job.store["held"] = [str(directory)]
+    job.cleanup()
+    add, has_begun = hydration.Hydration.add, threading.Event()
+
+    def slowly(self: hydration.Hydration, *files: Any, **named: Any) -> None:
+        has_begun.set()
+        time.sleep(0.3)
+        add(self, *files, **named)
+
+    monkeypatch.setattr(hydration.Hydration, "add", slowly)
+
+    def read(name: str) -> int:
+        return job.open_store.hydrations.read(directory, name, 0, 10, lambda error: None)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(read, sparse[0])
+        assert has_begun.wait(PATIENCE_S)
+        second = pool.submit(read, sparse[1])
+        assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == (10, 10)
 
 
 ASKED_BYTES = 5000
