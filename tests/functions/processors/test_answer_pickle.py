@@ -70,6 +70,16 @@ def test_numbers_that_are_none_arrive(written):
     assert math.isnan(written(math.nan)[0])
 
 
+@pytest.mark.parametrize("kind", ["java.math.BigDecimal", "java.lang.Float"])
+def test_values_of_other_types_are_refused(spark, written, kind):
+    """A cut decimal would be a wrong answer."""
+    value = spark._jvm.java.lang.reflect.Array.newInstance(spark._jvm.java.lang.Class.forName(kind), 1)
+    value[0] = getattr(spark._jvm, kind)("1.5")
+    with pytest.raises(Exception, match="MatchError"):
+        written(value)
+    assert written((0, None)) == [(0, None)]
+
+
 def test_answers_follow_each_other(written):
     answers = [(0, [1]), (1, "x" * (17 << 20)), (0, None), (0, ["y" * 70_000] * 3)]
     assert written(*answers) == answers

@@ -8,7 +8,8 @@ import scala.runtime.BoxedUnit
 
 /**
  * A writer of answers as pickles (protocol 3), of the few types that answers have: null, booleans, whole numbers,
- * doubles, texts, bytes, arrays as tuples, and lists. A general pickler looks the type of each value up. For one thread.
+ * doubles, texts, bytes, arrays as tuples, and lists. A value of another type is a MatchError. A general pickler looks the
+ * type of each value up. For one thread.
  */
 private[processors] final class AnswerPickle {
   import AnswerPickle._
@@ -38,7 +39,9 @@ private[processors] final class AnswerPickle {
       byte('G')
       bigEndian(java.lang.Double.doubleToRawLongBits(number))
     case flag: java.lang.Boolean => byte(if (flag) True else False)
-    case number: java.lang.Number => int(number.intValue)
+    case number: java.lang.Integer => int(number)
+    case number: java.lang.Short => int(number.toInt)
+    case number: java.lang.Byte => int(number.toInt)
     case bytes: Array[Byte] => binary('B', bytes)
     case values: Array[_] => tuple(values)
     case values: JavaList[_] => list(values)
