@@ -81,8 +81,8 @@ class LargeList(Large):
 
     def number(self, rows: Any) -> int:
         length = sum(row.v for row in rows)
-        for number in range(0, length, 10):
-            self.numbers.appendList([(1,)] * min(10, length - number))
+        for _ in range(length):
+            self.numbers.appendValue((1,))
         return sum(n for (n,) in self.numbers.get())
 
 

@@ -83,7 +83,7 @@ def test_a_map_of_a_million_entries(tmp_path):
     count = 1_000_000
     numbers, _, growth = played(tmp_path, LargeMap, [(1, count), (1, 1)])
     assert numbers == [2 * count, 2 * count]
-    assert growth < 150 * 1024, f"{growth} KB"  # the entries are more than 300 MB in Python
+    assert growth < 20 * 1024, f"{growth} KB"  # 119 MB if the writes are kept until the end of the group
 
 
 @pytest.mark.tier("long")
@@ -92,7 +92,7 @@ def test_a_list_of_a_million_entries(tmp_path):
     count = 1_000_000
     numbers, _, growth = played(tmp_path, LargeList, [(1, count), (1, 1)])
     assert numbers == [count, count + 1]
-    assert growth < 150 * 1024, f"{growth} KB"
+    assert growth < 20 * 1024, f"{growth} KB"  # 30 MB if the writes are kept
 
 
 SMALLER = {LargeGroup: 100_000, LargeValue: 10 << 20, LargeMap: 30_000, LargeList: 30_000}
