@@ -15,26 +15,20 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-import state_store
-from benchmarks.environment import jvm
+from benchmarks.environment import slow_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_OPTION = "spark.sql.streaming.stateStore.incremental."
-_PATIENCE_S = 120
+_MODULE = "benchmarks.comparisons.look_ahead"
 _BACKGROUND = "1m"
 """Bytes a second of the files as a whole: a small state is then fetched as slowly as a large one."""
 
@@ -81,7 +75,7 @@ def measure(
                 "full": True,
                 "ahead": True,
             }
-            _run({**part, "root": str(root), "local": str(root / "local")})
+            slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
             rng = np.random.default_rng(1)
             _write(root / "in", rng.choice(keys, changed, replace=False).tolist())
             times: dict[str, list[float]] = {"on": [], "off": []}
@@ -91,7 +85,9 @@ def measure(
                     copy = root / f"{name}-{turn}"
                     shutil.copytree(root / "checkpoint", copy / "checkpoint")
                     again = {**part, "full": False, "ahead": ahead}
-                    result = _run({**again, "root": str(copy), "local": str(copy / "local")})
+                    result = slow_storage.run_part(
+                        _MODULE, {**again, "root": str(copy), "local": str(copy / "local")}
+                    )
                     times[name].append(result["batch_ms"])
                     rows.append(result["rows"])
                     if result["together"] != ahead:
@@ -113,7 +109,6 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 def _write(directory: Path, keys: Any) -> None:
     """Add a file with a row for each key."""
-    directory.mkdir(exist_ok=True)
     numbers = np.fromiter(keys, np.int64)
     pad = np.random.default_rng(2).bytes(200 * len(numbers)).hex()
     columns = {
@@ -121,33 +116,13 @@ def _write(directory: Path, keys: Any) -> None:
         "pad": [pad[i * 400 : i * 400 + 200] for i in range(len(numbers))],
         "at": pa.array(np.full(len(numbers), 1_700_000_000_000_000), pa.timestamp("us", "UTC")),
     }
-    target = directory / f"{time.time_ns()}.parquet"
-    pq.write_table(pa.table(columns), target.with_suffix(".tmp"))
-    target.with_suffix(".tmp").rename(target)
-
-
-def _run(part: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.comparisons.look_ahead", "--part", json.dumps(part)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    slow_storage.add_file(directory, columns)
 
 
 def _part(
     operator: str, root: str, source: str, local: str, request_ms: int, full: bool, ahead: bool
 ) -> dict[str, Any]:
     """Run the query over the input that it has not seen; return its last batch's milliseconds and rows."""
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraClassPath", str(jvm.compiled()))
-        .config("spark.hadoop.fs.delayed.impl", "statestore.benchmark.DelayedFileSystem")
-        .config("spark.hadoop.fs.delayed.request.ms", str(request_ms))
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "10")
-    )
     options = {
         "hydrationRateLimit": _BACKGROUND,
         "restoreMode": "lazy",
@@ -155,13 +130,7 @@ def _part(
         "lookAhead": str(ahead).lower(),
         "localDir": local,
     }
-    builder = state_store.configure(builder)
-    for name, value in options.items():
-        builder = builder.config(_OPTION + name, value)
-    if full:
-        builder = builder.config(_OPTION + "fullAfterDeltas", "1")
-        builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
-    spark = builder.getOrCreate()
+    spark = slow_storage.session(request_ms, options, 1 if full else None)
     rows: list[Any] = []
 
     def keep(batch: DataFrame, _: int) -> None:
@@ -176,12 +145,8 @@ def _part(
     )
     query.processAllAvailable()
     batch = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
-    snapshots = Path(root, "checkpoint/state/0/0/snapshot")
-    deadline = time.monotonic() + _PATIENCE_S
-    while full and not list(snapshots.glob("*")):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no snapshot came into {snapshots} within {_PATIENCE_S} s")
-        time.sleep(0.2)
+    if full:
+        slow_storage.wait_for_snapshot(Path(root))
     threads = spark._jvm.Thread.getAllStackTraces().keySet().toString()  # type: ignore[union-attr]
     query.stop()
     spark.stop()

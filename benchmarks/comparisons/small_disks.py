@@ -16,25 +16,18 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-import state_store
-from benchmarks.environment import jvm
+from benchmarks.environment import slow_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_OPTION = "spark.sql.streaming.stateStore.incremental."
-_PATIENCE_S = 120
+_MODULE = "benchmarks.comparisons.small_disks"
 _LOADS = 4
 _SCATTER = 1_000_003
 """Keys that are read often lie anywhere: their ranks times a prime."""
@@ -69,7 +62,7 @@ def measure(
         for first in range(_LOADS):
             _write(root / "loaded", np.arange(first, keys, _LOADS))
         part = {"source": str(root / "loaded"), "request_ms": request_ms, "limit": 0, "full": True}
-        _run({**part, "root": str(root), "local": str(root / "local")})
+        slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
         state_bytes = sum(path.stat().st_size for path in root.glob("checkpoint/state/**/shared/*"))
         for distribution in ("uniform", "zipf"):
             source, before = root / "loaded", set((root / "loaded").iterdir())
@@ -85,7 +78,9 @@ def measure(
                 copy = root / f"{distribution}-{disk}"
                 shutil.copytree(root / "checkpoint", copy / "checkpoint")
                 again = {**part, "full": False, "limit": limit}
-                result = _run({**again, "root": str(copy), "local": str(copy / "local")})
+                result = slow_storage.run_part(
+                    _MODULE, {**again, "root": str(copy), "local": str(copy / "local")}
+                )
                 results[disk] = {**result, "state_bytes": state_bytes, "limit": limit}
                 shutil.rmtree(copy)
             for path in set(source.iterdir()) - before:
@@ -113,46 +108,20 @@ def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 def _write(directory: Path, numbers: Any) -> None:
     """Add a file with a row for each key."""
-    directory.mkdir(exist_ok=True)
     pad = np.random.default_rng(2).bytes(100 * len(numbers)).hex()
     columns = {
         "k": numbers.astype(np.int64),
         "pad": [pad[i * 200 : i * 200 + 200] for i in range(len(numbers))],
     }
-    target = directory / f"{time.time_ns()}.parquet"
-    pq.write_table(pa.table(columns), target.with_suffix(".tmp"))
-    target.with_suffix(".tmp").rename(target)
-
-
-def _run(part: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.comparisons.small_disks", "--part", json.dumps(part)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    slow_storage.add_file(directory, columns)
 
 
 def _part(root: str, source: str, local: str, request_ms: int, limit: int, full: bool) -> dict[str, Any]:
     """Run the query over the input that it has not seen; return its batches, its disk and its rows."""
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraClassPath", str(jvm.compiled()))
-        .config("spark.hadoop.fs.delayed.impl", "statestore.benchmark.DelayedFileSystem")
-        .config("spark.hadoop.fs.delayed.request.ms", str(request_ms))
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "100")
-    )
     options = {"restoreMode": "eager", "localDir": local, "pageCacheLimit": str(limit), "memoryBudget": "64m"}
-    if full:
-        options["fullAfterDeltas"] = str(_LOADS // 2)
-        builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
-    builder = state_store.configure(builder)
-    for name, value in options.items():
-        builder = builder.config(_OPTION + name, value)
-    spark = builder.getOrCreate()
+    spark = slow_storage.session(request_ms, options, _LOADS // 2 if full else None)
     rows: list[Any] = []
 
     def keep(batch: DataFrame, _: int) -> None:
@@ -170,12 +139,8 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     )
     query.processAllAvailable()
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    snapshots = Path(root, "checkpoint/state/0/0/snapshot")
-    deadline = time.monotonic() + _PATIENCE_S
-    while full and not list(snapshots.glob("*")):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no snapshot came into {snapshots} within {_PATIENCE_S} s")
-        time.sleep(0.2)
+    if full:
+        slow_storage.wait_for_snapshot(Path(root))
     disk = {
         (path.stat().st_ino): path.stat().st_blocks * 512 for path in Path(local).rglob("*") if path.is_file()
     }

@@ -1,0 +1,85 @@
+"""Parts of comparisons of queries on storage that answers slowly; each part is a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import state_store
+from benchmarks.environment import jvm
+from state_store.core.settings.option import PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE_S = 120
+
+
+def run_part(module: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a module with `--part` and the part's arguments as JSON; return the JSON of its last line.
+
+    Raises:
+        CalledProcessError: The part failed.
+    """
+    command = [sys.executable, "-m", module, "--part", json.dumps(part)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def add_file(directory: Path, columns: Mapping[str, Any]) -> None:
+    """Add a file of Parquet to the input of a query, complete at once."""
+    directory.mkdir(exist_ok=True)
+    target = directory / f"{time.time_ns()}.parquet"
+    pq.write_table(pa.table(dict(columns)), target.with_suffix(".tmp"))
+    target.with_suffix(".tmp").rename(target)
+
+
+def session(request_ms: int, options: Mapping[str, str], full_after: int | None) -> SparkSession:
+    """Return a session with one partition of state, in which `delayed://` is a slow file system.
+
+    Args:
+        request_ms: the wait of a request, as `scala/driver/DelayedFileSystem.scala` says.
+        options: options of the store, without their prefix.
+        full_after: the number of deltas after which a full checkpoint is made soon; None: as by default.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraClassPath", str(jvm.compiled()))
+        .config("spark.hadoop.fs.delayed.impl", "statestore.benchmark.DelayedFileSystem")
+        .config("spark.hadoop.fs.delayed.request.ms", str(request_ms))
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "100")
+    )
+    builder = state_store.configure(builder)
+    for name, value in options.items():
+        builder = builder.config(PREFIX + name, value)
+    if full_after is not None:
+        builder = builder.config(f"{PREFIX}fullAfterDeltas", str(full_after))
+        builder = builder.config("spark.sql.streaming.stateStore.maintenanceInterval", "500ms")
+    return builder.getOrCreate()
+
+
+def wait_for_snapshot(root: Path) -> None:
+    """Wait until the first store of the query in `root`/checkpoint has a snapshot.
+
+    Raises:
+        TimeoutError: There is none within two minutes.
+    """
+    snapshots = root / "checkpoint/state/0/0/snapshot"
+    deadline = time.monotonic() + _PATIENCE_S
+    while not list(snapshots.glob("*")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no snapshot came into {snapshots} within {_PATIENCE_S} s")
+        time.sleep(0.2)
