@@ -66,7 +66,7 @@ EVENT_WAIT_S = 30.0
 
 
 class Calls:
-    """Serves all stores of one executor. Any thread may call `handle`.
+    """Operations of an agent, on all stores of one executor. Any thread may call `handle`.
 
     Args:
         directory: The directory for local files, or one on each disk.

@@ -62,7 +62,7 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
 
 
 def predict(store: OpenStore, chain: Chain) -> Prediction:
-    """Return what a restore of the version that `chain` ends at would take now, and what it should."""
+    """Return the time that a restore of the last version of `chain` would take now, and its objective."""
     return Prediction(store.head.predict_restore_ms(chain), store.options.restore_objective_ms)
 
 

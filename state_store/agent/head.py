@@ -111,7 +111,7 @@ class StoreHead:
             return self._statistics.cost.frozen()
 
     def is_lazy(self, work: RestoreWork) -> bool:
-        """Return whether a restore that has to fetch these files is lazy, by its predicted time."""
+        """Return True if a restore that has to fetch these files is lazy, by its predicted time."""
         with self._lock:
             return self._statistics.cost.is_lazy(work)
 
@@ -243,7 +243,7 @@ class StoreHead:
             manifest: The newest snapshot on it.
 
         Returns:
-            Whether the snapshot is new.
+            True if the snapshot is new.
         """
         unused = None
         with self._lock:
@@ -302,7 +302,7 @@ class StoreHead:
     # ---- clean-up ----------------------------------------------------------------------------------------
 
     def superseded_below(self, floor: int) -> bool:
-        """Return whether a version below `floor` has deltas that nobody needs since a merge."""
+        """Return True if a version below `floor` has deltas that nobody needs since a merge."""
         with self._lock:
             return self._known.superseded_below(floor)
 

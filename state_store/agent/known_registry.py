@@ -45,7 +45,7 @@ class KnownRegistry:
         self._superseded |= {file.origin for file in freed}
 
     def superseded_below(self, floor: int) -> bool:
-        """Return whether a version below `floor` has deltas that nobody needs since a merge."""
+        """Return True if a version below `floor` has deltas that nobody needs since a merge."""
         return any(version < floor for version in self._superseded)
 
     def begin_inventory(self) -> None:

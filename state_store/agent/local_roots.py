@@ -238,7 +238,7 @@ def _is_abandoned(root: Path, runtime: Runtime) -> bool:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Return whether an agent that lives has locked the file; on a file system without locks nobody has."""
+    """Return True if an agent that lives has locked the file; on a file system without locks nobody has."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

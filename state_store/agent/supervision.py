@@ -142,7 +142,7 @@ def end(job: Job, failure: BaseException | None) -> float:
 
 
 def lower_priority() -> None:
-    """Lower the priority of this thread for good, so that the tasks of the executor go first.
+    """Lower the priority of this thread, until it ends, so that the tasks of the executor go first.
 
     Threads that it makes later, RocksDB's included, get the lower priority, too. A process needs a privilege
     to raise it again.

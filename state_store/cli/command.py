@@ -162,7 +162,7 @@ def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 class _StoreCommand(click.Command):
-    """Reports errors with their exit codes; on standard error, as JSON with `--json`."""
+    """Command that reports errors on standard error, as JSON with `--json`, and exits with their codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and return its exit code."""

@@ -79,7 +79,7 @@ def zone() -> tzinfo | None:
 
 
 def is_utc() -> bool:
-    """Return whether moments are in UTC and not in the local zone."""
+    """Return True if moments are in UTC and not in the local zone."""
     return _zone.get() is timezone.utc
 
 
@@ -101,7 +101,7 @@ def visible_json(text: str) -> str:
 
 
 def output() -> Console:
-    """Return standard output as it is now; texts are taken literally."""
+    """Return the present standard output; texts are taken literally."""
     width = None if sys.stdout.isatty() else 1 << 20
     return _Output(width=width, markup=False, emoji=False, highlight=False)
 
@@ -180,7 +180,7 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
 
 
 def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
-    """Return whether a table needs no cut and no fold: it is not for a terminal, or narrow enough."""
+    """Return True if a table needs no cut and no fold: it is not for a terminal, or narrow enough."""
     if not sys.stdout.isatty():
         return True
     columns = zip(*([name for name, _ in headings], *rows))

@@ -29,7 +29,7 @@ SHOWN_AFTER_S = 1.0
 
 
 class Meter:
-    """Counts stores, and bytes or another unit. A context manager, safe for any thread.
+    """Counter of stores, and of bytes or another unit. A context manager, safe for any thread.
 
     The counts are on standard error if that is a terminal, once the work has taken `SHOWN_AFTER_S`, and are
     removed at the end.

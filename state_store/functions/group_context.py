@@ -29,7 +29,7 @@ class Context:
     timeout_conf
         `NoTimeout`, `ProcessingTimeTimeout` or `EventTimeTimeout`.
     timed_out
-        Whether the groups of this call have timed out; they then have no rows.
+        True if the groups of this call have timed out; they then have no rows.
     continued, more
         Only for functions that take groups in pieces: the first group of this call began in the call before;
         the last group of this call goes on in the next.
@@ -48,7 +48,7 @@ class Context:
 
 
 def to_arrow_schema(schema: Any, time_zone: str, large_types: bool) -> pa.Schema:
-    """Return a schema of Spark as pyarrow has it, with moments in `time_zone`.
+    """Return the pyarrow schema for a schema of Spark, with moments in `time_zone`.
 
     Args:
         schema: a `pyspark.sql.types.StructType`.
@@ -98,7 +98,7 @@ class Header:
         return Header(**fields)
 
     def arrow(self, schema: Any) -> pa.Schema:
-        """Return a schema of Spark as pyarrow has it, with moments in the session's time zone."""
+        """Return the pyarrow schema for a schema of Spark, with moments in the session's time zone."""
         return to_arrow_schema(schema, self.time_zone, self.large_types)
 
     @functools.cached_property

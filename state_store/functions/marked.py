@@ -62,7 +62,7 @@ class MarkedFunction:
 
 
 class Caller(Protocol):
-    """Calls a function for the groups of one stream."""
+    """Caller of a function for the groups of one stream."""
 
     def call(
         self, rows: Any, states: Any, call: Any, emit: Callable[[Any], Any]

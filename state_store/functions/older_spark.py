@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_installed() -> bool:
-    """Return whether PySpark is one of these."""
+    """Return True if PySpark is one of these."""
     import pyspark
 
     return pyspark.__version__.startswith(("4.0.", "4.1."))

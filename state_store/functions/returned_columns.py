@@ -101,7 +101,7 @@ def _is(dtype: pa.DataType, kinds: tuple[Callable[[pa.DataType], bool], ...]) ->
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether a checked cast from `source` changes the representation of values and not the values."""
+    """Return True if a checked cast from `source` changes the representation of values and not the values."""
     if source == target or pa.types.is_null(source):
         return True
     if pa.types.is_dictionary(source):

@@ -14,7 +14,7 @@ PUT, KEEP, CLEAR, REMOVE = 0, 1, 2, 3
 
 
 class ChangeWriter:
-    """Writes the batches of one stream; `state_type` is the Arrow type of one state on the wire."""
+    """Writer of the batches of one stream; `state_type` is the Arrow type of a state on the wire."""
 
     def __init__(self, output_schema: pa.Schema, state_type: pa.DataType) -> None:
         output_type = struct_type(output_schema)

@@ -138,7 +138,7 @@ def check_names(header: Header, stored_timeout: bool, function: str) -> None:
 
 
 class TableCaller:
-    """Calls a vectorised function, with the tables of a call or frames made of them."""
+    """Caller of a vectorised function, with the tables of a call or frames made of them."""
 
     def __init__(self, function: ManyGroups, header: Header) -> None:
         self._function = function

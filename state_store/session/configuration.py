@@ -154,7 +154,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     ignores the session's setting. A directory in which no query has run passes.
 
     Raises:
-        MissingError: the checkpoint is incomplete: a command that writes it has not ended, or broke off.
+        MissingError: the checkpoint is incomplete: a command is still writing it, or was interrupted.
         StorageError: the directory cannot be read.
     """
     from state_store.core.checkpoint.incomplete import refuse_incomplete

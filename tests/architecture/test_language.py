@@ -21,6 +21,15 @@ NAMES = {
 }
 """Names that no variable, argument, function or attribute has."""
 
+ACTIONS = {
+    *("acts", "adds", "announces", "answers", "appends", "applies", "asks", "builds", "checks", "cleans"),
+    *("collects", "compares", "compiles", "converts", "copies", "creates", "decides", "decodes", "deletes"),
+    *("drives", "encodes", "fetches", "finds", "gives", "goes", "holds", "keeps", "looks", "makes"),
+    *("opens", "passes", "plays", "predicts", "prints", "reads", "receives", "registers", "remembers"),
+    *("removes", "replaces", "reports", "returns", "runs", "says", "sends", "serves", "shows"),
+    *("takes", "tells", "tracks", "turns", "verifies", "waits", "watches", "writes"),
+}
+"""Words that no docstring of a class begins with: the class is a noun, such as "Writer of the batches"."""
 
 SKIPPED = (".venv", "build/", "dist/")
 
@@ -60,6 +69,15 @@ def openers_in_python(text: str) -> list[str]:
             if isinstance(shown, str):
                 texts.append((node.value.lineno, shown))
     return [f"{line}: {shown.strip()[:60]}" for line, shown in texts if first_word(shown) in OPENERS]
+
+
+def actions_of_classes(text: str) -> list[str]:
+    """Return the docstrings of classes that begin with an action, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef) and first_word(shown := ast.get_docstring(node) or "") in ACTIONS:
+            found.append(f"{node.lineno}: {shown[:60]}")
+    return found
 
 
 def openers_in_scala(text: str) -> list[str]:
@@ -103,6 +121,24 @@ def openers_of_tests(text: str) -> list[str]:
 def test_python_texts_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := openers_in_python(text))}
     assert found == {}
+
+
+def test_docstrings_of_classes_begin_with_a_noun(checkout: Path) -> None:
+    sources = _files(checkout / "state_store", ".py")
+    found = {name: wrong for name, text in sources if (wrong := actions_of_classes(text))}
+    assert found == {}
+
+
+def test_truth_is_returned_if_and_not_whether(checkout: Path) -> None:
+    texts = [*_files(checkout, ".py"), *_files(checkout / "jvm_bridge", ".scala")]
+    phrase = re.compile(r"returns? whether", flags=re.IGNORECASE)
+    lines = {name: phrase.findall(text) for name, text in texts if not name.endswith("test_language.py")}
+    assert {name for name, found in lines.items() if found} == set()
+
+
+def test_actions_of_classes_are_found() -> None:
+    assert actions_of_classes('class A:\n    """Keeps the rows."""\n') == ["1: Keeps the rows."]
+    assert actions_of_classes('class A:\n    """Rows that wait."""\n') == []
 
 
 def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:

@@ -68,7 +68,7 @@ class Subject:
         return list(range(INCREMENTAL_AT if self.cleaned else 1, NEWEST + 1))
 
     def needs(self, table: Path) -> bool:
-        """Return whether a snapshot needs the table: a lease may hold one that none needs."""
+        """Return True if a snapshot needs the table: a lease may hold one that none needs."""
         snapshots = (self.root / "pristine").glob("snapshot/*")
         manifests = (unpack(path.read_bytes(), file=path.name).manifest for path in snapshots)
         return any(file.path == f"shared/{table.name}" for manifest in manifests for file in manifest.files)

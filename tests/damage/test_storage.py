@@ -80,7 +80,7 @@ class Case:
             self.check_healing()
 
     def check_restores(self) -> bool:
-        """Return whether the newest version could be restored."""
+        """Return True if the newest version could be restored."""
         newest = False
         of = 1 if self.kind in ("lease", "tombstone") else int(self.path.name[:20])
         of = max(of, INCREMENTAL_AT) if self.subject.cleaned else of
@@ -128,7 +128,7 @@ class Case:
         tally.outcomes["found by verify"] += 1
 
     def _says_the_same(self) -> bool:
-        """Return whether a reader finds the written rows: a file may have bytes that nobody reads."""
+        """Return True if a reader finds the written rows: a file may have bytes that nobody reads."""
         read = {
             ".zip": lambda data: unpack(data, file=""),
             ".json": lambda data: LeaseTerms.unpack(data, file=""),

@@ -48,7 +48,7 @@ def unpack_table(data: bytes, file: str) -> Records:
 
 
 def is_end(end: bytes) -> bool:
-    """Return whether a table ends with these bytes."""
+    """Return True if a table ends with these bytes."""
     return len(end) >= END_BYTES and end.endswith(_END)
 
 

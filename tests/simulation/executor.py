@@ -43,7 +43,7 @@ class Executor:
         return self.jvm.is_dead
 
     def has_agent(self, agent: Agent) -> bool:
-        """Return whether that agent is the one that answers."""
+        """Return True if that agent is the one that answers."""
         return self.agent is agent and not agent.process.is_dead
 
     def kill(self) -> None:

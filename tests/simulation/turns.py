@@ -27,7 +27,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 def is_simulated() -> bool:
-    """Return whether a thread of a simulated process asks."""
+    """Return True if a thread of a simulated process asks."""
     return threading.current_thread().name == _THREAD_NAME
 
 

@@ -390,7 +390,7 @@ class Hydration:
         return True
 
     def _is_gone(self) -> bool:
-        """Return whether the base is not needed any more. A restore that failed has removed its directory."""
+        """Return True if the base is not needed any more. A restore that failed has removed its directory."""
         if not self._is_stopped and not self._directory.exists():
             self.stop()
         return self._is_stopped

@@ -162,7 +162,7 @@ class PageCache:
             self._add(location, directory, files)
 
     def has(self, location: str, directory: Path) -> bool:
-        """Return whether a base is cached by pages, here or by an earlier agent, whose files are taken over.
+        """Return True if a base is cached by pages, here or by an earlier agent, whose files are taken over.
 
         Raises:
             LocalDiskError: The disk fails.

@@ -33,7 +33,7 @@ def always_ready(store: int) -> bool:
 class MergeRequest:
     """A merge of `version`; `kind` is `ingest`, `incremental` or `full`, `reason` is for people.
 
-    One that was asked for by name is made even if the policy has no reason for it any more.
+    A merge that was asked for by name is made even if the policy has no reason for it any more.
     """
 
     version: VersionId
@@ -87,7 +87,7 @@ class MergeQueue:
         self._count = 0
 
     def add(self, store: int, limits: MergeLimits, group: Hashable = None) -> None:
-        """Add a store; `group` None makes it the only one of its group."""
+        """Add a store. If `group` is None, the store has a group of its own."""
         self._stores[store] = _StoreMerges(limits, store if group is None else group)
 
     def remove(self, store: int) -> None:
@@ -272,7 +272,7 @@ class MergeQueue:
         return [store for store, merges in self._stores.items() if merges.publishing or merges.ingest]
 
     def _forget_if_over(self, store: int) -> bool:
-        """Forget a removed store of which nothing runs. Returns whether it was forgotten."""
+        """Forget a removed store of which nothing runs; return True if it was forgotten."""
         merges = self._stores[store]
         is_over = merges.is_removed and merges.running is None
         if is_over:

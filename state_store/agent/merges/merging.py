@@ -203,7 +203,7 @@ def _base_to_start_from(
 
 
 def _is_local(store: OpenStore, base: LocalDatabase) -> bool:
-    """Return whether all files of the newest base are local, False if some will not be.
+    """Return True if all files of the newest base are local, False if some will not be.
 
     Raises:
         NotReady: They are still being fetched; the base is not held any more.
@@ -257,7 +257,7 @@ def _publish(
 
 
 def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:
-    """Return whether another process (`state-store full`) published a snapshot: merges go on from it."""
+    """Return True if another process (`state-store full`) published a snapshot, from which merges go on."""
     chain = store.head.chain
     own = {delta.name.version_id for delta in chain.deltas}
     if chain.snapshot is not None:

@@ -45,12 +45,12 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class MergeScheduler:
-    """Runs the merges of the stores that were added. Safe for any thread.
+    """Scheduler of the merges of the stores that were added. Safe for any thread.
 
     Args:
         events: Receives how merges ended.
         merge: Makes one merge.
-        clean: Cleans a store up after a snapshot was published; None: nobody does.
+        clean: Cleans a store up after a snapshot was published; None: no store is cleaned up.
         runtime: Clocks and threads.
     """
 
@@ -163,7 +163,7 @@ class MergeScheduler:
         self._wake()
 
     def wake(self) -> None:
-        """Look for merges that became ready. Called when a lazy restore has settled, and now and then."""
+        """Look for merges that became ready. Called when a lazy restore has ended, and from time to time."""
         with self._changed:
             self._wake()
 

@@ -87,7 +87,7 @@ class StoreFields:
 @json_names(version=INLINE)
 @dataclass(frozen=True)
 class RestoreRequest:
-    """Asks for a base of `version`, made from exactly the snapshot of `from_version` if that is given.
+    """Request for a base of `version`, made from exactly the snapshot of `from_version` if that is given.
 
     With `thorough` every file is verified as a whole. With `ingest` the deltas are part of the database.
     """
@@ -106,7 +106,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True)
 class RangeRequest:
-    """Asks for `length` bytes from `offset` on of the sparse file `name` in the directory of a base."""
+    """Request for `length` bytes from `offset` on of the sparse file `name` in a base's directory."""
 
     directory: Path
     name: str
@@ -117,7 +117,7 @@ class RangeRequest:
 @json_names(version=INLINE, size_bytes="bytes", crc32="crc", seen_pairs="seen")
 @dataclass(frozen=True)
 class CommitRequest:
-    """Announces the delta at `path`, which becomes `version` and follows the version of id `parent`.
+    """Request to commit the delta at `path` as `version`, which follows the version of id `parent`.
 
     `seen_pairs` are the later versions that the attempt knew of when it began, without Spark's ids. With
     `memory_short` the data plane asks for an `ingest` merge, which gives memory back.
@@ -146,7 +146,7 @@ class CommitRequest:
 
 @dataclass(frozen=True)
 class AttemptsRequest:
-    """Asks for the attempts above `version`, for an attempt that begins on it in memory."""
+    """Request for the attempts above `version`, for an attempt that begins on it in memory."""
 
     version: int
 
@@ -154,7 +154,7 @@ class AttemptsRequest:
 @json_names(version=INLINE)
 @dataclass(frozen=True)
 class VersionRequest:
-    """Names a version: the one to refuse, or the newest committed one that a clean-up retains."""
+    """Request about a version: the one to refuse, or the newest committed one that a clean-up retains."""
 
     version: VersionId
 
@@ -162,7 +162,7 @@ class VersionRequest:
 @json_names(version=INLINE)
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """Asks for a snapshot of exactly `version`, now."""
+    """Request for a snapshot of exactly `version`, now."""
 
     version: VersionId
     kind: Literal["incremental", "full"] = "incremental"
@@ -172,7 +172,7 @@ class SnapshotRequest:
 @json_names(number="version", checkpoint_id="id")
 @dataclass(frozen=True)
 class FullRequest:
-    """Asks for a full checkpoint of version `number` as soon as the limits of merges allow it.
+    """Request for a full checkpoint of version `number` as soon as the limits of merges allow it.
 
     `checkpoint_id` is None if the caller knows the number alone: the version on the store's chain is meant.
     """
@@ -184,7 +184,7 @@ class FullRequest:
 
 @dataclass(frozen=True)
 class StatusRequest:
-    """Asks for the stores of those providers (None: all), and for their options in force if `options`."""
+    """Request for the stores of those providers (None: all), with their options in force if `options`."""
 
     instances: frozenset[int] | None
     options: bool = False
@@ -193,7 +193,7 @@ class StatusRequest:
 @json_names(version=INLINE)
 @dataclass(frozen=True)
 class DeltasRequest:
-    """Asks for the deltas of the versions `first` to `version`."""
+    """Request for the deltas of the versions `first` to `version`."""
 
     version: VersionId
     first: int
@@ -201,14 +201,14 @@ class DeltasRequest:
 
 @dataclass(frozen=True)
 class DirectoryRequest:
-    """Names a directory that an answer or an event gave to the JVM."""
+    """Request about a directory that an answer or an event gave to the JVM."""
 
     directory: Path
 
 
 @dataclass(frozen=True)
 class EventsRequest:
-    """Asks for the events above number `after`, and waits up to `wait_ms` milliseconds for the first."""
+    """Request for the events above number `after`, which waits up to `wait_ms` ms for the first."""
 
     after: int
     wait_ms: float | None = field(default=None)

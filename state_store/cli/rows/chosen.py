@@ -140,7 +140,7 @@ def metered(
         state: the state that is read.
         done: a participle, such as `read`.
         partitions: how many partitions are read; None is all.
-        prints: whether rows are printed meanwhile. On a terminal nothing else is shown then.
+        prints: True if rows are printed meanwhile; a terminal then shows nothing else.
     """
     if prints and sys.stdout.isatty():
         yield

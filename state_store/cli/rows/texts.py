@@ -20,7 +20,7 @@ _FORMULA = r"^[=+\-@\t\r＝＋－＠]"
 
 
 class RowTexts:
-    """Makes texts of the batches of a schema. A context manager; safe for one thread at a time."""
+    """Maker of texts of a schema's batches. A context manager; safe for one thread at a time."""
 
     def __init__(self, schema: pyarrow.Schema, *, guard: bool = False) -> None:
         """Plan the texts.
@@ -114,7 +114,7 @@ class RowTexts:
 
 
 def is_known(kind: pyarrow.DataType) -> bool:
-    """Return whether DuckDB makes JSON of a type as this package does."""
+    """Return True if DuckDB makes JSON of a type as this package does."""
     import pyarrow
 
     types = pyarrow.types

@@ -110,7 +110,7 @@ def _to_seconds(milliseconds: int) -> int:
 
 
 def _is_brief(lines: Sequence[histories.Line]) -> bool:
-    """Return whether every time, in whole seconds, still names its version: none was committed in between."""
+    """Return True if every time, in whole seconds, still names its version: none was committed in between."""
     moments = sorted(line.made_ms for line in lines)
     return not any(before < after <= _to_seconds(before) for before, after in pairwise(moments))
 

@@ -85,9 +85,9 @@ def full(
 ) -> int:
     """Make a full checkpoint now, which depends on no older file.
 
-    Makes a full checkpoint of the version that Spark committed last: its files are all new, so later
+    The checkpoint is of the version that Spark committed last. All of its files are new, so later
     checkpoints depend on nothing older. It works beside the running query, which goes on from it, and on a
-    stopped one. It needs disk for twice the state of a partition in the directory of temporary files
+    stopped one. It needs disk space for twice the state of a partition in the directory of temporary files
     (TMPDIR), for each store worked on at once. A store that fails does not stop the others; the exit code is
     then that of its error.
     """

@@ -15,7 +15,7 @@ MARKER = "commits/_incomplete.json"
 """The file that says that a checkpoint is not whole; JSON with `operation` and `source`."""
 
 COPY = "copy"
-"""The operation that goes on where it broke off; every other begins anew."""
+"""The operation that continues after an interruption; every other begins anew."""
 
 
 def marker_of(storage: Storage) -> tuple[str, str | None] | None:
@@ -40,12 +40,10 @@ def refuse_incomplete(storage: Storage, location: str) -> None:
     if marker is not None:
         operation, source = marker
         advice = (
-            "the same command goes on where it broke off"
-            if operation == COPY
-            else "remove the directory and start again"
+            "the same command continues it" if operation == COPY else "remove the directory and start again"
         )
         raise MissingError(
-            f"'{location}' is incomplete: {operation} of '{source}' is still writing it, or broke off. If it "
-            f"broke off, {advice}.",
+            f"'{location}' is incomplete: {operation} of '{source}' is still writing it, or was "
+            f"interrupted. If it was interrupted, {advice}.",
             file=f"{location}/{MARKER}",
         )

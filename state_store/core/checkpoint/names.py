@@ -225,28 +225,28 @@ def tombstone_path(cleaner: str) -> str:
 
 
 def is_file_list_name(name: str) -> bool:
-    """Return whether `name`, without its directory, is that of a lease or a tombstone."""
+    """Return True if `name`, without its directory, is that of a lease or a tombstone."""
     return _FILE_LIST.fullmatch(name) is not None
 
 
 def is_checkpoint_id(text: str) -> bool:
-    """Return whether `text` may be the checkpoint id of a version."""
+    """Return True if `text` may be the checkpoint id of a version."""
     return re.fullmatch(_ID, text) is not None
 
 
 def is_sst_path(path: str) -> bool:
-    """Return whether `path` (below the store's directory) is that of a delta or a shared file."""
+    """Return True if `path` (below the store's directory) is that of a delta or a shared file."""
     return _origin(path) is not None
 
 
 def is_refused_path(path: str) -> bool:
-    """Return whether `path` (below the store's directory) is that of a mark on an attempt."""
+    """Return True if `path` (below the store's directory) is that of a mark on an attempt."""
     directory, _, name = path.partition("/")
     return directory == DELTA_DIRECTORY and RefusedName.parse(name) is not None
 
 
 def is_snapshot_path(path: str) -> bool:
-    """Return whether `path` (below the store's directory) is that of a snapshot's archive."""
+    """Return True if `path` (below the store's directory) is that of a snapshot's archive."""
     directory, _, name = path.partition("/")
     return directory == SNAPSHOT_DIRECTORY and SnapshotName.parse(name) is not None
 

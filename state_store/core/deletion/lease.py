@@ -163,7 +163,7 @@ class Lease:
         return frozenset(path for path in held if path in condemned or path not in existing)
 
     def _any_counts(self, tombstones: Tombstones) -> bool:
-        """Return whether a damaged tombstone is so young that its cleaner may be at work.
+        """Return True if a damaged tombstone is so young that its cleaner may be at work.
 
         The lease that was just written tells the storage's time.
         """

@@ -28,7 +28,7 @@ FUTURE_LEASE_FACTOR = 24
 
 
 def has_run_out(age_ms: float, expiry_ms: float) -> bool:
-    """Return whether a lease, or a damaged tombstone, of that age no longer counts."""
+    """Return True if a lease, or a damaged tombstone, of that age no longer counts."""
     return age_ms > expiry_ms
 
 
@@ -50,10 +50,10 @@ class Tombstones:
 
     @classmethod
     def read(cls, storage: Storage) -> Tombstones:
-        """Read all tombstones. One that disappears meanwhile is left out: its files are gone.
+        """Read all tombstones, without those that disappear meanwhile: their files are gone.
 
         Raises:
-            FormatError: If one is of a newer format.
+            FormatError: If a file has a newer format.
             StorageError: If the storage fails.
         """
         files: dict[str, frozenset[str]] = {}
@@ -82,7 +82,7 @@ class ReadLease:
     error: DamagedError | None = None
 
     def is_expired(self, storage_now_ms: int, wall_now_ms: float, default_expiry_ms: int) -> bool:
-        """Return whether the writer counts as dead, after the time that the lease itself names.
+        """Return True if the writer counts as dead, after the time that the lease itself names.
 
         Two clocks must say so, each for itself: the storage's (when the lease appeared there, against
         `storage_now_ms`), and those of the machines (what the writer's showed, against `wall_now_ms`). So one
@@ -98,7 +98,7 @@ class ReadLease:
         return has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms), self.terms.expiry_ms)
 
     def is_from_the_future(self, wall_now_ms: float) -> bool:
-        """Return whether the clock of the writer's machine is ahead of this one's by more than the expiry."""
+        """Return True if the clock of the writer's machine is ahead of this one's by more than the expiry."""
         return self.terms is not None and self.terms.written_ms > wall_now_ms + self.terms.expiry_ms
 
 
@@ -111,10 +111,10 @@ class Leases:
 
     @classmethod
     def read(cls, storage: Storage) -> Leases:
-        """Read all leases. One that disappears meanwhile is left out: it was released.
+        """Read all leases, without those that disappear meanwhile: they were released.
 
         Raises:
-            FormatError: If one is of a newer format.
+            FormatError: If a file has a newer format.
             StorageError: If the storage fails.
         """
         leases: dict[str, ReadLease] = {}

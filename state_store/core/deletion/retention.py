@@ -49,7 +49,7 @@ from state_store.errors import DamagedError, InternalError
 
 
 class Retention:
-    """Cleans one store.
+    """Clean-up of one store.
 
     One clean-up at a time per process; concurrent ones in other processes are safe even on old listings. The
     wall clock tells the age of checkpoints. A lease runs out, and a left-over file is swept, only if the
@@ -78,7 +78,7 @@ class Retention:
         self._committed_ms: Mapping[int, int] | None = None
 
     def is_due(self, registry: Registry, newest: VersionId) -> bool:
-        """Return whether a clean-up would delete something, without a storage call."""
+        """Return True if a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
             return newest.number > LEAST_CHECKPOINTS
         return bool(registry.freed_below(self._floor(newest, registry, self._committed_ms or {})))
@@ -315,7 +315,7 @@ class Retention:
 
 
 def _check(deletable: set[str], plan: DeletionPlan) -> None:
-    """Check the plan by another way than it was made, before files are deleted. Raises InternalError."""
+    """Check the plan in a second way before files are deleted. Raises InternalError."""
     needed = {file.path for file in plan.registry.entries()} & deletable
     kinds = (is_sst_path, is_snapshot_path, is_refused_path)
     foreign = {path for path in deletable if not any(is_of(path) for is_of in kinds)}

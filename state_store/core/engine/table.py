@@ -152,7 +152,7 @@ def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
 
 
 def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
-    """Return whether entries of the index contain the length of their value."""
+    """Return True if entries of the index contain the length of their value."""
     for name, handle in entries_of(content_of(data, offset, size)):
         if name == PROPERTIES:
             properties = dict(entries_of(content_of(data, *handle_at(handle, 0)[0])))

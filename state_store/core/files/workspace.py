@@ -57,11 +57,11 @@ class Workspace:
             shutil.rmtree(directory, ignore_errors=True)
 
     def owns(self, directory: Path) -> bool:
-        """Return whether `directory` is one of the bases here."""
+        """Return True if `directory` is one of the bases here."""
         return directory.parent == self.root and directory.name.startswith("base-")
 
     def remove(self) -> None:
-        """Remove everything for good: work that still runs finds no place any more. Twice is fine."""
+        """Remove everything for good, so that work that still runs finds no place. May be called twice."""
         self._removed = True
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -74,7 +74,7 @@ class Workspace:
 
 
 def make_private(directory: Path) -> None:
-    """Make `directory` and its missing parents, for their owner alone. One that exists stays as it is."""
+    """Make `directory` and its missing parents, for their owner alone. Leave a directory that exists."""
     if directory.is_dir():
         return
     make_private(directory.parent)

@@ -77,7 +77,7 @@ class Chain:
     def commit(self, delta: ChainDelta) -> Chain:
         """Return the chain with one more delta.
 
-        A delta of the newest version replaces that one. One that the snapshot contains changes nothing.
+        A delta of the newest version replaces it. A delta that the snapshot contains changes nothing.
         """
         if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
             before = replace(

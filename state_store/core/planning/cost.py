@@ -77,7 +77,7 @@ storage."""
 
 
 class CostModel:
-    """Predicts the time of a restore that finds no local files.
+    """Model that predicts the time of a restore that finds no local files.
 
     Args:
         thorough: restores verify each file as a whole, not block by block later.
@@ -134,7 +134,7 @@ class CostModel:
         return predicted_ms
 
     def is_lazy(self, work: RestoreWork) -> bool:
-        """Return whether a restore that has to fetch these files fetches only their ends at first."""
+        """Return True if a restore that has to fetch these files fetches only their ends at first."""
         policy = None if self.thorough or self._is_local else self.lazy_policy
         if policy is None or not work.files or work.size_bytes < policy.least_bytes:
             return False

@@ -179,7 +179,7 @@ class Policy:
         return self._has_grown_to(1.0, chain)
 
     def _has_grown_to(self, part: float, chain: Chain) -> bool:
-        """Return whether the young runs have grown to this part of `maxDeltaShare`."""
+        """Return True if the young runs have grown to this part of `maxDeltaShare`."""
         share = self._options.max_delta_share
         enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
         return bool(share) and enough and young_share(chain) >= share * part

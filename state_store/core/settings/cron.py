@@ -43,7 +43,7 @@ class Cron:
         return cls(minutes, hours, days, months, weekdays, parts[2] == "*", parts[4] == "*")
 
     def has_date(self, month: int, day: int, weekday: int) -> bool:
-        """Return whether the schedule has a time on that date; `weekday` as in `weekdays`."""
+        """Return True if the schedule has a time on that date; `weekday` as in `weekdays`."""
         by_day, by_weekday = day in self.days, weekday in self.weekdays
         fits = by_day and by_weekday if self.any_day or self.any_weekday else by_day or by_weekday
         return month in self.months and fits

@@ -422,7 +422,7 @@ class Restoration:
 
 
 def _needs_rocksdb(base: LocalDatabase, uncompressed: set[str]) -> bool:
-    """Return whether the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
+    """Return True if the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
     return any(
         file.size_bytes > MOST_MAPPED_BYTES
         or (name not in uncompressed and not is_plain(base.directory / name))

@@ -111,7 +111,7 @@ class Storage(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Return whether a file exists; `path` is never a directory."""
+        """Return True if a file exists; `path` is never a directory."""
 
     def directories(self, directory: str | None = None) -> list[str]:
         """Return the names of the directories directly in `directory` (None: the store's), sorted.

@@ -8,7 +8,7 @@ from state_store.core.storage.contract import Entry, Storage
 
 
 class ForwardingStorage(Storage):
-    """Passes each call on to `inner`; as safe for threads as that is.
+    """Storage that passes each call on to `inner`, and is as safe for threads as `inner`.
 
     A subclass overrides the methods that it changes, or `_before`. Closing it does nothing: `inner` belongs
     to somebody else.

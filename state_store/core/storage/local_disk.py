@@ -17,7 +17,7 @@ REMEDY = "free space there, or use another directory: `localDir` for a query, TM
 
 
 def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
-    """Return whether `error`, raised while a stored file was copied to `local`, is about `local`.
+    """Return True if `error`, raised while a stored file was copied to `local`, is about `local`.
 
     Only writing meets a full or read-only disk. A directory that cannot be written fails without saying which
     of the two files it is about.

@@ -235,13 +235,13 @@ class WebHdfsStorage(Storage):
             raise self._failed(action, path, _text(error.message)) from error
         except (RequestException, HTTPError, OSError) as error:
             failed = self._failed(action, path, str(error))
-            # A body that breaks off comes from a DataNode; such an error names no request.
+            # A body that ends early comes from a DataNode; such an error names no request.
             if isinstance(error, HTTPError) or self._was_sent_on(error):
                 raise _DataNodeError(failed.message, file=failed.file) from error
             raise failed from error
 
     def _was_sent_on(self, error: Exception) -> bool:
-        """Return whether the request that failed went to a DataNode."""
+        """Return True if the request that failed went to a DataNode."""
         request = getattr(error, "request", None)
         return request is not None and not request.url.startswith(
             tuple(f"{endpoint}/" for endpoint in self._endpoints)

@@ -242,7 +242,7 @@ def _first_of_run(versions: list[int]) -> int:
 
 
 class Lookups:
-    """Finds keys in some partitions, at their version and at earlier ones.
+    """Look-ups of keys in some partitions, at their version and at earlier ones.
 
     Methods raise OptionError for a key of other columns or types, and MissingError if its partition was not
     opened.

@@ -44,8 +44,8 @@ def new_directory(location: str) -> Iterator[NewDirectory]:
         names = [entry.name for entry in storage.list_files(name)]
         if names and SUCCESS not in names:
             raise ConflictError(
-                f"'{location}' has files of a write that broke off, or still goes on: it has no '{SUCCESS}'. "
-                "If it broke off, remove the directory, or give another one",
+                f"'{location}' has files of a write that was interrupted, or still goes on: it has no "
+                f"'{SUCCESS}'. If it was interrupted, remove the directory, or give another one",
                 file=location,
             )
         if names:

@@ -11,7 +11,7 @@ from state_store.errors import StateStoreError, from_json
 
 
 class RowProgress(Protocol):
-    """Receives the progress of the copying. Called by one thread."""
+    """Receiver of the progress of the copying. Called by one thread."""
 
     def expect(self, rows: int) -> None:
         """Start a store of about this many rows."""

@@ -127,7 +127,7 @@ def with_partitions(operator: Operator, storage: Storage, committed: Mapping[int
 
 
 def _has_no_keys(operator: Operator, storage: Storage) -> bool:
-    """Return whether the keys of an aggregation have no columns; False if Spark's file of them lacks."""
+    """Return True if the keys of an aggregation have no columns; False if Spark's file of them is missing."""
     path = schema_file(operator, next(iter(operator.stores)))
     try:
         texts = JavaTexts(storage.read(path), path)

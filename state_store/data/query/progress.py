@@ -17,7 +17,7 @@ from state_store.errors import OptionError
 
 
 class Progress(Protocol):
-    """Receives the progress of work on many stores. Safe for any thread."""
+    """Receiver of the progress of work on many stores. Safe for any thread."""
 
     def expect(self, size_bytes: int) -> None:
         """Note that work on a store begins and is going to move `size_bytes` bytes."""
@@ -157,7 +157,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _in_notebook() -> bool:
-    """Return whether a notebook shows what this process prints. There rich needs `ipywidgets`."""
+    """Return True if a notebook shows what this process prints. There rich needs `ipywidgets`."""
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
     return running is not None and "IPKernelApp" in running.config

@@ -144,7 +144,7 @@ def new_checkpoint(operation: str, source: str | None, target: Location) -> Iter
     Args:
         operation: what writes the checkpoint, in one word, for messages.
         source: the checkpoint that it is made of; None: there is none.
-        target: the directory; it must be empty, or have a copy of `source` that broke off.
+        target: the directory; it must be empty, or have an interrupted copy of `source`.
 
     Raises:
         OptionError: `target` is no name of a directory, or is inside of the source or around it.
@@ -198,7 +198,7 @@ def _after_failure(storage: Storage, location: str, operation: str, *, is_new: b
 
 
 def _refuse_used(storage: Storage, location: str, operation: str, source: str | None) -> None:
-    """Raise ConflictError if a directory has something but the same copy that broke off."""
+    """Raise ConflictError if a directory has something but the same copy, interrupted."""
     if isinstance(storage, LocalStorage) and storage.directory.is_file():
         raise OptionError(f"the target '{location}' is a file, not a directory", option="target")
     marker = marker_of(storage)
@@ -207,7 +207,7 @@ def _refuse_used(storage: Storage, location: str, operation: str, source: str | 
             return
         refuse_other = f"what {marker[0]} of '{marker[1]}' has written so far"
         raise ConflictError(
-            f"'{location}' is not empty: it has {refuse_other}. If that broke off, remove it",
+            f"'{location}' is not empty: it has {refuse_other}. If that was interrupted, remove it",
             file=location,
         )
     names = [name for name in storage.directories() if not name.startswith(SCRATCH_PREFIX)]

@@ -50,7 +50,7 @@ class Column:
             self.some = self.nullable = converted(array)
 
     def is_nullable(self, start: int, stop: int) -> bool:
-        """Return whether there is a null in rows `start` to `stop` that pandas has no place for."""
+        """Return True if there is a null in rows `start` to `stop` that pandas has no place for."""
         return self.nulls is not None and bool(self.nulls[stop] > self.nulls[start])
 
 

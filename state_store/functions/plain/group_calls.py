@@ -35,7 +35,7 @@ _MAX_OUTPUT_ROWS = 10_000
 
 
 class GroupCaller:
-    """Calls one function for the groups of a stream. Not thread-safe; used by the one thread of a worker."""
+    """Caller of one function for the groups of a stream. Used by the one thread of a worker."""
 
     def __init__(self, func: Callable[..., Any], header: Header) -> None:
         self._func = func

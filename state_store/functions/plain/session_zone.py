@@ -29,7 +29,7 @@ class SessionZone:
         self._in_arrow = self._arrow_knows()
 
     def _arrow_knows(self) -> bool:
-        """Return whether Arrow, which has no zones where the machine has none, can do the arithmetic."""
+        """Return True if Arrow, which has no zones where the machine has none, can do the arithmetic."""
         try:
             pc.local_timestamp(pa.scalar(0, self._type))
         except pa.ArrowInvalid:

@@ -89,7 +89,7 @@ class FrameBatch(Batch):
             yield _sliced(self._sliceable, start, stop)
 
     def _fits(self, rows: int) -> bool:
-        """Return whether so many rows come as one frame."""
+        """Return True if so many rows come as one frame."""
         return rows <= self._stream.max_records and rows * self._average_bytes < self._stream.max_bytes
 
     def tuples(self, number: int) -> Iterator[Any]:
@@ -189,7 +189,7 @@ def _sliceable(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: in
 
 
 def _stays_object(kind: pa.DataType) -> bool:
-    """Return whether pandas makes a column of objects of any values of this type."""
+    """Return True if pandas makes a column of objects of any values of this type."""
     checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(check(kind) for check in (*checks, pa.types.is_date, pa.types.is_decimal, pa.types.is_nested))
 

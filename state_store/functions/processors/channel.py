@@ -16,7 +16,7 @@ class StateCallError(Exception):
 
 
 class Channel:
-    """Sends messages to the JVM's `StateServer`, one after the other. Used by one thread."""
+    """Channel to the JVM's `StateServer`, which sends one message after the other. Used by one thread."""
 
     def __init__(self, address: str, secret: str) -> None:
         """Connect to `address`, the path of a Unix socket or `host:port`.

@@ -147,7 +147,7 @@ def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether UTF-8 has the text: half of a surrogate pair comes back as another character."""
+    """Return True if UTF-8 has the text: half of a surrogate pair comes back as another character."""
     if value.isascii():
         return True
     try:

@@ -165,7 +165,7 @@ def _session_zone() -> str | None:
 
 
 class Calls:
-    """Calls the methods of a marked processor with tables, and checks what they give."""
+    """Caller of the methods of a marked processor with tables, which checks their results."""
 
     def __init__(self, processor: Any, header: Header) -> None:
         self._processor = processor

@@ -15,7 +15,7 @@ Convert = Callable[[Any], Any]
 
 
 class RowColumns:
-    """Converts rows of one schema. Immutable; used by any thread.
+    """Converter of rows of one schema. Immutable; used by any thread.
 
     Args:
         schema: the Arrow schema of the rows, with moments in the session's time zone.

@@ -65,7 +65,7 @@ class Endpoint:
         status: HTTP status of the answer.
         parameters: parameters in path and query.
         errors: HTTP statuses of problems, each with its reason.
-        sources: who has it; others answer 404 with the reason.
+        sources: the programs that have the endpoint; the others answer 404 with the reason.
         body: class of the request's body.
     """
 

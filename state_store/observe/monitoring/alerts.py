@@ -63,7 +63,7 @@ def _texts(alert: Alert, code: str, link: str) -> dict[str, str]:
 
 
 def remedy_of(code: str) -> str:
-    """Return the remedy of a finding; of the alert without one, its own."""
+    """Return the remedy of a finding, or that of the alert which has no finding."""
     found: dict[str, Rule] = {rule.code: rule for rule in RULES}
     if code in found:
         return found[code].remedy

@@ -137,7 +137,7 @@ def host_name(host: str) -> str:
 
 
 def same_origin(origin: str, scheme: str, host: str) -> bool:
-    """Return whether an `Origin` is the one that a request was sent to.
+    """Return True if an `Origin` is the one that a request was sent to.
 
     A proxy in front may end TLS, so the scheme may be `https` where this service sees `http`.
     """
@@ -145,7 +145,7 @@ def same_origin(origin: str, scheme: str, host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on is of this machine alone."""
+    """Return True if an address to listen on is of this machine alone."""
     if host == "localhost":
         return True
     try:

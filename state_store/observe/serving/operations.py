@@ -62,7 +62,7 @@ class _Running:
 
 
 class Operations:
-    """The requests for full checkpoints that this service has been sent. Safe for any thread.
+    """Requests for full checkpoints that this service has received. Safe for any thread.
 
     Args:
         at_once: stores that are worked on at a time, of all queries together.
@@ -87,7 +87,7 @@ class Operations:
             The request's state now.
 
         Raises:
-            OptionError: the caller's id is not one.
+            OptionError: the caller's id is not valid.
             ConflictError: a full checkpoint of other stores of the query is running, or the id is another
                 query's.
             BusyError: the service is stopping.

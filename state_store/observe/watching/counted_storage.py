@@ -56,7 +56,7 @@ class CountedStorage(Storage):
         return self.storage.read(path, offset, length)
 
     def exists(self, path: str) -> bool:
-        """Return whether a file exists."""
+        """Return True if a file exists."""
         self.requests.add(LIST)
         return self.storage.exists(path)
 

@@ -64,7 +64,7 @@ class Look:
 
 
 class Looker:
-    """Looks at one query again and again, and remembers what cannot change.
+    """Observer that looks at one query again and again, and remembers what cannot change.
 
     Archives of snapshots are immutable: each is read once. If Spark has committed nothing since the last
     look, only its commit log is listed, and the stores again at every `UNCHANGED_LOOKS`th look. One thread at

@@ -104,7 +104,7 @@ class Watched:
             timeout_s: seconds to wait at most.
 
         Returns:
-            Whether it has ended.
+            True if it has ended.
         """
         with self._changed:
             return self._changed.wait_for(

@@ -173,7 +173,7 @@ def idle(running: hydration.Hydration) -> None:
 
 
 def is_idle(running: hydration.Hydration) -> bool:
-    """Return whether nothing is being fetched, and every whole file is verified."""
+    """Return True if nothing is being fetched, and every whole file is verified."""
     return not running.threads and FileState.FETCHED not in running.states().values()
 
 

@@ -225,7 +225,7 @@ class DamagingService:
         self._serve = harness.serve
 
     def has_damaged(self) -> bool:
-        """Return whether something was damaged since the last call."""
+        """Return True if something was damaged since the last call."""
         damaged, self._damaged = self._damaged, set()
         return bool(damaged)
 

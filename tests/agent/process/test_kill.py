@@ -20,7 +20,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
-    """Run `call`, and kill the agent after `delay_s`. Returns whether the call came to its end before."""
+    """Run `call`, and kill the agent after `delay_s`. Return True if the call ended before."""
     killer = threading.Timer(delay_s, agent.process.kill)
     killer.start()
     try:

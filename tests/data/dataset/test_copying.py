@@ -66,7 +66,7 @@ def test_an_interrupted_copy_continues(tmp_path, monkeypatch):
     with pytest.raises(ConflictError, match="broke off"):
         copy(source, str(target))
     monkeypatch.undo()
-    with pytest.raises(MissingError, match=r"incomplete: copy of .* goes on where it broke off"):
+    with pytest.raises(MissingError, match=r"incomplete: copy of .* the same command continues it"):
         state_store.open(str(target))
     done = copy(source, str(target))
     assert done.present > 0 and done.files > 0

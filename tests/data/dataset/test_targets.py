@@ -236,9 +236,11 @@ def test_an_export_to_another_storage_that_was_killed_is_refused(
         with pytest.raises(_Killed):
             state_store.export(source, target)
     assert len(list(target.iterdir())) == written
-    with pytest.raises(OptionError, match=r"broke off.*'_SUCCESS'.*remove the directory, and export again"):
+    with pytest.raises(OptionError, match=r"interrupted.*'_SUCCESS'.*remove the directory, and export again"):
         state_store.import_state(source, target, tmp_path / "imported")
-    with pytest.raises(ConflictError, match=r"broke off.*'_SUCCESS'.*remove the directory, or give another"):
+    with pytest.raises(
+        ConflictError, match=r"interrupted.*'_SUCCESS'.*remove the directory, or give another"
+    ):
         state_store.export(source, target)
     shutil.rmtree(target)
     assert state_store.export(source, target) == rows_of(source).num_rows
@@ -325,7 +327,7 @@ def test_partial_exports_are_refused(source: Path, tmp_path: Path) -> None:
         state_store.import_state(source, exported, target)
     (tmp_path / "kept").rename(exported / "part-00001.parquet")
     (exported / "_SUCCESS").rename(tmp_path / "kept")
-    with pytest.raises(OptionError, match="is an export that broke off, or still goes on"):
+    with pytest.raises(OptionError, match="is an export that was interrupted, or still goes on"):
         state_store.import_state(source, exported, target)
     (tmp_path / "kept").rename(exported / "_SUCCESS")
     (exported / "_temporary").mkdir()

@@ -49,7 +49,7 @@ def play(spark, processor, batched: str, initial=None):
 
 
 def last_lines(text: str) -> tuple[bool, str]:
-    """Return whether the user's line is shown, and the error that it ends in."""
+    """Return True if the user's line is shown, and the error that it ends in."""
     errors = re.findall(r"^\s*((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
     python = [line for line in errors if not line.startswith(("org.apache", "java."))]
     return "# the line of the user" in text, python[0] if python else text.partition(" with exception: ")[

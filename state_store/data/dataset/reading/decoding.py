@@ -34,7 +34,7 @@ def filtered(
         numbers: the numbers of the partitions that are read; None is all.
 
     Raises:
-        DamagedError: a partition has other counts of rows than it says.
+        DamagedError: a partition does not have the number of rows that it records.
         OptionError: the filter does not fit the columns.
     """
     for number in partitions.numbers if numbers is None else numbers:

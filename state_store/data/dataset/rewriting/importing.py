@@ -266,8 +266,8 @@ def _check_whole(
     lacking = sorted(expected - set(names))
     if success is None:
         raise OptionError(
-            f"'{location}' is an export that broke off, or still goes on: it has no '{SUCCESS}'. If it broke "
-            "off, remove the directory, and export again",
+            f"'{location}' is an export that was interrupted, or still goes on: it has no '{SUCCESS}'. "
+            "If it was interrupted, remove the directory, and export again",
             file=location,
         )
     if lacking:

@@ -42,7 +42,7 @@ class Written:
 
 
 class StoreWriter:
-    """Writes a store of an operator, all partitions, from the old checkpoint to the new one."""
+    """Writer of all partitions of an operator's store, from the old checkpoint to the new one."""
 
     def __init__(
         self,
