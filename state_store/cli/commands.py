@@ -41,18 +41,24 @@ from state_store.errors import Interrupted
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@command("completion", examples=("bash > ~/.local/share/bash-completion/completions/state-store",))
+_FOR_THIS_SHELL = """\
+For this shell alone:
+  eval "$(state-store completion bash)"        in bash
+  eval "$(state-store completion zsh)"         in zsh
+  state-store completion fish | source         in fish"""
+
+
+@command(
+    "completion",
+    examples=("bash > ~/.local/share/bash-completion/completions/state-store",),
+    note=f"\b\n{_FOR_THIS_SHELL}",
+)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    r"""Print the script that makes a shell complete the commands.
+    """Print the script that makes a shell complete the commands.
 
-    \b
-    For this shell alone:
-      eval "$(state-store completion bash)"        in bash
-      eval "$(state-store completion zsh)"         in zsh
-      state-store completion fish | source         in fish
-    Put the line into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish for every shell.
+    Put the line that runs it into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish for every shell.
     """
     found = get_completion_class(shell)
     assert found is not None

@@ -51,6 +51,11 @@ def test_every_command_has_examples_that_its_arguments_allow(capsys, command):
             state_store_command.commands[command].make_context(command, words[1:], parent=parent)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_no_escape_sequences(capsys, command):
+    assert "\\" not in help_of(capsys, command)
+
+
 def test_the_help_has_exit_codes_and_all_commands(capsys):
     text = help_of(capsys)
     assert all(f"\n  {command} " in text for command in COMMANDS)

@@ -1,4 +1,4 @@
-"""`state-store repair`: remove what nothing needs, make anew what the other files allow."""
+"""`state-store repair`: remove files that nothing needs, and make damaged snapshots anew."""
 
 from __future__ import annotations
 
@@ -50,11 +50,13 @@ _ADVICE_UNREAD = (
     metavar="AGE",
     help="Younger files are not removed: somebody may be at work on them. At least 1h.",
 )
-@click.option("--leaks-only", is_flag=True, help="Read no file for damage; only remove what nothing needs.")
+@click.option(
+    "--leaks-only", is_flag=True, help="Read no file for damage; only remove files that nothing needs."
+)
 @click.option(
     "--discard",
     is_flag=True,
-    help="Also remove damaged files that cannot be mended, where the version committed last needs none.",
+    help="Also remove damaged files that cannot be mended, if the version committed last needs none.",
 )
 @stores_option("worked on")
 def repair(
@@ -67,17 +69,17 @@ def repair(
     discard: bool,
     stores: int,
 ) -> int:
-    """Remove what nothing needs, and make damaged snapshots anew.
+    """Remove files that nothing needs, and make damaged snapshots anew.
 
-    Looks at every file as verify does. A snapshot that is damaged, or of which a file is damaged or gone, is
-    made anew, as a full checkpoint of the same version, where an older snapshot and the deltas after it can
-    make that version. Files that no restorable version needs, leases and tombstones of dead processes and
-    unfinished writes are removed once they are old. No restorable version is removed. A damaged file that
-    cannot be mended stays, since a copy may be put in its place; --discard removes it.
+    Looks at every file as verify does. If a snapshot is damaged, or a file of it is damaged or gone, the
+    command makes it anew from an older snapshot and the deltas after it, as a full checkpoint of the same
+    version. It removes files that no restorable version needs, leases and tombstones of dead processes, and
+    unfinished writes, once they are old. It removes no restorable version. A damaged file that cannot be
+    mended stays, since a copy may be put in its place; --discard removes it.
 
-    Without --apply nothing is written. Works beside a running query, by the rules of its own clean-ups. Needs
-    disk as full does where a snapshot is made anew. Exits with 1 where something is damaged that this does
-    not mend, or, without --apply, would not mend.
+    Without --apply nothing is written. The command works beside a running query, by the rules of its own
+    clean-ups. To make a snapshot anew it needs as much disk as full does. It exits with 1 if damage remains
+    that it does not mend, or, without --apply, would not mend.
     """
     if apply:
         changing(
