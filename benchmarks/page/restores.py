@@ -55,7 +55,7 @@ def _far_recovery(results: Results) -> str:
     if not found:
         return ""
     text = (
-        "\n### From far storage\n\nStorage is a directory behind a Hadoop file system of the benchmark "
+        "\n### From remote storage\n\nStorage is a directory behind a Hadoop file system of the benchmark "
         "(`benchmarks/scala/driver/DelayedFileSystem.scala`): each request (status, listing, open, create, "
         "rename, delete, the first read of a stream and each after a seek) waits 20 ms, each stream carries "
         "100 MB a second. All stores are behind it alike.\n"

@@ -113,7 +113,8 @@ class AgentClient:
 class FileServer:
     """A connection that is lent to the agent, served in a thread of its own; `served` are the operations.
 
-    Each waits for `delay_s` seconds and for `before`, which gets the header of the request."""
+    Each waits for `delay_s` seconds and for `before`, which gets the header of the request.
+    """
 
     def __init__(self, path: Path, token: str, remote: Path) -> None:
         self.remote = remote
@@ -375,7 +376,8 @@ def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
     """Return the rows of a restored base and its loose deltas, as the JVM reads them.
 
     Raises:
-        DamagedError: A file is not of the version that it should be."""
+        DamagedError: A file is not of the version that it should be.
+    """
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
         _copy_base(answer["directory"], target)

@@ -1,7 +1,8 @@
 """Checkpoint format 1, where Spark names versions by their numbers alone.
 
 Two executors, a merge between any two steps of a commit, a commit between any two of a merge, tasks that wake
-up late, agents that are replaced."""
+up late, agents that are replaced.
+"""
 
 from __future__ import annotations
 

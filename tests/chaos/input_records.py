@@ -62,7 +62,8 @@ def records(seed: int, stream: str, number: int) -> list[Record]:
 
 def _open_keys(seed: int, number: int) -> Iterator[tuple[tuple[int, int], int]]:
     """The keys that are open in a file: (place, the file that opens it), and the file that closes it; -1:
-    none does."""
+    none does.
+    """
     for place in range(_OPENED_A_FILE):
         first = 0 if place % _IMMORTAL == 0 else max(0, number - _LONGEST_LIFE)
         for opens in range(first, number + 1):

@@ -41,7 +41,8 @@ class Stuck(AssertionError):
 @dataclass
 class Stopped:
     """Processes that sleep, the time at which they are to be resumed, and a driver's to be killed; or an
-    outage of the storage, which ends then."""
+    outage of the storage, which ends then.
+    """
 
     processes: list[Process]
     resume_at: float
@@ -251,7 +252,8 @@ class Life:
         """Do everything that is due.
 
         Sleepers are resumed, drivers that outlived their successors killed, drivers and workers that ended
-        replaced."""
+        replaced.
+        """
         now = time.monotonic()
         self.cluster.replace_workers()
         for stopped in [stopped for stopped in self._stopped if stopped.resume_at <= now]:

@@ -41,7 +41,8 @@ class Answer:
 class Question:
     """A query. `answer` gets all events and all answers.
 
-    With `upsert` the last row of each key (that many columns) counts."""
+    With `upsert` the last row of each key (that many columns) counts.
+    """
 
     name: str
     query: Callable[[DataFrame, DataFrame], DataFrame]

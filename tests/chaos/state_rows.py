@@ -38,7 +38,8 @@ def by_spark(written: Path) -> Rows:
 
 def by_state_store(checkpoint: str, side: str, written: Path) -> Rows:
     """The same rows, of the version that Spark committed last, decoded without Spark; only the schema is
-    taken from the file that `write_by_spark` wrote."""
+    taken from the file that `write_by_spark` wrote.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

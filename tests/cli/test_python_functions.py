@@ -195,7 +195,7 @@ def test_progress_is_a_bar_of_rich_or_of_tqdm(
 
 
 def test_a_notebook_gets_a_bar_of_tqdm(flights: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich needs `ipywidgets` there."""
+    """Rich needs `ipywidgets` there."""
     bars = noted_bars(monkeypatch)
     kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={"IPKernelApp": {}}))
     monkeypatch.setitem(sys.modules, "IPython", kernel)

@@ -14,7 +14,8 @@ from damage.regions import regions_of
 class Harm:
     """A harm to a file, counted as `kind`; `text` is for people.
 
-    `apply` returns the bytes that are left (None: no file)."""
+    `apply` returns the bytes that are left (None: no file).
+    """
 
     kind: str
     text: str

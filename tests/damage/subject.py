@@ -109,7 +109,8 @@ class Subject:
 
     def restored(self, job: Job, version: int) -> dict[bytes, bytes]:
         """The rows that it finds, verified as a whole at once, and block by block. Raises what the restore
-        does."""
+        does.
+        """
         directory = job.restore(version)["directory"]
         try:
             rows = contents(directory)

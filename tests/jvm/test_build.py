@@ -1,6 +1,7 @@
 """The build of the jar: the sources that it takes, and the Sparks and Javas that it refuses.
 
-The tests in tests/packaging show, by `make test-long`, that the same sources make the same bytes."""
+The tests in tests/packaging show, by `make test-long`, that the same sources make the same bytes.
+"""
 
 from __future__ import annotations
 

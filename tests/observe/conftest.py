@@ -19,7 +19,8 @@ CAUSE = Cause("4 deltas (maxDeltas)", 1234, {"maxDeltas": "4", "restoreObjective
 @pytest.fixture(scope="session")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> QueryDirectory:
     """Return a query of two stores, 12 versions, a full checkpoint at 4 and a merge at 8; not to be
-    changed."""
+    changed.
+    """
     root = tmp_path_factory.mktemp("grown")
     query = QueryDirectory(root / "flights", root / "scratch")
     (root / "flights/metadata").write_text('{"id":"0b7a4a3c-6f0e-4c7e-9a53-6b8f9a1d2c3e"}')

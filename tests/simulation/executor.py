@@ -99,7 +99,8 @@ class Executor:
         self, op: str, timeout_s: float, store: Callable[[], dict[str, Any]], **arguments: Any
     ) -> dict[str, Any]:
         """Call the agent from a thread of the JVM; a dead agent is replaced and asked again, with what the
-        store is then. Raises what it answers, and BusyError where it does not in time."""
+        store is then. Raises what it answers, and BusyError where it does not in time.
+        """
         for _ in range(_AGENT_TRIES):
             agent = self._living_agent()
             exchange = Exchange(agent.calls, {"op": op, "store": store(), **arguments})

@@ -58,7 +58,8 @@ def _model_engine() -> Iterator[None]:
 @contextlib.contextmanager
 def no_system() -> Iterator[None]:
     """A simulated thread that takes something from the machine fails. Others, which a test before may have
-    left, do not."""
+    left, do not.
+    """
     with contextlib.ExitStack() as stack:
         for name in _OF_THE_MACHINE:
             refusing = _refusing(name, getattr(SystemRuntime, name))

@@ -48,7 +48,8 @@ class Partition:
 
     def _changed(self, path: str) -> None:
         """A file of the bucket came or went: what is retained can be restored by somebody who begins now, and
-        where nobody was slow, every snapshot that is retained is whole."""
+        where nobody was slow, every snapshot that is retained is whole.
+        """
         if self._terms.is_lying or not path.startswith(("delta/", "shared/", "snapshot/")):
             return
         newest = max(number for number, _ in self.truth.rows)

@@ -163,7 +163,8 @@ class Provider:
         If they cannot be read, the task fails, or it restores again with all files verified.
 
         Raises:
-            StateStoreError: The restore failed."""
+            StateStoreError: The restore failed.
+        """
         site, thorough = self.executor.site, False
         id_ = version[1] if site.ids else None
         while True:

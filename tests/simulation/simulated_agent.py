@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 class Agent:
     """Its process. All stores of the executor share it; while it merges, it keeps to the limits of its
-    executor."""
+    executor.
+    """
 
     def __init__(self, site: Site, name: str, directory: Path, wall_ahead_ms: int) -> None:
         self.process = site.scheduler.process(name)
@@ -63,7 +64,8 @@ class Agent:
     def _watched_merge(self, store: Any, request: Any, deadline: Any) -> Any:
         """Check that a store makes one merge at a time, and the executor no more than the limit allows.
 
-        Merges that were asked for do not count. Those of kind `ingest` have the limit for themselves."""
+        Merges that were asked for do not count. Those of kind `ingest` have the limit for themselves.
+        """
         if store.instance in self._merging:
             self._complaints.append(f"two merges of store {store.instance} at once")
         is_asked_for = not self._site.scheduler.current.name.endswith("/merge")

@@ -33,7 +33,8 @@ def run(seed: int, **how: object) -> History:
 
 def test_a_hundred_histories() -> None:
     """They have something of everything: a simulation that comes to do less is seen, too. Three of four are
-    short, one of four reads what is not what was written, every other has two partitions."""
+    short, one of four reads what is not what was written, every other has two partitions.
+    """
     counts: dict[str, int] = {}
     for seed in range(100):
         shape = {"batches": 6 if seed % 4 else None, "profile": "damaging" if seed % 4 == 1 else None}

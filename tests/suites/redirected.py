@@ -96,7 +96,6 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
 
     `label` names the directory of its runs.
     """
-
     options = program.argparse.Namespace(
         jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[*CONF], out=label
     )

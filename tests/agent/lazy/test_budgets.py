@@ -47,7 +47,8 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
 
 class Visitors:
     """Counts how many are there at a time. The first wait for `expected` of them, for a few seconds at most,
-    and then a moment for more."""
+    and then a moment for more.
+    """
 
     def __init__(self, expected: int) -> None:
         self.most = 0

@@ -21,7 +21,8 @@ from state_store.errors import MissingError
 
 class Watched(OnRemoteStorage):
     """`read` is asked with the path of a table, whether its
-    end is wanted, and the call."""
+    end is wanted, and the call.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.read: Callable[[str, bool, Call], object] = lambda path, is_end, call: call()

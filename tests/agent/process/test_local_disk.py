@@ -309,7 +309,8 @@ def test_only_this_user_may_write_beside_the_local_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_group: bool, is_refused: bool
 ) -> None:
     """Others only where the sticky bit keeps them from exchanging what is not theirs; whoever is in a group
-    that this process is in is trusted."""
+    that this process is in is trusted.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
     disk.chmod(mode)

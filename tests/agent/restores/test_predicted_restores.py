@@ -1,6 +1,7 @@
 """Predicted and actual times of restores from remote storage, in simulated time.
 
-A request takes its time, a stream carries a fixed number of bytes a second, and computation takes no time."""
+A request takes its time, a stream carries a fixed number of bytes a second, and computation takes no time.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
     """Stores of different sizes: with a full snapshot and large deltas, with another after it and small ones,
-    with one large delta alone."""
+    with one large delta alone.
+    """
     root = tmp_path_factory.mktemp("written")
 
     def made(name: str, rows: list[int], merges: dict[int, str]) -> Job:
@@ -88,7 +90,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
 
 def restores(written: list[Job], directory: Path, request_ms: float, **options: str) -> list[dict[str, Any]]:
     """Return the answers to restores of all stores by one agent, each twice. `whole_ms`: until all files were
-    there."""
+    there.
+    """
     scheduler = Scheduler(1)
     answers: list[dict[str, Any]] = []
 

@@ -92,7 +92,7 @@ def test_a_commit_does_not_wait_for_what_a_merge_writes(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_is_slow_ends_in_time_and_takes_its_uploads_back(tmp_path: Path) -> None:
-    """mergeTimeout covers uploads; the agent answers others meanwhile, and lives on."""
+    """MergeTimeout covers uploads; the agent answers others meanwhile, and lives on."""
     with AgentProcess() as agent:
         client = agent.connect(remote=tmp_path)
         job = Job(client, "remote:/state", mergeTimeout="3s", snapshotCompression="none")

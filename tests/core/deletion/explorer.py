@@ -62,7 +62,8 @@ class Exploration:
 
 class _Place(NamedTuple):
     """A state by numbers: of its files (in `_World`), of the places of the programs, of the jumps taken; and
-    how many calls may still fail, and by how much the storage's clock is ahead of the time."""
+    how many calls may still fail, and by how much the storage's clock is ahead of the time.
+    """
 
     files: int
     time_ms: int

@@ -80,7 +80,8 @@ class TestNoNeededFileIsDeleted:
     @few_switches_or_all
     def test_a_late_snapshot_and_two_cleaners(self, switches: int | None) -> None:
         """All that can follow once the snapshot of a lease that may run out is visible, one cleaner has made
-        up its mind without it, and another has not begun."""
+        up its mind without it, and another has not begun.
+        """
         explore(
             [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)],
             start(deltas_from=4),

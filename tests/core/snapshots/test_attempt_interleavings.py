@@ -45,7 +45,8 @@ def run(
 ) -> None:
     """A task: it begins with the attempts that it sees, which its delta names, commits, and notes its end.
 
-    With `again` it repeats a commit that failed, as a JVM does that asks another agent."""
+    With `again` it repeats a commit that failed, as a JVM does that asks another agent.
+    """
     number = base.number + 1
     unique = f"{ord(name):08x}"
     id_ = str(AttemptId(next_ordinal(seen, number), APPLICATION, task, unique))

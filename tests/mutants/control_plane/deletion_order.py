@@ -1,5 +1,6 @@
 """Breaks of the order in which `state_store/core/deletion` and `publish` do things, one for each rule of
-docs/deletion.md."""
+docs/deletion.md.
+"""
 
 from __future__ import annotations
 
