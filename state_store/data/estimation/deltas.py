@@ -51,7 +51,7 @@ class DeltaSample:
 
     @classmethod
     def of(cls, partitions: Sequence[Sequence[DeltaRecords]]) -> DeltaSample:
-        """Return a sample with the same number of last deltas of each partition."""
+        """Return a sample with the same number of last deltas of each partition, which has one at least."""
         batches = min(len(deltas) for deltas in partitions)
         return cls(tuple(tuple(deltas[-batches:]) for deltas in partitions))
 

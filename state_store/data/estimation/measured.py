@@ -129,7 +129,8 @@ def measure(
         runtime: clocks and threads.
 
     Raises:
-        MissingError: there is no such query or store, or Spark has committed no batch of it.
+        MissingError: there is no such query or store, Spark has committed no batch of it, or no delta is
+            left.
         OptionError: an argument is of a wrong type, or another provider keeps the query's state.
         StateStoreError: as the files and the storage are.
     """
@@ -191,7 +192,14 @@ def _measured(
                 pin.release()
     _fit(cost, restored)
     chains = [_chain(contents[key], committed[key]) for key in keys]
-    sample = DeltaSample.of(deltas)
+    known = [records for records in deltas if records]
+    if not known:
+        partitions = ", ".join(str(key.partition) for key in sampled)
+        raise MissingError(
+            f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
+            "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
+        )
+    sample = DeltaSample.of(known)
     return Measured(
         operator,
         store,
@@ -202,7 +210,7 @@ def _measured(
         sum(size_bytes for size_bytes, _ in chains) / len(keys),
         sum(files for _, files in chains) / len(keys),
         _retained(query, contents[sampled[0]], version),
-        tuple(key.partition for key in sampled),
+        tuple(key.partition for key, records in zip(sampled, deltas, strict=True) if records),
         sample.batches,
         mean(map(_total_ms, restored)),
         cost,

@@ -1,4 +1,4 @@
-"""The choice of restores from which the cost model is fitted."""
+"""The measurement of a workload: the restores that fit the cost model, and the deltas of batches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from dataset.golden_states import checkpoint
+
+import state_store
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.data.estimation.measured import _fit, _restored
+from state_store.errors import MissingError
 
 
 def restored(ms: float) -> Any:
@@ -41,3 +46,25 @@ def test_no_partition_counts_more_than_another():
     _fit(models[1], [restored(8.0), restored(2.0)])
     predicted = [model.predict_restore_ms(work) for model in models]
     assert all(4.0 < ms < 6.0 for ms in predicted), predicted
+
+
+def without_deltas(partitions: list[int], tmp_path: Path) -> Path:
+    """Return a checkpoint whose newest version needs no delta, and has none in these partitions."""
+    directory = checkpoint("flights", tmp_path)
+    state_store.full_checkpoint(directory)
+    for partition in partitions:
+        for delta in (directory / f"state/0/{partition}/delta").iterdir():
+            delta.unlink()
+    return directory
+
+
+def test_a_partition_without_deltas_is_left_out(tmp_path: Path) -> None:
+    found = state_store.measure(without_deltas([1], tmp_path))
+    assert found.sampled == (0,)
+    assert found.deltas > 0
+    assert found.workload.keys == 6
+
+
+def test_a_store_without_deltas_cannot_be_measured(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"no delta of store 'default' .* in partitions 0, 1"):
+        state_store.measure(without_deltas([0, 1], tmp_path))
