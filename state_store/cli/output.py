@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from datetime import timezone, tzinfo
-from typing import Any, NamedTuple, NoReturn
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn, Union
 
 from rich import filesize
 from rich.cells import cell_len
@@ -35,6 +36,10 @@ _HIDDEN = re.compile(
 """Characters that are not shown, or that change how others are."""
 
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+Cell = Union[str, Text]
+"""A cell of a table: a visible text, or one with a style."""
+
+_ROWS_A_WRITE = 1000
 _GAP = 2
 _WHOLE_CELL = 45
 """Texts up to this many columns, windows say, are not cut."""
@@ -161,22 +166,25 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
         cut: on a terminal, a text that is too long ends with an ellipsis, instead of going on in the next
             line. Elsewhere whole texts are printed, a row a line.
     """
-    cells = [[_cell(value) for value in row] for row in rows]
-    names = [Heading(visible(name), is_number) for name, is_number in headings]
-    if not cells:
+    columns = [list(column) for column in zip(*(map(_cell, row) for row in rows))]
+    print_columns(headings, columns or [[] for _ in headings], cut=cut)
+
+
+def print_columns(headings: Sequence[Heading], columns: Sequence[Sequence[Cell]], *, cut: bool) -> None:
+    """Print a table as `print_table`, of columns of cells whose texts are visible."""
+    if not columns or not columns[0]:
         say("(none)")
         return
-    natural = [
-        max(cell_len(name), *(cell_len(row[place].plain) for row in cells))
-        for place, (name, _) in enumerate(names)
-    ]
+    names = [Heading(visible(name), is_number) for name, is_number in headings]
+    natural = [max(cell_len(name), max(map(_width, column))) for (name, _), column in zip(names, columns)]
     widths = _fitted(names, natural, cut=cut) if sys.stdout.isatty() else natural
     if widths is None:
-        _print_values(names, cells, cut=cut)
+        _print_values(names, zip(*columns), cut=cut)
         return
-    rule = [Text("-" * width) for width in widths]
-    for row in ([Text(name, "bold") for name, _ in names], rule, *cells):
-        _print_row(row, widths, names, cut=cut)
+    rule = ["-" * width for width in widths]
+    _print_rows(
+        chain([[Text(name, "bold") for name, _ in names], rule], zip(*columns)), widths, names, cut=cut
+    )
 
 
 def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
@@ -184,7 +192,7 @@ def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
     if not sys.stdout.isatty():
         return True
     columns = zip(*([name for name, _ in headings], *rows))
-    widths = [max(cell_len(_cell(value).plain) for value in column) for column in columns]
+    widths = [max(_width(_cell(value)) for value in column) for column in columns]
     return sum(widths) + _GAP * (len(widths) - 1) <= output().width
 
 
@@ -219,9 +227,44 @@ def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -
     return widths
 
 
-def _print_row(row: Sequence[Text], widths: Sequence[int], headings: Sequence[Heading], *, cut: bool) -> None:
-    """Print a row: its texts are cut, or go on in the next lines."""
+def _print_rows(
+    rows: Iterable[Sequence[Cell]], widths: Sequence[int], headings: Sequence[Heading], *, cut: bool
+) -> None:
+    """Print rows; those that need neither colours nor lines of their own are written together."""
     console = output()
+    is_terminal = console.is_terminal
+    lines: list[str] = []
+    for row in rows:
+        line = _line(row, widths, headings, is_terminal=is_terminal)
+        if line is not None:
+            lines.append(line)
+        if lines and (line is None or len(lines) == _ROWS_A_WRITE):
+            write("".join(lines))
+            lines.clear()
+        if line is None:
+            _print_row(console, [_styled(value) for value in row], widths, headings, cut=cut)
+    write("".join(lines))
+
+
+def _line(
+    row: Sequence[Cell], widths: Sequence[int], headings: Sequence[Heading], *, is_terminal: bool
+) -> str | None:
+    """Return a row as a line of plain text; None if it has a style for a terminal, or a text is too long."""
+    padded = []
+    for value, width, (_, is_number) in zip(row, widths, headings):
+        if is_terminal and isinstance(value, Text):
+            return None
+        blanks = width - _width(value)
+        if blanks < 0:
+            return None
+        padded.append(" " * blanks + _plain(value) if is_number else _plain(value) + " " * blanks)
+    return (" " * _GAP).join(padded).rstrip() + "\n"
+
+
+def _print_row(
+    console: Console, row: Sequence[Text], widths: Sequence[int], headings: Sequence[Heading], *, cut: bool
+) -> None:
+    """Print a row: its texts are cut, or go on in the next lines."""
     columns: list[list[Text]] = []
     for value, width in zip(row, widths):
         if cell_len(value.plain) <= width:
@@ -245,15 +288,15 @@ def _print_row(row: Sequence[Text], widths: Sequence[int], headings: Sequence[He
         _print_line(console, line)
 
 
-def _print_values(headings: Sequence[Heading], cells: Sequence[Sequence[Text]], *, cut: bool) -> None:
+def _print_values(headings: Sequence[Heading], rows: Iterable[Sequence[Cell]], *, cut: bool) -> None:
     """Print a value a line, rows apart: for tables that are wider than the terminal."""
     console = output()
     width = max(cell_len(name) for name, _ in headings)
-    for number, row in enumerate(cells):
+    for number, row in enumerate(rows):
         if number:
             say()
         for (name, _), value in zip(headings, row):
-            line = Text(f"{name}{' ' * (width - cell_len(name) + _GAP)}").append_text(value)
+            line = Text(f"{name}{' ' * (width - cell_len(name) + _GAP)}").append_text(_styled(value))
             if cut:
                 line.truncate(console.width, overflow="ellipsis")
             _print_line(console, line)
@@ -267,8 +310,22 @@ def _print_line(console: Console, line: Text) -> None:
         write(line.plain + "\n")
 
 
-def _cell(value: object) -> Text:
-    return value if isinstance(value, Text) else Text(visible(str(value)))
+def _cell(value: object) -> Cell:
+    return value if isinstance(value, Text) else visible(str(value))
+
+
+def _plain(value: Cell) -> str:
+    return value if isinstance(value, str) else value.plain
+
+
+def _styled(value: Cell) -> Text:
+    return Text(value) if isinstance(value, str) else value
+
+
+def _width(value: Cell) -> int:
+    """Return how many columns of a terminal a cell takes."""
+    text = _plain(value)
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def size(bytes_: float) -> str:

@@ -6,13 +6,13 @@ import base64
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from state_store.cli.output import visible, zone
+from state_store.cli.output import Cell, visible, zone
 from state_store.core.compat import zip
 from state_store.errors import OptionError
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
+_REPEATED = (str, int, datetime.datetime, type(None))
+"""Types whose equal values look alike; 0.0 and -0.0 do not."""
+
+_MOST_KNOWN = 10_000
+
 
 def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as Python values; moments that Python lacks, of the year 10000 say, are texts.
@@ -28,15 +33,27 @@ def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
     Raises:
         OptionError: if such moments are in a list or a map.
     """
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns_as_values(batch), strict=True)]
+
+
+def columns_as_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
+    """Return the columns of rows, as `rows_as_values` returns the rows.
+
+    Raises:
+        OptionError: if moments that Python lacks are in a list or a map.
+    """
     try:
-        return list(batch.to_pylist())
-    except (OverflowError, ValueError):
-        columns = [_with_texts(column) for column in batch.columns]
-    try:
-        values = zip(*(column.to_pylist() for column in columns), strict=True)
-        return [dict(zip(batch.schema.names, row, strict=True)) for row in values]
+        return [_values(column) for column in batch.columns]
     except (OverflowError, ValueError) as error:
         raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
+
+
+def _values(column: pyarrow.Array) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return list(_with_texts(column).to_pylist())
 
 
 def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
@@ -95,6 +112,34 @@ def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
         unit: `ms` or `us`, if the value is a moment in numbers since 1970 UTC; None if it is not. Of a row,
             or a list of rows: the units of those of its columns that are such moments.
     """
+    shown = _cell(value, unit)
+    return Text(shown) if isinstance(shown, str) else shown
+
+
+def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) -> Iterator[Cell]:
+    """Yield the cells of a column's values, as `cell` has them; equal texts and moments are made once.
+
+    Args:
+        values: the values, all of one type or null.
+        unit: as `cell` takes it.
+    """
+    known: dict[Any, Cell] = {}
+    for value in values:
+        kind = type(value)
+        if kind is int and unit is None:
+            yield str(value)
+        elif kind in _REPEATED:
+            found = known.get(value)
+            if found is None:
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                known[value] = found = _cell(value, unit)
+            yield found
+        else:
+            yield _cell(value, unit)
+
+
+def _cell(value: Any, unit: str | Mapping[str, str] | None) -> Cell:
     if value is None:
         return Text("null", "dim")
     if isinstance(unit, str):
@@ -104,8 +149,8 @@ def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
         value = _with_units(value, unit)
     if isinstance(value, str):
         is_plain = value and value == value.strip() and value != "null"
-        return Text(visible(value if is_plain else f"'{value}'"))
-    return Text(visible(_shown(value)))
+        return visible(value if is_plain else f"'{value}'")
+    return visible(_shown(value))
 
 
 def _with_units(value: Any, units: Mapping[str, str]) -> Any:
@@ -115,19 +160,19 @@ def _with_units(value: Any, units: Mapping[str, str]) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: _moment_in_numbers(inner, units[name]).plain if name in units and type(inner) is int else inner
+        name: str(_moment_in_numbers(inner, units[name])) if name in units and type(inner) is int else inner
         for name, inner in value.items()
     }
 
 
-def _moment_in_numbers(value: int, unit: str) -> Text:
+def _moment_in_numbers(value: int, unit: str) -> Cell:
     if value < 0:
         return Text("never", "dim")
     try:
         moment = _EPOCH + datetime.timedelta(**{"milliseconds" if unit == "ms" else "microseconds": value})
-        return Text(_shown(moment))
+        return _shown(moment)
     except OverflowError:
-        return Text(str(value))
+        return str(value)
 
 
 def _shown(value: Any) -> str:

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any, Union
 import click
 
 from state_store.cli.command import json_option
-from state_store.cli.output import counted, number_column, print_table, say, text_column, write
-from state_store.cli.rows.cells import cell, differing, rows_as_values
+from state_store.cli.output import (
+    Cell,
+    counted,
+    number_column,
+    print_columns,
+    print_table,
+    say,
+    text_column,
+    write,
+)
+from state_store.cli.rows.cells import cell, cells, columns_as_values, differing, rows_as_values
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
 from state_store.data.dataset.table_files import local_path, new_file
 from state_store.errors import ConflictError, OptionError
@@ -192,13 +201,21 @@ def _print_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema,
         is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
         is_number = is_number and field.name not in units
         headings.append(number_column(field.name) if is_number else text_column(field.name))
-    rows = [
-        [cell(value, units.get(name)) for name, value in row.items()]
-        for batch in batches
-        for row in map(differing, rows_as_values(batch))
-    ]
-    print_table(headings, rows, cut=True)
-    return len(rows)
+    columns: list[list[Cell]] = [[] for _ in headings]
+    for batch in batches:
+        for column, name, values in zip(columns, schema.names, _shown_values(batch)):
+            column.extend(cells(values, units.get(name)))
+    print_columns(headings, columns, cut=True)
+    return len(columns[0]) if columns else 0
+
+
+def _shown_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
+    """Return the columns of rows; rows of `diff` have only the values that differ."""
+    names = batch.schema.names
+    if not {"change", "before", "after"} <= set(names):
+        return columns_as_values(batch)
+    rows = [differing(row) for row in rows_as_values(batch)]
+    return [[row[name] for row in rows] for name in names]
 
 
 def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
