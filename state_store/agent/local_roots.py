@@ -254,7 +254,7 @@ def _is_dead(root: Path, descriptor: int, runtime: Runtime) -> bool:
 
 
 def _start_time(process: int) -> str | None:
-    """Return when the process started, as the kernel counts, or None if there is none."""
+    """Return the start time of a process, as the kernel counts it, or None if there is no such process."""
     try:
         return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

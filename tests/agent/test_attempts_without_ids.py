@@ -234,7 +234,7 @@ def test_a_task_that_begins_late_does_not_override_one_that_spark_launched_after
     assert read(executor, 1, later) == later.state
 
 
-def test_memory_is_not_built_on_where_another_attempt_counts(executor):
+def test_nothing_is_built_on_memory_if_another_attempt_counts(executor):
     """A stage that ran again elsewhere, while this executor holds what it had committed before."""
     first, second = executor("first"), executor("second")
     first.commit({key("row"): b"1"})

@@ -41,7 +41,7 @@ def files(directory: Path) -> dict[str, int]:
 
 
 class TestNoRoom:
-    def test_for_a_commit(self, tmp_path: Path, other_disk: Path) -> None:
+    def test_a_commit_without_room_fails(self, tmp_path: Path, other_disk: Path) -> None:
         with AgentProcess(other_disk / "agent") as agent:
             job = Job(agent.connect(), tmp_path / "state")
             job.commit(ROWS)
@@ -59,7 +59,7 @@ class TestNoRoom:
             assert contents(job.call("restore", version=2, id=job.id)["directory"]) == job.state
 
     @pytest.mark.parametrize("kind", ["incremental", "full"])
-    def test_for_a_merge(self, tmp_path: Path, kind: str) -> None:
+    def test_a_merge_without_room_fails(self, tmp_path: Path, kind: str) -> None:
         with AgentProcess() as agent:
             job = Job(agent.connect(), tmp_path / "state")
             job.commit(ROWS)
@@ -74,7 +74,7 @@ class TestNoRoom:
             assert contents(job.merge(kind)["directory"]) == job.state
             assert contents(job.restore()["directory"]) == job.state
 
-    def test_for_a_restore(self, tmp_path: Path) -> None:
+    def test_a_restore_without_room_fails(self, tmp_path: Path) -> None:
         with AgentProcess() as agent:
             job = Job(agent.connect(), tmp_path / "state")
             job.commit(ROWS)
@@ -86,7 +86,7 @@ class TestNoRoom:
                 job.restore()
             assert contents(job.restore()["directory"]) == job.state
 
-    def test_a_full_file_system(self, tmp_path: Path) -> None:
+    def test_a_full_file_system_is_named(self, tmp_path: Path) -> None:
         """The real thing: a file system of 1 MiB as checkpoint storage, until it is full."""
         mounted = tmp_path / "small"
         mounted.mkdir()

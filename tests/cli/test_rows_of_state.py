@@ -138,7 +138,7 @@ def test_rows_come_out_in_every_form(command, flights, tmp_path, capsys):
     assert "exclude each other" in run(capsys, *words, "--format", "csv", "--json", code=exit_codes.USAGE)
 
 
-def test_values_that_are_no_numbers_are_json_all_the_same():
+def test_values_that_are_no_numbers_are_valid_json():
     """As Spark writes it: JSON has no such numbers."""
     values = {"x": [math.nan, math.inf, -math.inf, 1.5]}
     assert json.dumps(plain(values), allow_nan=False) == '{"x": ["NaN", "Infinity", "-Infinity", 1.5]}'

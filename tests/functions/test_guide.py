@@ -91,7 +91,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", ["totals", "sessions", "changes"])
-def test_example(stream, conf, name):
+def test_the_example_runs(stream, conf, name):
     conf("spark.sql.session.timeZone", "UTC")  # the workers' zone, which the per-group forms rely on
     output, state, mode, timeout = CASES[name]
     defined = functions(name)

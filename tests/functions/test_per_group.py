@@ -169,7 +169,7 @@ class TestStates:
     @pytest.mark.parametrize(
         "value", [(5, "x"), [5, "x"], {"s": "x", "n": 5}, Row(n=5, s="x"), iter((5, "x"))]
     )
-    def test_update(self, value):
+    def test_an_update_is_stored(self, value):
         def function(key, rows, state):
             state.update(value)
             assert state.exists and state.get == (5, "x") and state.get.s == "x"

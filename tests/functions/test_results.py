@@ -214,7 +214,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_result(name):
+def test_a_bad_result_is_refused(name):
     function, message = BAD[name]
     with pytest.raises(BadResultError) as error:
         call(function)
@@ -235,7 +235,7 @@ def test_bad_result(name):
         (pa.array([1, None, None], pa.duration("s")), "EventTimeTimeout", "give timestamps"),
     ],
 )
-def test_bad_timeout(timeout, conf, message):
+def test_a_bad_timeout_is_refused(timeout, conf, message):
     with pytest.raises(BadResultError, match=message):
         call(returning(timeout=timeout), timeout_conf=conf, watermark_ms=50)
 
@@ -282,7 +282,7 @@ class TestGroupsInPieces:
         ]
         return [wire.answer(reply) for reply in vectorized(**marks)(function)(iter(batches))]
 
-    def test_refused_without_the_mark(self):
+    def test_a_large_group_without_the_mark_is_refused(self):
         with pytest.raises(
             GroupTooLargeError, match=r"group \(k='b'\) exceed 1024 bytes.*maxGroupBytes.*split_groups"
         ):

@@ -370,7 +370,7 @@ def test_other_pandas_functions_in_the_query(stream, conf):
     assert all(row[3] == 2 * row[2] for rows in ours.rows.values() for row in rows)
 
 
-def test_wrong_option_names_it(stream, conf):
+def test_a_wrong_option_is_named(stream, conf):
     conf(PREFIX + "maxBatchBytes", "lots")
     with pytest.raises(Exception, match=r"vectorized\.maxBatchBytes is set to 'lots'"):
         stream("k string, v double", BATCHES[:1]).run(totals(vectorized(total)))

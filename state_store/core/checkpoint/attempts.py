@@ -92,7 +92,7 @@ class Attempts:
         accepted attempt saw no other after it had been written.
 
         Raises:
-            ConflictError: If neither tells.
+            ConflictError: If neither rule decides.
         """
         found = self._at(number) - self._refused
         ordinals = {version: ordinal for version in found if (ordinal := _ordinal(version)) is not None}

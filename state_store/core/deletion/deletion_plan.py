@@ -130,8 +130,8 @@ class DeletionPlan:
     def _going(self) -> set[SnapshotName]:
         """Return the snapshots that no version needs.
 
-        A damaged one stays until it is below the floor and a newer one is needed: it may be put back from a
-        copy.
+        A damaged snapshot stays until it is below the floor and a newer one is needed: it may be put back
+        from a copy.
         """
         return {
             name

@@ -1,7 +1,7 @@
 """Leases and tombstones of a store as they are read: the files that each holds or condemns.
 
-A damaged one counts for as long as a lease would, on all files, since nobody knows which. Afterwards its
-writer is done, or dead.
+A damaged lease or tombstone counts for as long as a lease would, and for all files, since its own are not
+known. Afterwards its writer has ended.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class KeyVersion:
 
 
 class History:
-    """The versions of keys of some partitions, up to the version of these."""
+    """The versions of keys of some partitions, up to the version of the partitions."""
 
     def __init__(self, partitions: Partitions, columns: Columns) -> None:
         self._partitions = partitions

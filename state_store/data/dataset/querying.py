@@ -87,7 +87,7 @@ def sql(
 
 
 def _closing(rows: pyarrow.RecordBatchReader, resources: ExitStack) -> pyarrow.RecordBatchReader:
-    """Return the same rows, after which resources are closed."""
+    """Return the same rows; close the resources after the last one."""
     import pyarrow
 
     def batches() -> Iterator[pyarrow.RecordBatch]:

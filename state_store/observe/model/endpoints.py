@@ -105,7 +105,9 @@ _UNREAD = (503, "The query was not read yet, or cannot be read.")
 _NO_FIGURES = (_FOREIGN, _UNKNOWN, _UNREAD)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("service", "GET", "", "Say who answers and what can be done here.", rest_answers.Service),
+    Endpoint(
+        "service", "GET", "", "Describe the program that answers, and what it can do.", rest_answers.Service
+    ),
     Endpoint("queries", "GET", "/queries", "List the queries, the worst first.", rest_answers.Queries),
     Endpoint(
         "query", "GET", "/queries/{query}", "Describe a query.", rest_answers.Query, (_QUERY,), (_UNKNOWN,)

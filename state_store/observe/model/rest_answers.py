@@ -17,7 +17,7 @@ class Service:
 
     api: str = declared("Version of this API: `v1`.")
     release: str = declared("Release of the state store.")
-    source: str = declared("Who answers: `driver`, `history` or `serve`.")
+    source: str = declared("The program that answers: `driver`, `history` or `serve`.")
     full_checkpoints: bool = declared("Full checkpoints can be requested here.")
     documentation: str | None = declared(
         "Address of the documentation, to which links of remedies are relative.", default=None
@@ -91,7 +91,7 @@ class OperatorNames:
 
 @dataclass(frozen=True)
 class Query:
-    """A query, and how its state is."""
+    """A query and the condition of its state."""
 
     name: str = declared("Name in addresses of this API: the query's name, else its id or directory.")
     checkpoint: str = declared("The checkpoint directory.")

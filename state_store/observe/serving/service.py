@@ -66,7 +66,7 @@ class Answers:
         self.documentation = documentation
 
     def service(self) -> Service:
-        """Say who answers."""
+        """Describe the program that answers."""
         because = "it was started with --read-only; use `state-store full DIR`" if self.read_only else None
         return Service(API, __version__, SERVE, not self.read_only, self.documentation, because)
 

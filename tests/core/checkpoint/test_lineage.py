@@ -19,13 +19,13 @@ ALL = [A1, A2, A3, A4, B3, B4]
 
 
 class TestPlans:
-    def test_deltas_alone(self) -> None:
+    def test_deltas_alone_make_a_version(self) -> None:
         plan = Lineages(ALL, []).plan(A3.version_id)
         assert plan.version == A3.version_id
         assert plan.snapshot is None
         assert plan.deltas == (A1, A2, A3)
 
-    def test_the_newest_snapshot_at_or_before(self) -> None:
+    def test_a_plan_begins_with_the_newest_snapshot(self) -> None:
         lineages = Lineages(ALL, [SnapshotName(1, "a1"), SnapshotName(2, "a2")])
         assert lineages.plan(A4.version_id).version == A4.version_id
         assert lineages.plan(A4.version_id).snapshot == SnapshotName(2, "a2")
@@ -50,7 +50,7 @@ class TestPlans:
         fresh = delta(3, "c3", EMPTY_PARENT)
         assert Lineages([*ALL, fresh], []).plan(fresh.version_id).deltas == (fresh,)
 
-    def test_from_a_given_snapshot(self) -> None:
+    def test_a_plan_begins_with_a_given_snapshot(self) -> None:
         lineages = Lineages(ALL, [SnapshotName(1, "a1"), SnapshotName(3, "a3"), SnapshotName(3, "b3")])
         assert lineages.plan(A4.version_id, start=A1.version_id).deltas == (A2, A3, A4)
         with pytest.raises(MissingError, match="not on the lineage"):
@@ -62,14 +62,14 @@ class TestPlans:
 
 
 class TestMissingVersions:
-    def test_the_version_itself(self) -> None:
+    def test_a_version_that_is_missing_is_named(self) -> None:
         with pytest.raises(MissingError, match=r"version 5 \(a5\).*'delta/0*5_a5_\*\.sst'") as caught:
             Lineages(ALL, []).plan(VersionId(5, "a5"))
         assert "4 (a4), 4 (b4)" in caught.value.message
         assert "builds on" not in caught.value.message
         assert caught.value.file == "delta/00000000000000000005_a5_*.sst"
 
-    def test_a_version_that_it_builds_on(self) -> None:
+    def test_a_missing_version_below_is_named(self) -> None:
         with pytest.raises(MissingError, match=r"delta/0*2_a2_\*\.sst.*builds on.*be restored: 1 \(a1\)$"):
             Lineages([A1, A3, A4], []).plan(A4.version_id)
 

@@ -225,7 +225,7 @@ class TestDamage:
 
 
 class TestArchive:
-    def test_round_trip(self) -> None:
+    def test_an_archive_is_read_as_it_was_written(self) -> None:
         archive = unpack(pack(MANIFEST, DATABASE), file=FILE)
         assert archive.manifest == MANIFEST
         assert archive.database == DATABASE
@@ -255,7 +255,7 @@ class TestArchive:
         assert noticed > len(data) * 4
 
     @pytest.mark.parametrize("missing", ["CURRENT", "manifest.json", "MANIFEST-000005", "OPTIONS-"])
-    def test_a_missing_member(self, missing: str) -> None:
+    def test_a_missing_member_is_named(self, missing: str) -> None:
         with pytest.raises(DamagedError, match=f"lacks (RocksDB's )?'{missing}") as caught:
             unpack(_zip(without=missing), file=FILE)
         assert caught.value.file == FILE
@@ -316,7 +316,7 @@ def _zip(
 
 
 @given(st.sets(st.text(max_size=20)), st.integers(0, 2**53), st.integers(0, 2**53))
-def test_claims(paths: set[str], expiry_ms: int, written_ms: int) -> None:
+def test_claims_are_read_as_they_were_written(paths: set[str], expiry_ms: int, written_ms: int) -> None:
     assert unpack_tombstone(pack_tombstone(paths), file="tombstone/a.json") == paths
     lease = LeaseTerms(frozenset(paths), expiry_ms, written_ms)
     assert LeaseTerms.unpack(lease.pack(), file="lease/a.json") == lease

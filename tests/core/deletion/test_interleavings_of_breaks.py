@@ -168,18 +168,18 @@ class TestTheExplorationHasTeeth:
             _LetsGoBeforeItPublishes,
         ],
     )
-    def test_writers(self, kind: type[Lease]) -> None:
+    def test_broken_writers_are_caught(self, kind: type[Lease]) -> None:
         with pytest.raises(AssertionError, match="files are gone"):
             explore([writer(1, kind=kind), cleaner(1)], start(), and_snapshots_are_whole, switches=SWITCHES)
 
     @pytest.mark.parametrize(
         "kind", [_ReadsSnapshotsBeforeLeases, _DoesNotLookAgain, _DoesNotAskForLeases, _DoesNotCondemn]
     )
-    def test_cleaners(self, kind: type[Retention]) -> None:
+    def test_broken_cleaners_are_caught(self, kind: type[Retention]) -> None:
         with pytest.raises(AssertionError, match="files are gone"):
             explore([writer(1), cleaner(1, kind)], start(), and_snapshots_are_whole, switches=SWITCHES)
 
-    def test_a_tombstone_taken_back(self) -> None:
+    def test_a_tombstone_that_is_taken_back_is_caught(self) -> None:
         programs = [writer(1), cleaner(1, _TakesTombstonesBack), cleaner(2, _TakesTombstonesBack)]
         with pytest.raises(AssertionError, match="files are gone"):
             explore(programs, start(), and_snapshots_are_whole, switches=SWITCHES)
@@ -193,12 +193,14 @@ class TestTheExplorationHasTeeth:
         ],
         ids="-".join,
     )
-    def test_another_order_of_reading(self, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]) -> None:
+    def test_another_order_of_reading_is_caught(
+        self, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
+    ) -> None:
         monkeypatch.setattr(retention, "StoreContents", _in_order(*order))
         with pytest.raises(AssertionError, match="cannot be restored"):
             broken_while_a_cleaner_reads()
 
-    def test_a_late_snapshot_taken_back(self) -> None:
+    def test_a_late_snapshot_that_is_taken_back_is_caught(self) -> None:
         programs = [
             writer(1, kind=_TakesALateSnapshotBack, shares=(A,)),
             cleaner(1, WithoutSweep),

@@ -239,15 +239,15 @@ RETIRING = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_interleaving(name: str) -> None:
-    """In which a call of the storage may fail."""
+def test_every_interleaving_is_right(name: str) -> None:
+    """A call of the storage may fail."""
     found = explore(PROGRAMS[name], {}, check, times_tell_order=True, faults=1)
     assert found.states > 200
     assert any(path.startswith("accepted/") for end in found.ends for path, _ in end.files)
 
 
-def test_every_interleaving_of_three() -> None:
-    """With few switches between them."""
+def test_every_interleaving_of_three_is_right() -> None:
+    """There are few switches between the tasks."""
     programs = LONG["a task, and two that began before everything"]
     explore(programs, {}, check, times_tell_order=True, faults=1, switches=2)
 
@@ -260,13 +260,13 @@ def test_every_interleaving_with_more_faults(name: str) -> None:
 
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("name", LONG)
-def test_every_interleaving_of_more(name: str) -> None:
+def test_every_interleaving_of_more_is_right(name: str) -> None:
     explore(LONG[name], {}, check, times_tell_order=True, faults=1)
 
 
 @pytest.mark.parametrize("name", RETIRING)
 def test_while_the_first_version_is_retired(name: str) -> None:
-    """With few switches between the programs."""
+    """There are few switches between the programs."""
     explore_retiring(name, switches=1)
 
 

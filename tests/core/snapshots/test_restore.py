@@ -68,7 +68,7 @@ def stored(job: Job, pattern: str) -> Path:
     return path
 
 
-def test_any_version_exactly(job: Job, tmp_path: Path) -> None:
+def test_any_version_is_restored_exactly(job: Job, tmp_path: Path) -> None:
     other = reader(job, tmp_path / "reader")
     for version in (12, 1, 4, 5, 8, 3, 12):
         answer = other.restore(version)
@@ -259,9 +259,7 @@ def test_a_failed_restore_leaves_no_directory(job: Job, tmp_path: Path) -> None:
     assert not list(Path(other.opened["incoming"]).parent.glob("scratch*"))
 
 
-def test_a_download_that_came_back_short_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_download_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Job(InProcess(tmp_path / "writer"), tmp_path / "state")
     writer.commit({b"\0\0a": b"1" * 1000})
     reader = Job(InProcess(tmp_path / "reader"), tmp_path / "state")

@@ -43,7 +43,9 @@ class TestEachFault:
         storage.write("delta/b", b"b")
 
     @pytest.mark.parametrize("operation", ["write", "upload", "delete"])
-    def test_an_error_after_the_effect(self, storage: FaultyStorage, tmp_path: Path, operation: str) -> None:
+    def test_an_error_after_the_effect_leaves_the_effect(
+        self, storage: FaultyStorage, tmp_path: Path, operation: str
+    ) -> None:
         (tmp_path / "b").write_bytes(b"b")
         storage.fault = once(operation, "delta/", FAULTS["error-after"].fault)
         with pytest.raises(UnknownOutcomeError, match="delta/"):
@@ -58,7 +60,9 @@ class TestEachFault:
 
     @pytest.mark.parametrize("name", ["torn-write", "silently-torn-write"])
     @pytest.mark.parametrize("operation", ["write", "upload"])
-    def test_torn(self, storage: FaultyStorage, tmp_path: Path, name: str, operation: str) -> None:
+    def test_a_torn_write_leaves_a_part(
+        self, storage: FaultyStorage, tmp_path: Path, name: str, operation: str
+    ) -> None:
         (tmp_path / "b").write_bytes(b"0123456789")
         storage.fault = once(operation, "delta/b", FAULTS[name].fault)
         try:
@@ -82,7 +86,7 @@ class TestEachFault:
         assert (tmp_path / "got").read_bytes() == seen
         assert storage.inner.read("delta/a") == b"0123456789"
 
-    def test_a_stale_listing(self, storage: FaultyStorage) -> None:
+    def test_a_stale_listing_has_the_files_of_before(self, storage: FaultyStorage) -> None:
         storage.list_files("delta")
         storage.write("delta/b", b"")
         storage.fault = once("list", "delta", FAULTS["stale-listing"].fault, nth=2)
@@ -91,7 +95,7 @@ class TestEachFault:
         assert len(storage.list_files("delta")) == 2
         assert len(storage.list_files("delta")) == 1
 
-    def test_a_storm_and_slowness(self, storage: FaultyStorage) -> None:
+    def test_a_storm_ends_and_a_slow_call_waits(self, storage: FaultyStorage) -> None:
         slept: list[float] = []
         storage.fault = storm(2)
         for _ in range(2):

@@ -30,7 +30,7 @@ def test_local_paths(uri: str, directory: str) -> None:
     assert storage.directory == Path(directory)
 
 
-def test_a_file_uri_with_a_host() -> None:
+def test_a_file_uri_with_a_host_is_refused() -> None:
     with pytest.raises(OptionError, match="names the host 'server'"):
         open_storage("file://server/a")
 
@@ -49,7 +49,7 @@ def test_the_jvm_opens_whatever_is_not_local() -> None:
     assert isinstance(open_storage("file:/a", jvm=Jvm()), LocalStorage)
 
 
-def test_webhdfs_uri() -> None:
+def test_a_webhdfs_uri_names_its_host() -> None:
     storage = open_storage("swebhdfs://node:9871/a/b")
     assert storage.location == "swebhdfs://node:9871/a/b"
 
@@ -64,18 +64,18 @@ def _configure(directory: Path, **files: dict[str, str]) -> dict[str, str]:
 
 
 class TestEndpoints:
-    def test_default_port(self) -> None:
+    def test_the_port_has_a_default(self) -> None:
         assert webhdfs_endpoints("node:8020", {}) == ["http://node:9870"]
 
-    def test_address_of_the_configuration(self, tmp_path: Path) -> None:
+    def test_the_configuration_has_the_address(self, tmp_path: Path) -> None:
         environment = _configure(tmp_path, hdfs={"dfs.namenode.http-address": "0.0.0.0:5000"})
         assert webhdfs_endpoints("node:8020", environment) == ["http://node:5000"]
 
-    def test_https_only(self, tmp_path: Path) -> None:
+    def test_a_cluster_may_allow_https_only(self, tmp_path: Path) -> None:
         environment = _configure(tmp_path, hdfs={"dfs.http.policy": "HTTPS_ONLY"})
         assert webhdfs_endpoints("node:8020", environment) == ["https://node:9871"]
 
-    def test_name_service(self, tmp_path: Path) -> None:
+    def test_a_name_service_has_several_hosts(self, tmp_path: Path) -> None:
         environment = _configure(
             tmp_path,
             core={"fs.defaultFS": "hdfs://ours"},
@@ -93,11 +93,11 @@ class TestEndpoints:
         with pytest.raises(OptionError, match=r"'ours' is read from observers.*name the active one"):
             webhdfs_endpoints("ours", environment)
 
-    def test_no_host_at_all(self) -> None:
+    def test_a_uri_without_a_host_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"fs\.defaultFS"):
             webhdfs_endpoints("", {})
 
-    def test_unreadable_configuration(self, tmp_path: Path) -> None:
+    def test_an_unreadable_configuration_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "hdfs-site.xml").write_text("<configuration>")
         with pytest.raises(OptionError, match=r"hdfs-site\.xml"):
             webhdfs_endpoints("node", {"HADOOP_CONF_DIR": str(tmp_path)})

@@ -105,7 +105,7 @@ class _OnS3(StorageConformance):
             storage.write("delta/a", b"abc")
         assert self.get_raw(storage, "delta/a") is None
 
-    def test_denied(self, storage: Storage) -> None:
+    def test_a_denied_request_is_named(self, storage: Storage) -> None:
         with (
             self.server.failing(lambda method, path: DENIED),
             pytest.raises(StorageError, match=r"delta/a.*must be allowed to"),

@@ -120,7 +120,7 @@ def test_the_feed_has_the_writes_of_each_version(tmp_path):
             state.diff(VERSIONS[-1] + 1)
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_prints_the_changes(tmp_path, capsys):
     directory = str(checkpoint("flights", tmp_path))
     assert main(["diff", directory, "1", "--format", "json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -43,7 +43,7 @@ def test_files_have_the_rows_and_their_origin(name, tmp_path):
         assert said["watermark_ms"] == json.loads(offsets[1])["batchWatermarkMs"]
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_exports_once(tmp_path, capsys):
     directory, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "exported")
     assert main(["export", directory, target, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -54,13 +54,13 @@ YEARS_MS = st.integers(-(10**12), 4 * 10**12)
         "0.08333333333333333 days ago",
     ],
 )
-def test_texts_of_a_moment(text):
+def test_texts_of_a_moment_are_read(text):
     assert abs(parse_moment(text, UTC, EIGHT + datetime.timedelta(hours=2)) - EIGHT) < datetime.timedelta(
         seconds=1
     )
 
 
-def test_days():
+def test_days_are_read():
     assert parse_moment("2024-02-29", UTC) == parse_moment("today", UTC, EIGHT) == EIGHT.replace(hour=0)
     assert parse_moment("yesterday", UTC, EIGHT) == datetime.datetime(2024, 2, 28, tzinfo=UTC)
     assert parse_moment("now", UTC, EIGHT) == EIGHT
@@ -70,18 +70,18 @@ def test_days():
     "text",
     ["", " ", "soon", "5", "2024", "2024-13-01", "2024-02-30 08:00", "01/02/2024", "9" * 40, "1e400", "ago"],
 )
-def test_texts_of_no_moment(text):
+def test_texts_of_no_moment_are_refused(text):
     with pytest.raises(OptionError, match="is not a moment"):
         parse_moment(text)
 
 
 @pytest.mark.parametrize("value", [None, True, b"2024-02-29", [], 1j])
-def test_values_of_no_moment(value):
+def test_values_of_no_moment_are_refused(value):
     with pytest.raises(OptionError, match="is not a moment"):
         as_moment(value)
 
 
-def test_values_of_a_moment():
+def test_values_of_a_moment_are_read():
     assert as_moment(EIGHT) == as_moment(EIGHT.replace(tzinfo=None), UTC) == as_moment(1709193600) == EIGHT
     assert as_moment(datetime.date(2024, 2, 29), UTC) == EIGHT.replace(hour=0)
     assert as_moment(1709193600.25) == EIGHT + datetime.timedelta(milliseconds=250)

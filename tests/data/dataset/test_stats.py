@@ -72,7 +72,7 @@ def test_the_history_of_a_key(flights):
         assert all(version.row is None and not version.is_changed for version in state.history("nobody"))
 
 
-def test_the_commands(flights, capsys):
+def test_the_commands_print_statistics_and_history(flights, capsys):
     assert main(["stats", flights, "--json", "--exact"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["rows"] == len(expected("flights", VERSIONS[-1])) and document["is_exact"]

@@ -208,7 +208,7 @@ private[observed] final class Board extends Logging {
     }
   }
 
-  /** Returns all runs, the one that was heard of last at the end. */
+  /** Returns all runs, the one with the newest report last. */
   def views: Seq[RunView] = synchronized(runs.values.map(_.view).toSeq)
 
   // Until its next commit, a store's newest snapshot is younger than its newest report.

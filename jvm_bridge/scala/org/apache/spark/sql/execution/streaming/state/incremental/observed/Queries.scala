@@ -23,7 +23,7 @@ private[observed] final class Queries(val records: Records, val observatory: Opt
   /** Returns the source of the answers, by its name in the model. */
   def source: String = if (observatory.isDefined) "driver" else "history"
 
-  /** Returns all queries, the one that was heard of last first. */
+  /** Returns all queries, the one with the newest report first. */
   def all: Seq[KnownQuery] = {
     val live = for {
       own <- observatory.toSeq
