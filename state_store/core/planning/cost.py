@@ -71,7 +71,7 @@ class LazyPolicy:
         )
 
 
-LINKED, COPIED, FETCHED = Transfers(0.06, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
+LINKED, COPIED, FETCHED = Transfers(0.015, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
 """Priors for storage on the disk that restores work on, on another disk of this machine, and for remote
 storage."""
 
@@ -108,7 +108,7 @@ class CostModel:
         self._has_fetched = False
         self._choose = Rate(2.0, 1)
         self._expect_transfers()
-        self._check_file = Rate(0.02, 4)
+        self._check_file = Rate(0.006, 4)
         self._verify_mib = Rate(2.5, 1)
         self._open = Rate(8.0, 1)
         self._delta = Rate(1.5, 4)
