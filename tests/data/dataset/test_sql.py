@@ -207,6 +207,32 @@ def test_a_key_is_found_in_an_expression_only_if_it_is_complete():
     assert key_of(pc.field("a") == "x", fields) is None
     assert key_of(both | (pc.field("a") == "y"), fields) is None
     assert key_of(pc.field("f") == 1.5, [pyarrow.field("f", pyarrow.float64())]) is None
+    assert key_of(both & (pc.field("c", "d") == 1), fields) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_kept"),
+    [
+        ("worst.number = 21", lambda row: row["worst"] and row["worst"]["number"] == 21),
+        ("21 = worst.number and carrier = 'C1'", lambda row: row["carrier"] == "C1"),
+        ("worst.number in (21, 22)", lambda row: row["worst"] and row["worst"]["number"] in (21, 22)),
+        ("worst.delay between 20 and 30", lambda row: row["worst"] and 20 <= row["worst"]["delay"] <= 30),
+        ("worst.delay is not null", lambda row: row["worst"] and row["worst"]["delay"] is not None),
+        (
+            "worst.delay = 23 or partition_id = 1",
+            lambda row: row["partition_id"] == 1 or (row["worst"] and row["worst"]["delay"] == 23),
+        ),
+        (
+            "worst.number = 21 and partition_id = 0",
+            lambda row: row["partition_id"] == 0 and row["worst"] and row["worst"]["number"] == 21,
+        ),
+    ],
+)
+def test_fields_of_structs_are_compared(flights, condition, is_kept):
+    wanted = sorted(row["carrier"] for row in ROWS if is_kept(row))
+    assert sorted(flights.to_arrow(filter=condition)["carrier"].to_pylist()) == wanted
+    found = flights.sql(f"select carrier from state where {condition}").read_all()
+    assert sorted(found["carrier"].to_pylist()) == wanted
 
 
 def test_a_state_joins_itself(flights):

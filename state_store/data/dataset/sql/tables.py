@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999; later moments are null in SQL."""
 
+_NESTED = "FieldRef.Nested("
+"""How Arrow shows a field of a struct in the text of an expression."""
+
 
 class Source(Protocol):
     """A state that can be read; the end of `with` closes it."""
@@ -126,12 +129,13 @@ def key_of(
 ) -> dict[str, Any] | None:
     """Return the key that an expression demands, by its columns; None if it leaves a column open.
 
-    Only columns of texts and whole numbers count: their equality in SQL is that of their encoding.
+    Only columns of texts and whole numbers count: their equality in SQL is that of their encoding. An
+    expression on a field of a struct demands no key: Arrow's function asserts that there is none.
     """
     import pyarrow
     import pyarrow.dataset
 
-    if pushed is None or not fields:
+    if pushed is None or not fields or _NESTED in str(pushed):
         return None
     try:
         wanted = pyarrow.dataset.get_partition_keys(pushed)
