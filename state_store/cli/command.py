@@ -164,6 +164,16 @@ def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 class _StoreCommand(click.Command):
     """Command that reports errors on standard error, as JSON with `--json`, and exits with their codes."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; the error after a negative number says where it belongs."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not error.option_name[1:2].isdecimal():
+                raise
+            message = f"{error.message} A value that begins with a minus comes after `--`."
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and return its exit code."""
         as_json = bool(ctx.params.get("as_json") or ctx.params.get("form") == "document")

@@ -187,3 +187,11 @@ def test_mistakes_are_named(flights, capsys):
     assert "one column (carrier), not 2" in run(capsys, "get", flights, "C1", "C2", code=exit_codes.USAGE)
     assert main(["diff", flights, "older"]) == exit_codes.USAGE
     assert "'older' is no version: give 41, batch:40 or" in capsys.readouterr().err
+
+
+def test_a_negative_number_says_where_it_belongs(flights, capsys):
+    for command in ("get", "history"):
+        said = run(capsys, command, flights, "-5", code=exit_codes.USAGE)
+        assert "A value that begins with a minus comes after `--`" in said
+        assert "after `--`" not in run(capsys, command, flights, "--kye", "5", code=exit_codes.USAGE)
+    assert "no key -5" in run(capsys, "get", flights, "--", "-5", code=exit_codes.NOT_FOUND)

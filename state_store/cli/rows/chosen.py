@@ -21,9 +21,11 @@ from state_store.cli.command import (
     store_option,
     utc_option,
 )
-from state_store.cli.output import print_note
+from state_store.cli.output import print_note, zone
 from state_store.cli.progress_display import Meter
 from state_store.data.dataset import opening
+from state_store.data.dataset.layout.keys import key_columns
+from state_store.data.dataset.sql.tables import moment_columns
 from state_store.data.dataset.state import State
 from state_store.data.query import DEFAULT_NAME
 from state_store.errors import OptionError
@@ -153,13 +155,20 @@ def metered(
 def parsed_key(state: State, given: Sequence[str]) -> Any:
     """Return a key from texts: values in the order of the columns, or NAME=VALUE for each.
 
+    Moments without a zone are in the zone that is shown.
+
     Raises:
-        OptionError: if there are more values than a key has columns.
+        OptionError: as `key_columns`.
     """
     names = [name for name in state.columns.key_names if name not in state.view.hidden]
     pairs = [text.partition("=") for text in given]
     if given and all(equals and name in names for name, equals, _ in pairs):
-        return {name: value for name, _, value in pairs}
+        return _scalars(state, {name: value for name, _, value in pairs})
     if len(names) == 1 and len(given) > 1:
         raise OptionError(f"a key has one column ({names[0]}), not {len(given)}")
-    return tuple(given)
+    return _scalars(state, tuple(given))
+
+
+def _scalars(state: State, key: Any) -> tuple[Any, ...]:
+    columns = key_columns(state.view, key, zone(), moment_columns(state.view))
+    return tuple(column[0] for column in columns)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import zoneinfo
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from state_store.cli import output
+from state_store.cli.rows.cells import cell
 from state_store.data.dataset.layout.keys import key_columns, key_partitions, partitioning_columns
 from state_store.data.dataset.layout.schemas import FamilySchema
 from state_store.data.dataset.layout.views import View
@@ -91,3 +97,71 @@ def test_keys_of_an_unknown_layout_are_not_moved():
     view = view_of({"at": MOMENTS, "what": KEYS}, KeyLayout((0,), is_ordered=True))
     with pytest.raises(FormatError, match="cannot be told"):
         partitioning_columns(view)
+
+
+WINDOW = pa.struct([(name, pa.timestamp("us", "UTC")) for name in ("start", "end")])
+START = datetime.datetime(2024, 2, 29, 10, 40, tzinfo=datetime.timezone.utc)
+SPAN = {"start": START, "end": START + datetime.timedelta(minutes=20)}
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+
+
+def key_of(kind: pa.DataType, value: object, **others: object) -> object:
+    """Return what a key of one column of a type stands for."""
+    ((found,),) = key_columns(view_of({"k": pa.nulls(1, kind)}, KeyLayout()), value, **others)
+    return found.as_py()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"start": "2024-02-29 11:40", "end": "2024-02-29T12:00:00"}',
+        '{"end": "2024-02-29 11:00Z", "start": "2024-02-29 10:40:00.000+00:00"}',
+        "2024-02-29 11:40:00+01:00 to 12:00:00+01:00",
+        "2024-02-29 05:40:00-05:00 to 06:00:00-05:00",
+        "2024-02-29 11:40 to 2024-02-29 12:00",
+    ],
+)
+def test_a_window_is_given_as_it_is_shown(text: str) -> None:
+    assert key_of(WINDOW, text, zone=BERLIN) == SPAN
+
+
+@given(
+    st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1)),
+    st.timedeltas(datetime.timedelta(microseconds=1), datetime.timedelta(days=40)),
+    st.sampled_from(["Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "UTC"]),
+)
+def test_each_printed_window_is_read_again(
+    start: datetime.datetime, span: datetime.timedelta, name: str
+) -> None:
+    first = start.replace(tzinfo=datetime.timezone.utc)
+    window = {"start": first, "end": first + span}
+    token = output._zone.set(zoneinfo.ZoneInfo(name))
+    try:
+        assert key_of(WINDOW, cell(window).plain) == window
+    finally:
+        output._zone.reset(token)
+
+
+def test_moments_in_numbers_are_given_as_they_are_shown() -> None:
+    milliseconds = int(START.timestamp() * 1000)
+    for text in ("2024-02-29 11:40:00+01:00", "2024-02-29 11:40", str(milliseconds)):
+        assert key_of(pa.int64(), text, zone=BERLIN, units={"k": "ms"}) == milliseconds
+    assert key_of(pa.int64(), "-1", units={"k": "ms"}) == -1
+    with pytest.raises(OptionError, match="is no value of column 'k'"):
+        key_of(pa.int64(), "2024-02-29 11:40")
+
+
+@pytest.mark.parametrize("form", [json.dumps, dict])
+def test_a_struct_has_all_of_its_fields_and_no_others(form) -> None:
+    for wrong, message in (
+        ({"name": "a"}, "'part' is missing"),
+        ({"name": "a", "prat": 1}, "no field 'prat'"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            key_of(KEY, (form(wrong),))
+    assert key_of(KEY, (form({"name": "a", "part": None}),)) == {"name": "a", "part": None}
+
+
+def test_null_is_null_but_for_texts() -> None:
+    assert key_of(pa.int64(), "null") is key_of(WINDOW, "null") is None
+    assert key_of(pa.string(), "null") == "null"

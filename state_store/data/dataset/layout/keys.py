@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, encoded_keys
 from state_store.data.dataset.layout.views import View
+from state_store.data.dataset.moments import parse_moment
 from state_store.data.rows.hashing import partitions_of
 from state_store.errors import FormatError, OptionError
 
@@ -30,8 +34,21 @@ Timers have `key`; indexes of times to live have `groupingKey` up to Spark 4.0 a
 """
 
 
-def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
+_SPAN = re.compile(r"([^{].*) to (.*)")
+"""A window as tables show it; the end lacks its date if that is the date of the start."""
+
+
+def key_columns(
+    view: View, key: Key, zone: tzinfo | None = None, units: Mapping[str, str] = MappingProxyType({})
+) -> list[pyarrow.Array]:
     """Return a key as arrays of one row, one for each column of the key that the view shows.
+
+    Args:
+        view: the store.
+        key: the key; texts are parsed.
+        zone: the zone of texts that are moments and name none; None is the local one.
+        units: columns that are moments in numbers, each with its unit, `ms` or `us`; their texts may be
+            moments.
 
     Raises:
         OptionError: the key lacks a column, has one too many, or has a value of another type.
@@ -48,7 +65,9 @@ def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
         values = [key]
     if len(values) != len(fields):
         raise OptionError(f"a key has {len(fields)} columns ({', '.join(names)}), not {len(values)}")
-    return [_typed(value, field) for value, field in zip(values, fields, strict=True)]
+    return [
+        _typed(value, field, zone, units.get(field.name)) for value, field in zip(values, fields, strict=True)
+    ]
 
 
 def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> bytes:
@@ -141,8 +160,15 @@ def _equals(
     return expression
 
 
-def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
-    """Return the value that a text stands for; structs and lists are JSON, moments without a zone are UTC.
+def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> pyarrow.Scalar:
+    """Return the value that a text stands for.
+
+    Structs and lists are JSON; a window may be as tables show it, `START to END`.
+
+    Args:
+        text: the text.
+        kind: the type of the value.
+        zone: the zone of moments whose texts name none; None is the local one.
 
     Raises:
         ArrowException or ValueError: the text is no value of the type.
@@ -152,41 +178,84 @@ def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
     types = pyarrow.types
     if types.is_string(kind):
         return pyarrow.scalar(text, kind)
+    if _is_span(kind) and (span := _SPAN.fullmatch(text.strip())):
+        start, end = span[1], span[2] if "-" in span[2][:5] else f"{span[1][:10]} {span[2]}"
+        return pyarrow.scalar(_of_json({"start": start, "end": end}, kind, zone), kind)
     if types.is_nested(kind):
-        return pyarrow.scalar(_of_json(json.loads(text), kind), kind)
+        return pyarrow.scalar(_of_json(json.loads(text), kind, zone), kind)
     if types.is_timestamp(kind) and kind.tz is not None:
         try:
-            return pyarrow.scalar(text).cast(kind)
-        except pyarrow.ArrowInvalid:
-            return pyarrow.scalar(text).cast(pyarrow.timestamp(kind.unit)).cast(kind)
+            return pyarrow.scalar(parse_moment(text, zone), kind)
+        except OptionError as error:
+            raise ValueError(error.message) from error
     return pyarrow.scalar(text).cast(kind)
 
 
-def _of_json(value: Any, kind: pyarrow.DataType) -> Any:
+def _is_span(kind: pyarrow.DataType) -> bool:
+    """Return True if a type is that of windows."""
+    import pyarrow
+
+    names = [kind.field(place).name for place in range(kind.num_fields)]
+    return (
+        pyarrow.types.is_struct(kind)
+        and names == ["start", "end"]
+        and all(pyarrow.types.is_timestamp(kind.field(name).type) for name in names)
+    )
+
+
+def _of_json(value: Any, kind: pyarrow.DataType, zone: tzinfo | None) -> Any:
     import pyarrow
 
     if isinstance(value, str):
-        return scalar_of(value, kind).as_py()
+        return scalar_of(value, kind, zone).as_py()
     if isinstance(value, list) and pyarrow.types.is_struct(kind):
         raise ValueError("a struct is a JSON object")
     if isinstance(value, dict) and pyarrow.types.is_struct(kind):
-        unknown = [name for name in value if kind.get_field_index(name) < 0]
-        if unknown:
-            raise ValueError(f"it has no field '{unknown[0]}'")
-        return {name: _of_json(inner, kind.field(name).type) for name, inner in value.items()}
+        _check_fields(value, kind)
+        return {name: _of_json(inner, kind.field(name).type, zone) for name, inner in value.items()}
     if isinstance(value, list) and pyarrow.types.is_list(kind):
-        return [_of_json(inner, kind.value_type) for inner in value]
+        return [_of_json(inner, kind.value_type, zone) for inner in value]
     return value
 
 
-def _typed(value: Any, field: pyarrow.Field) -> pyarrow.Array:
+def _check_fields(value: Mapping[Any, Any], kind: pyarrow.DataType) -> None:
+    """Raise ValueError if a struct lacks a field or has an unknown one: Arrow would take null for it."""
+    names = [kind.field(place).name for place in range(kind.num_fields)]
+    unknown = [name for name in value if name not in names]
+    if unknown:
+        raise ValueError(f"it has no field {unknown[0]!r}")
+    missing = [name for name in names if name not in value]
+    if missing:
+        raise ValueError(f"its field {missing[0]!r} is missing; null is a value, too")
+
+
+def _check_structs(value: Any, kind: pyarrow.DataType) -> None:
+    """Check the structs of a Python value as `_check_fields` does."""
+    import pyarrow
+
+    if isinstance(value, Mapping) and pyarrow.types.is_struct(kind):
+        _check_fields(value, kind)
+        for name, inner in value.items():
+            _check_structs(inner, kind.field(name).type)
+    elif isinstance(value, (list, tuple)) and pyarrow.types.is_list(kind):
+        for inner in value:
+            _check_structs(inner, kind.value_type)
+
+
+def _typed(value: Any, field: pyarrow.Field, zone: tzinfo | None, unit: str | None) -> pyarrow.Array:
     """Return one value in the column's type; a text is parsed."""
     import pyarrow
 
     try:
-        if isinstance(value, str):
-            return pyarrow.array([scalar_of(value, field.type).as_py()], field.type)
-        return pyarrow.array([value], field.type)
+        if not isinstance(value, str):
+            _check_structs(value, field.type)
+            return pyarrow.array([value], field.type)
+        if value.strip() == "null" and not pyarrow.types.is_string(field.type):
+            return pyarrow.nulls(1, field.type)
+        if unit is not None and not value.strip().lstrip("-").isdecimal():
+            moment = scalar_of(value, pyarrow.timestamp(unit, "UTC"), zone)
+            return pyarrow.array([moment.cast(pyarrow.int64()).as_py()], field.type)
+        return pyarrow.array([scalar_of(value, field.type, zone).as_py()], field.type)
     except (pyarrow.ArrowException, TypeError, ValueError) as error:
         raise OptionError(
             f"{value!r} is no value of column '{field.name}', which has type {field.type}: {error}"

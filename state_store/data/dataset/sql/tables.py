@@ -24,7 +24,7 @@ _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999; later moments are null in SQL."""
 
 _NESTED = "FieldRef.Nested("
-"""How Arrow shows a field of a struct in the text of an expression."""
+"""The beginning of a field of a struct in the text of an expression of Arrow."""
 
 
 class Source(Protocol):
