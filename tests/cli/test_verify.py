@@ -106,7 +106,24 @@ def test_a_committed_version_that_is_gone_is_a_problem(query):
     verdict = verify_store(FIRST, query.store(FIRST), lambda: gone)
     assert verdict.restored is None
     (finding,) = verdict.findings
-    assert "version 6 (another-id), which Spark committed last, cannot be restored" in finding.problem
+    assert finding.file == f"delta/{6:020}_another-id_*.sst"
+    assert finding.sentence() == (
+        "is missing, and version 6 (another-id), which Spark committed last, needs it; "
+        "version 6 cannot be restored"
+    )
+
+
+def test_a_missing_delta_costs_all_versions_that_build_on_it(query):
+    (gone,) = [path for path in query.files(FIRST) if path.name.startswith(f"{5:020}_")]
+    gone.unlink()
+    verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST])
+    (finding,) = verdict.findings
+    assert finding.file == f"delta/{'_'.join(gone.name.split('_')[:2])}_*.sst"
+    assert finding.sentence() == (
+        f"is missing, and version {query.newest[FIRST]}, which Spark committed last, needs it; "
+        "versions 5-6 cannot be restored"
+    )
+    assert max(version.number for version in verdict.restorable) == 4
 
 
 def test_before_the_first_commit_the_files_alone_are_checked(query):

@@ -5,6 +5,7 @@ The answers come from listings (names that exist), so they are as old as those.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,11 @@ from state_store.core.checkpoint.names import (
     VersionId,
     version_order,
 )
+from state_store.core.compat import zip
 from state_store.errors import ConflictError, MissingError
+
+_MOST_RUNS = 10
+"""Runs of versions that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -132,16 +137,29 @@ def missing_delta_path(version: VersionId) -> str:
 def describe_restorable(versions: Sequence[VersionId]) -> str:
     """Return a clause for error messages that lists versions that can be restored.
 
-    Runs of numbers are folded; at most the last 10 runs are shown.
+    Runs of numbers are folded; the first and the last nine are shown. Attempts have their ids where several
+    share a number.
+
+    Args:
+        versions: the versions, oldest first.
     """
     if not versions:
         return "no version of this store can be restored"
+    attempts = Counter(version.number for version in versions)
     runs: list[list[VersionId]] = []
     for version in versions:
-        if runs and version.checkpoint_id is None and runs[-1][-1] == (version.number - 1, None):
+        is_next = runs and runs[-1][-1].number == version.number - 1
+        if is_next and attempts[version.number] == attempts[version.number - 1] == 1:
             runs[-1].append(version)
         else:
             runs.append([version])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    shown = ", ".join(texts[-10:])
-    return f"versions that can be restored: {'..., ' if len(texts) > 10 else ''}{shown}"
+    texts = [
+        str(first) if attempts[first.number] > 1 else str(first.number) for first in (run[0] for run in runs)
+    ]
+    texts = [
+        text if len(run) == 1 else f"{text} to {run[-1].number}"
+        for text, run in zip(texts, runs, strict=True)
+    ]
+    if len(texts) > _MOST_RUNS:
+        texts = [texts[0], "...", *texts[1 - _MOST_RUNS :]]
+    return f"versions that can be restored: {', '.join(texts)}"

@@ -30,7 +30,7 @@ from state_store.data.maintenance.findings import Finding, Verdict, counted
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag
-from state_store.errors import DamagedError, LocalDiskError, StateStoreError
+from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError
 
 TRIES = 3
 """Attempts to restore the committed version while the query goes on and retires versions."""
@@ -287,24 +287,28 @@ def _restore_newest(
     return outcome
 
 
-def _missing_part(store: FoundStore, version: VersionId) -> StateStoreError | None:
-    """Return the error that says without which file the version cannot be made."""
+def _missing(store: FoundStore, wanted: VersionId) -> Finding:
+    """Return the finding that the committed version cannot be made, and the file that it lacks."""
+    lineages = store.contents.lineages
+    versions, file = [wanted, *lineages.history(wanted)[1:]], "delta/"
+    problem = f"is missing, and version {wanted}, which Spark committed last, needs it"
     try:
-        store.contents.lineages.plan(version)
+        lineages.plan(wanted)
+    except MissingError as error:
+        file = error.file or file
+        oldest = lineages.delta(versions[-1])
+        if oldest is not None and oldest.builds_on is not None:
+            versions.append(oldest.builds_on)
     except StateStoreError as error:
-        return error
-    return None
+        file, problem = error.file or file, error.message
+    return Finding(store.key, "missing", file, problem, tuple(versions))
 
 
 def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
     newest, versions = store.restorable(wanted), store.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
-        missing = _missing_part(store, wanted)
-        problem = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
-        problem = f"{problem}: {missing.message}" if missing else problem
-        file = missing.file if missing and missing.file else "delta/"
-        findings.append(Finding(store.key, "missing", file, problem, (wanted,)))
+        findings.append(_missing(store, wanted))
     for version in versions if every else [newest] if newest else []:
         try:
             rows, miscounted = _count(context, version)

@@ -112,9 +112,7 @@ def test_a_delta_that_is_needed_is_named(job: Job, tmp_path: Path, harm: str) ->
     error = failure.value
     assert error.kind == ("missing" if harm == "missing" else "damaged")
     assert "10" in Path(error.file).name[:20]
-    assert "versions that can be restored" in error.message
-    assert f"9 ({job.versions[9][0]})" in error.message
-    assert f"10 ({job.versions[10][0]})" not in error.message.split("restored:")[-1]
+    assert error.message.endswith("versions that can be restored: 1 to 9")
     assert contents(reader(job, tmp_path / "again").restore(9)["directory"]) == job.versions[9][1]
 
 
@@ -125,7 +123,7 @@ def test_the_first_damage_is_named_if_all_else_fails(job: Job, tmp_path: Path, h
     with pytest.raises(StateStoreError) as failure:
         reader(job, tmp_path / "reader").restore(12)
     assert failure.value.kind in ("missing", "damaged")
-    assert "versions that can be restored: 1 (" in failure.value.message
+    assert failure.value.message.endswith("versions that can be restored: 1")
 
 
 def test_a_delta_in_a_snapshots_place_is_noticed(job: Job, tmp_path: Path) -> None:

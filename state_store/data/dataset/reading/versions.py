@@ -54,7 +54,8 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
     """Return the version with that number on the lineage of `newest`, which Spark has committed.
 
     Raises:
-        MissingError: the store does not have it any more; the message lists the versions that it has.
+        MissingError: the store does not have it any more; the message lists the versions that it has. If it
+            is the newest, the message names the file that is missing.
     """
     if newest.checkpoint_id is None:
         newest = listing.attempts.resolve(newest.number) or newest
@@ -64,10 +65,20 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
         version = VersionId(number, None)
     restorable = lineages.restorable()
     if version is None or version not in restorable:
+        if number == newest.number:
+            _check_files(lineages, newest, where)
         raise MissingError(
             f"version {number} is not in {where} any more, or not yet: {describe_restorable(restorable)}"
         )
     return version
+
+
+def _check_files(lineages: Lineages, version: VersionId, where: str) -> None:
+    """Raise MissingError, which names the store and the file, if a file of a version is not there."""
+    try:
+        lineages.plan(version)
+    except MissingError as error:
+        raise MissingError(f"files of {where} are missing: {error.message}", file=error.file) from error
 
 
 def _batch_at(query: Query, at: Moment) -> int:
