@@ -165,3 +165,11 @@ def test_a_struct_has_all_of_its_fields_and_no_others(form) -> None:
 def test_null_is_null_but_for_texts() -> None:
     assert key_of(pa.int64(), "null") is key_of(WINDOW, "null") is None
     assert key_of(pa.string(), "null") == "null"
+
+
+def test_a_struct_of_one_field_is_given_by_its_value() -> None:
+    for value in (5, "5", '{"digit": 5}', ({"digit": 5},)):
+        assert key_of(USER_KEY, value) == {"digit": 5}
+    assert key_of(pa.struct([("moment", pa.timestamp("us", "UTC"))]), START) == {"moment": START}
+    with pytest.raises(OptionError, match="'x' is no value of column 'k'"):
+        key_of(USER_KEY, "x")

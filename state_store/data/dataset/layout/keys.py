@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import tzinfo
+from datetime import date, tzinfo
+from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,8 @@ def _equals(
 def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> pyarrow.Scalar:
     """Return the value that a text stands for.
 
-    Structs and lists are JSON; a window may be as tables show it, `START to END`.
+    Structs and lists are JSON; a window may be as tables show it, `START to END`, and a struct of one field
+    may be the value of that.
 
     Args:
         text: the text.
@@ -181,6 +183,8 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
     if _is_span(kind) and (span := _SPAN.fullmatch(text.strip())):
         start, end = span[1], span[2] if "-" in span[2][:5] else f"{span[1][:10]} {span[2]}"
         return pyarrow.scalar(_of_json({"start": start, "end": end}, kind, zone), kind)
+    if _has_one_field(kind) and not text.lstrip().startswith("{"):
+        return pyarrow.scalar({kind.field(0).name: scalar_of(text, kind.field(0).type, zone).as_py()}, kind)
     if types.is_nested(kind):
         return pyarrow.scalar(_of_json(json.loads(text), kind, zone), kind)
     if types.is_timestamp(kind) and kind.tz is not None:
@@ -189,6 +193,12 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
         except OptionError as error:
             raise ValueError(error.message) from error
     return pyarrow.scalar(text).cast(kind)
+
+
+def _has_one_field(kind: pyarrow.DataType) -> bool:
+    import pyarrow
+
+    return pyarrow.types.is_struct(kind) and kind.num_fields == 1
 
 
 def _is_span(kind: pyarrow.DataType) -> bool:
@@ -248,6 +258,8 @@ def _typed(value: Any, field: pyarrow.Field, zone: tzinfo | None, unit: str | No
 
     try:
         if not isinstance(value, str):
+            if _has_one_field(field.type) and isinstance(value, (int, float, bytes, date, Decimal)):
+                value = {field.type.field(0).name: value}
             _check_structs(value, field.type)
             return pyarrow.array([value], field.type)
         if value.strip() == "null" and not pyarrow.types.is_string(field.type):
