@@ -113,6 +113,16 @@ def test_commands_of_the_documents_are_understood():
             state_store_command.commands[name].make_context(name, words)
 
 
+WRONG_TYPES = """\
+import state_store
+state_store.open("x", on_damage="nope")  # type: ignore[arg-type]
+state_store.full_checkpoint("x", on_failure="nope")  # type: ignore[arg-type]
+state_store.vectorized(frame="nope")  # type: ignore[call-overload]
+state_store.open("x", version="2")  # type: ignore[arg-type]
+"""
+"""Calls that a strict type checker refuses: an error that is missing makes its comment an error."""
+
+
 def test_blocks_in_python_satisfy_a_strict_type_checker(tmp_path):
     """Functions that Spark calls have no types to give; packages without types cannot be checked."""
     names = []
@@ -122,6 +132,8 @@ def test_blocks_in_python_satisfy_a_strict_type_checker(tmp_path):
             names.append(f"{Path(page).stem}_{number}.py")
             typed = re.sub(r"^def (\w+)\((\w+), (\w+), (\w+)\):$", TYPED, code, flags=re.MULTILINE)
             (tmp_path / names[-1]).write_text(f"from typing import Any\n{typed}", encoding="utf-8")
+    (tmp_path / "wrong.py").write_text(WRONG_TYPES, encoding="utf-8")
+    names.append("wrong.py")
     checker = (sys.executable, "-m", "mypy", "--strict", "--follow-imports", "silent", "--no-error-summary")
     done = subprocess.run(
         [*checker, "--disable-error-code", "import-untyped", *names],

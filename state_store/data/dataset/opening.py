@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.history import KeyVersion
@@ -24,6 +24,9 @@ from state_store.errors import OptionError
 if TYPE_CHECKING:
     import pyarrow
 
+OnDamage = Literal["raise", "skip"]
+"""The treatment of partitions that cannot be read."""
+
 
 def open(
     checkpoint: Location,
@@ -34,7 +37,7 @@ def open(
     *,
     batch: int | None = None,
     at: Moment | None = None,
-    on_damage: str = "raise",
+    on_damage: OnDamage = "raise",
     runtime: Runtime = SYSTEM,
 ) -> State:
     """Open the state of a query as a table, without Spark or a JVM; the query may be running.
@@ -336,7 +339,7 @@ def export(
     *,
     batch: int | None = None,
     at: Moment | None = None,
-    on_damage: str = "raise",
+    on_damage: OnDamage = "raise",
     progress: ProgressOption = None,
 ) -> int:
     """Write a state as Parquet files into a new directory, one for each partition; return the number of rows.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from state_store.core.checkpoint.lineage import describe_restorable
 from state_store.core.checkpoint.manifest import Cause
@@ -24,6 +24,9 @@ from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_text
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+
+OnFailure = Literal["raise", "report"]
+"""The treatment of stores that fail."""
 
 COMPRESSIONS = ("none", "lz4")
 
@@ -140,7 +143,7 @@ def full_checkpoint(
     *,
     stores: int = STORES,
     compression: str | None = None,
-    on_failure: str = "raise",
+    on_failure: OnFailure = "raise",
     reason: str = REQUESTED,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
