@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from agent.harness import InProcess, Job, contents
-from faults import FaultyStorage
+from faults import FAULTS, FaultyStorage, once
 
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import VersionId
@@ -15,6 +16,7 @@ from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace
 from state_store.core.snapshots.context import StoreContext
@@ -22,7 +24,7 @@ from state_store.core.snapshots.merge import FULL, INCREMENTAL, merge
 from state_store.core.snapshots.publish import Published, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import ConflictError
+from state_store.errors import ConflictError, UnknownOutcomeError
 
 
 @pytest.fixture
@@ -78,6 +80,24 @@ def test_a_new_file_is_in_a_lease_before_it_is_in_storage(job: Job, context: Sto
 
     context.storage.fault = check
     assert published(context, version(job, 4), full=True).new_files == len(uploaded) > 0
+
+
+def test_files_of_a_failed_upload_are_taken_back(job: Job, context: StoreContext) -> None:
+    context.storage.fault = once("upload", "shared/", FAULTS["error-after"].fault)
+    with pytest.raises(UnknownOutcomeError, match="shared/"):
+        published(context, version(job, 4), full=True)
+    assert context.storage.inner.list_files("shared") == []
+
+
+def test_a_file_with_a_checksum_and_no_tail_gets_its_tail(job: Job, context: StoreContext) -> None:
+    merged = merge(context, restore(context, version(job, 4)).base, [], version(job, 4), FULL).base
+    files = {
+        name: replace(file, sha256=sha256_of(merged.directory / name), tail=None)
+        for name, file in merged.files.items()
+    }
+    lease = Lease(context.storage, expiry_ms=3_600_000)
+    manifest = publish(context, replace(merged, files=files), lease, full=True).manifest
+    assert manifest.files and all(entry.tail is not None for entry in manifest.files)
 
 
 class TestAStoreThatIsCleanedMeanwhile:

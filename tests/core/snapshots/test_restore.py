@@ -86,6 +86,8 @@ def test_from_exactly_the_snapshot_that_is_asked_for(job: Job, tmp_path: Path) -
         )
         assert (answer["snapshot_version"], answer["deltas"]) == (start, 10 - start)
         assert contents(answer["directory"]) == job.versions[10][1]
+    answer = other.call("restore", version=10, id=job.versions[10][0], from_version=4)
+    assert answer["snapshot_version"] == 4, "the number alone stands for the version on the lineage"
     with pytest.raises(MissingError, match="snapshots there are: 4"):
         other.call("restore", version=10, id=job.versions[10][0], from_version=6, from_id=job.versions[6][0])
 
