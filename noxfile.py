@@ -162,7 +162,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(name="generated-mutants")
 def generated_mutants(session: nox.Session) -> None:
-    """Break rooms of the store in every way that mutmut knows (`-- planning --survivors`); takes an hour."""
+    """Break rooms of the store in every way that mutmut knows (`-- planning --sample 150`)."""
     prepare(session)
     install(session, python_of(), "mutmut==3.8.1")
     run(session, "tests/mutants/generated.py", *session.posargs)

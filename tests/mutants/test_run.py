@@ -47,7 +47,9 @@ def test_no_mutant_of_the_project_is_stale(capsys: pytest.CaptureFixture[str]) -
 
 
 def is_generated(mutant: Mutant) -> bool:
-    """Return True for a mutant that mutmut makes, too: a number or a comparison is another."""
+    """Return True for a mutant that mutmut makes, too: a number or a comparison in a function is another."""
+    if re.match(r"[A-Z_]+ = ", mutant.old):  # a constant of the module: mutmut breaks functions
+        return False
     old, new = (re.findall(r"\w+|[<>=!]=?|\S", text) for text in (mutant.old, mutant.new))
     changed = [pair for pair in zip(old, new, strict=False) if pair[0] != pair[1]]
     words = {word for pair in changed for word in pair}
@@ -68,6 +70,7 @@ def test_other_numbers_and_comparisons_are_generated() -> None:
     assert is_generated(broken("", "if len(deltas) > 1:", "if len(deltas) > 2:"))
     assert is_generated(broken("", "if a > b:", "if a >= b:"))
     assert not is_generated(broken("", "if a > b:", "if False:"))
+    assert not is_generated(broken("", "_TRIES = 3\n", "_TRIES = 1\n"))
 
 
 def test_all_are_caught(
