@@ -12,7 +12,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timezone, tzinfo
 from itertools import chain
@@ -26,7 +27,7 @@ from rich.tree import Tree
 
 from state_store.cli import exit_codes
 from state_store.data.dataset.moments import format_moment, format_moments
-from state_store.errors import StateStoreError
+from state_store.errors import StateStoreError, StorageError
 
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
@@ -111,17 +112,27 @@ def output() -> Console:
     return _Output(width=width, markup=False, emoji=False, highlight=False)
 
 
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Let a reader that has gone end the program; other failures of standard output name it."""
+    try:
+        yield
+    except BrokenPipeError:
+        stop_writing()
+    except OSError as error:
+        raise StorageError(f"cannot write standard output: {error.strerror}") from error
+
+
 def say(text: str = "") -> None:
     """Print a message of one or more lines."""
-    output().print(visible(text, lines=True))
+    with _printing():
+        output().print(visible(text, lines=True))
 
 
 def write(text: str) -> None:
     """Write a text to standard output as it is; on a terminal, escape characters that would act on it."""
-    try:
+    with _printing():
         sys.stdout.write(visible(text, lines=True) if sys.stdout.isatty() else text)
-    except BrokenPipeError:
-        stop_writing()
 
 
 def print_json(value: Any) -> None:
@@ -198,7 +209,8 @@ def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
 
 def print_tree(tree: Tree) -> None:
     """Print a tree."""
-    output().print(tree)
+    with _printing():
+        output().print(tree)
 
 
 def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -> list[int] | None:

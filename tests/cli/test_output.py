@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from terminal import on_terminal
 
 import state_store
-from state_store.cli import output
+from state_store.cli import exit_codes, output
 from state_store.cli.main import main
 from state_store.cli.output import Heading, counted, print_table, visible, visible_json
 from state_store.cli.rows import formats, texts
@@ -206,6 +206,20 @@ def test_a_reader_that_has_seen_enough_is_no_error(flights, form):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(240) == 0
+
+
+@pytest.mark.parametrize("words", [("show",), ("chain",), ("checkpoints", "--json"), ("history", "C1")])
+def test_standard_output_that_cannot_be_written_is_named(flights, words):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "state_store.cli", words[0], str(flights), *words[1:]],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=240,
+        )
+    assert done.returncode == exit_codes.RETRY
+    assert "cannot write standard output: No space left on device" in done.stderr
 
 
 def test_null_empty_and_blank_look_different():

@@ -22,7 +22,7 @@ from state_store.cli.output import (
 )
 from state_store.cli.rows.cells import cell, cells, columns_as_values, differing, rows_as_values
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
-from state_store.data.dataset.table_files import local_path, new_file
+from state_store.data.dataset.table_files import local_path, new_file, writing_file
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:
@@ -169,10 +169,11 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
     with open(path, "xb"):
         pass
     try:
-        if form == "parquet":
-            return _write_parquet(batches, schema, str(path))
-        with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
-            return _write_texts(batches, schema, form, file.write)
+        with writing_file(path):
+            if form == "parquet":
+                return _write_parquet(batches, schema, str(path))
+            with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
+                return _write_texts(batches, schema, form, file.write)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.data.dataset.table_files import SUCCESS, local_path, new_directory
+from state_store.data.dataset.table_files import SUCCESS, local_path, new_directory, writing_file
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.targets import refuse_nested
 from state_store.errors import ConflictError, Interrupted, OptionError, as_store_error
@@ -64,14 +64,15 @@ def write_export(
     directory = local_path(target)
     try:
         if directory is None:
-            with new_directory(location) as remote:
+            with new_directory(location) as remote, writing_file(remote.scratch):
                 return _write_all(partitions, schema, remote.scratch, remote.move, lost)
         if directory.exists():
             raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
         aside = directory.with_name(f".{directory.name}.{runtime.unique(4)}.incomplete")
         try:
             aside.mkdir(parents=True)
-            rows = _write_all(partitions, schema, aside, lambda _: None, lost)
+            with writing_file(directory):
+                rows = _write_all(partitions, schema, aside, lambda _: None, lost)
             aside.rename(directory)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)

@@ -33,6 +33,22 @@ SUCCESS = "_SUCCESS"
 
 
 @contextmanager
+def writing_file(path: Path) -> Iterator[None]:
+    """Let failures of the operating system in the body name the path, if they name none themselves.
+
+    Raises:
+        StorageError: in place of an OSError without a file name, such as PyArrow's.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise StorageError(f"cannot write '{path}': {reason}", file=str(path)) from error
+
+
+@contextmanager
 def new_directory(location: str) -> Iterator[NewDirectory]:
     """Yield a new directory in another storage. If the body fails, its files are removed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import os
@@ -15,10 +16,12 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.rows import formats
+from state_store.data.dataset import export
 from state_store.data.dataset.export import METADATA
 from state_store.data.dataset.html import cells
 from state_store.data.dataset.moments import format_moment
-from state_store.errors import ConflictError
+from state_store.errors import ConflictError, StorageError
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])
@@ -80,3 +83,30 @@ def test_a_notebook_shows_moments_that_can_be_given_back(tmp_path):
         for number, time in lines:
             with state_store.open(directory, at=html.unescape(time)) as state:
                 assert state.version == int(number)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_a_full_disk_below_a_file_of_rows_is_named(tmp_path, form, monkeypatch, capsys):
+    """PyArrow's errors name no file."""
+    directory, target = checkpoint("flights", tmp_path), tmp_path / "rows"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    monkeypatch.setattr(formats, "_write_texts", full)
+    monkeypatch.setattr(formats, "_write_parquet", full)
+    code = main(["show", str(directory), "--format", form, "--output", str(target)])
+    assert code == exit_codes.RETRY
+    assert f"cannot write '{target}': No space left on device" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_full_disk_below_an_export_is_named(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    monkeypatch.setattr(export, "_write", full)
+    target = tmp_path / "target"
+    with pytest.raises(StorageError, match=f"cannot write '{target}': No space left on device"):
+        state_store.export(checkpoint("flights", tmp_path), target)
+    assert [path.name for path in tmp_path.iterdir()] == ["flights"]
