@@ -10,10 +10,11 @@ from state_store.cli.command import (
     target_argument,
     writing,
 )
-from state_store.cli.output import counted, print_json, say, size
+from state_store.cli.output import print_json, say, size
 from state_store.cli.progress_display import Meter
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
+from state_store.data.query.arguments import counted
 
 _HELP_AFTER_CTRL_C = "the same command goes on with it"
 

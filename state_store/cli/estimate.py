@@ -18,7 +18,7 @@ from state_store.cli.command import (
     json_option,
     store_option,
 )
-from state_store.cli.output import counted, number_column, print_json, print_table, say, size, text_column
+from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress_display import Meter
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option_types import BYTES, DURATION
@@ -28,6 +28,7 @@ from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, 
 from state_store.data.estimation.prices import Prices
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
+from state_store.data.query.arguments import counted
 from state_store.errors import OptionError
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
@@ -276,11 +277,12 @@ def _print(estimated: Estimate, measured: Measured | None) -> None:
         if estimated.is_steady
         else "without two full checkpoints among them"
     )
-    say(f"\nfrom {estimated.batches} batches, {span}")
+    say(f"\nfrom {estimated.batches} {'batch' if estimated.batches == 1 else 'batches'}, {span}")
     if measured is not None:
+        partitions = "partition" if len(measured.sampled) == 1 else "partitions"
         say(
-            f"measured at version {measured.version}: deltas of {measured.deltas} versions and restores "
-            f"of partitions {', '.join(map(str, measured.sampled))}"
+            f"measured at version {measured.version}: deltas of {counted(measured.deltas, 'version')} and "
+            f"restores of {partitions} {', '.join(map(str, measured.sampled))}"
         )
 
 

@@ -13,12 +13,13 @@ from state_store.cli.command import (
     target_argument,
     writing,
 )
-from state_store.cli.output import counted, print_json, say
+from state_store.cli.output import print_json, say
 from state_store.cli.progress_display import Meter
 from state_store.core.settings.option_types import BYTES
 from state_store.data.migration.migrate import migrate as write_migrated
 from state_store.data.migration.state_stores import STORES
 from state_store.data.query import Query
+from state_store.data.query.arguments import counted
 
 _NOTE = """\
 SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,

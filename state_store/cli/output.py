@@ -364,11 +364,6 @@ def moment_cells(name: str, milliseconds: Sequence[int], *, brief: bool = False)
     return text_column(f"{name} ({offset})" if offset else name), texts
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun in singular or plural: `1 row`, `2 rows`."""
-    return f"{count} {noun if count == 1 else noun + 's'}"
-
-
 def _json(value: Any) -> str:
     return visible_json(json.dumps(value, indent=2, ensure_ascii=False))
 

@@ -13,12 +13,13 @@ from state_store.cli.command import (
     target_argument,
     writing,
 )
-from state_store.cli.output import counted, print_json, say, size
+from state_store.cli.output import print_json, say, size
 from state_store.cli.progress_display import Meter
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.query import Query
+from state_store.data.query.arguments import counted
 
 
 @command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)

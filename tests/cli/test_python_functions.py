@@ -272,3 +272,24 @@ def test_options_are_declared_and_checked() -> None:
     for wrong in ("nope", "restoreObjective=soon", 5):
         with pytest.raises(OptionError):
             state_store.options(wrong)  # type: ignore[arg-type]
+
+
+def test_single_things_are_counted_in_the_singular(tmp_path: Path) -> None:
+    """Shown results of a state with one partition, which has one row in one file."""
+    directory = checkpoint("flights", tmp_path)
+    with state_store.open(directory) as state:
+        rows = state.scan(key="C1").read_all()
+    state_store.import_state(directory, rows, tmp_path / "five")
+    single = tmp_path / "single"
+    state_store.repartition(tmp_path / "five", single, 1)
+    functions = (state_store.checkpoints, state_store.chain, state_store.files, state_store.verify)
+    shown = [
+        repr(function(single)) for function in (*functions, state_store.repair, state_store.full_checkpoint)
+    ]
+    shown += [
+        repr(state_store.open(single)),
+        repr(state_store.stats(single)),
+        repr(state_store.measure(single)),
+    ]
+    assert not [text for text in shown if re.search(r"\b1 (stores|partitions|rows|files|deltas)\b", text)]
+    assert sum(len(re.findall(r"\b1 (?:store|partition|row|file|delta)\b", text)) for text in shown) >= 9

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from state_store.cli.command import json_option, target_argument, writing
-from state_store.cli.output import counted, print_json, say
+from state_store.cli.output import print_json, say
 from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
+from state_store.data.query.arguments import counted
 
 
 @state_command(

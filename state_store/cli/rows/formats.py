@@ -12,7 +12,6 @@ import click
 from state_store.cli.command import json_option
 from state_store.cli.output import (
     Cell,
-    counted,
     number_column,
     print_columns,
     print_table,
@@ -23,6 +22,7 @@ from state_store.cli.output import (
 from state_store.cli.rows.cells import cell, cells, columns_as_values, differing, rows_as_values
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
 from state_store.data.dataset.table_files import local_path, new_file, writing_file
+from state_store.data.query.arguments import counted
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:

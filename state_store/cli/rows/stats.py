@@ -9,7 +9,6 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import (
-    counted,
     moment,
     number_column,
     print_json,
@@ -22,6 +21,7 @@ from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
 from state_store.data.dataset.expiry import WATERMARK
 from state_store.data.dataset.stats import RECENT, SAMPLE, Ages, Statistics
+from state_store.data.query.arguments import counted
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
 _SIZES = (text_column("bytes of"), *(number_column(name) for name in ("50 %", "95 %", "99 %", "largest")))

@@ -8,7 +8,6 @@ import click
 
 from state_store.cli.command import NUMBER, query_command
 from state_store.cli.output import (
-    counted,
     number_column,
     print_json,
     print_table,
@@ -20,6 +19,7 @@ from state_store.cli.progress_display import Meter
 from state_store.data.maintenance.files import Files, HeldFile, runs
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter, Query
+from state_store.data.query.arguments import counted
 
 _COLUMNS = (
     text_column("store"),

@@ -10,7 +10,6 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.command import changing, query_command, stores_option
 from state_store.cli.output import (
-    counted,
     number_column,
     print_error,
     print_json,
@@ -22,6 +21,7 @@ from state_store.cli.progress_display import Meter
 from state_store.cli.stores.remote_full import RemoteService
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.query import Filter, Query
+from state_store.data.query.arguments import counted
 from state_store.errors import OptionError, from_json
 
 _COLUMNS = (

@@ -10,10 +10,10 @@ from state_store.cli import exit_codes
 from state_store.cli.command import changing, query_command, stores_option
 from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress_display import Meter
-from state_store.data.maintenance.findings import counted
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
 from state_store.data.query import Filter, Query
+from state_store.data.query.arguments import counted
 
 _COLUMNS = (
     text_column("store"),

@@ -14,7 +14,7 @@ from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import format_moment
 from state_store.data.dataset.reading.versions import version_number
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, counted
 from state_store.errors import MissingError
 
 
@@ -87,7 +87,9 @@ class StoreChain:
 
     def __str__(self) -> str:
         start = f"snapshot {self.base.version.number}" if self.base else "nothing"
-        return f"store {self.key}, version {self.version}: from {start} and {len(self.deltas)} deltas"
+        return (
+            f"store {self.key}, version {self.version}: from {start} and {counted(len(self.deltas), 'delta')}"
+        )
 
     def _repr_html_(self) -> str:
         rows = [
@@ -96,7 +98,7 @@ class StoreChain:
                 format_moment(link.made_ms),
                 "yes" if link.is_read else "",
                 link.delta_bytes,
-                link.snapshot and f"{link.snapshot}, {link.snapshot_files} files",
+                link.snapshot and f"{link.snapshot}, {counted(link.snapshot_files, 'file')}",
                 link.snapshot_bytes if link.snapshot else None,
             )
             for link in self.links
@@ -127,7 +129,7 @@ class Chains(Mapping[StoreKey, StoreChain]):
 
     def __repr__(self) -> str:
         largest = f", the largest is {self.largest}" if self else ""
-        return f"Chains({len(self)} stores{largest})"
+        return f"Chains({counted(len(self), 'store')}{largest})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -141,7 +143,7 @@ class Chains(Mapping[StoreKey, StoreChain]):
             for key, chain in self._found.items()
         ]
         headings = ("store", "version", "from snapshot", "deltas", "bytes that a restore reads")
-        return table(f"{len(rows)} stores", headings, rows)
+        return table(counted(len(rows), "store"), headings, rows)
 
 
 def chain(

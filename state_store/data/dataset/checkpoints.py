@@ -13,7 +13,7 @@ from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import format_moment
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location
+from state_store.data.query.arguments import Location, counted
 
 _NAMED_STARTS = 2
 """Snapshots of one kind that a line names one by one."""
@@ -132,7 +132,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
     def __repr__(self) -> str:
         numbers = [checkpoint.version.number for versions in self.values() for checkpoint in versions]
         span = f", versions {min(numbers)} to {max(numbers)}" if numbers else ""
-        return f"Checkpoints({len(self)} stores, {len(numbers)} that can be restored{span})"
+        return f"Checkpoints({counted(len(self), 'store')}, {len(numbers)} that can be restored{span})"
 
     def _repr_html_(self) -> str:
         shown = []
@@ -245,7 +245,7 @@ def _kind(kind: str) -> str:
 
 
 def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
+    return counted(count, "partition")
 
 
 def _starts(starts: Sequence[tuple[str, int] | None]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from state_store.data.dataset.sql.tables import (
 )
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.query import Progress, ProgressOption, Query, reporting
-from state_store.data.query.arguments import Location, check_flag, check_number, check_text
+from state_store.data.query.arguments import Location, check_flag, check_number, check_text, counted
 from state_store.data.query.arguments import shown as as_text
 from state_store.errors import MissingError, OptionError, StateStoreError
 
@@ -101,7 +101,8 @@ class State:
         operator = self.view.operator
         return (
             f"State(operator {operator.id} ({operator.name}), store {self.view.name}, "
-            f"version {self.version}, {len(self.partitions)} partitions: {', '.join(self.schema.names)})"
+            f"version {self.version}, {counted(len(self.partitions), 'partition')}: "
+            f"{', '.join(self.schema.names)})"
         )
 
     def _repr_html_(self) -> str:

@@ -16,6 +16,7 @@ from state_store.data.dataset.expiry import Expired, Expiry
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.reading.partitions import READING, Partitions
 from state_store.data.dataset.reading.pinned import PinnedVersion
+from state_store.data.query.arguments import counted
 
 MOST_DELTAS = 100
 MOST_BYTES = 64 << 20
@@ -172,7 +173,8 @@ class Statistics:
 
     def __repr__(self) -> str:
         return (
-            f"Statistics(version {self.version}: {self.rows} rows in {len(self.partitions)} partitions, "
+            f"Statistics(version {self.version}: {counted(self.rows, 'row')} in "
+            f"{counted(len(self.partitions), 'partition')}, "
             f"{self.size_bytes} bytes in files)"
         )
 

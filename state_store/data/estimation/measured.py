@@ -30,7 +30,7 @@ from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
 from state_store.data.estimation.workload import TableSize, Workload, table_size
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_name, check_number
+from state_store.data.query.arguments import Location, check_name, check_number, counted
 from state_store.errors import MissingError
 
 SAMPLED = 4
@@ -83,7 +83,7 @@ class Measured:
         return (
             f"Measured(operator {self.operator}, store {self.store}, version {self.version}: "
             f"{work.keys:.0f} keys, {work.updates_per_batch:.0f} written a batch, "
-            f"{self.stored_bytes} bytes in {self.stored_files} files)"
+            f"{self.stored_bytes} bytes in {counted(self.stored_files, 'file')})"
         )
 
     def _repr_html_(self) -> str:

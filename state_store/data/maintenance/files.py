@@ -11,7 +11,7 @@ from state_store.core.checkpoint.reasons import REASONS, reason_of
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_flag, check_number
+from state_store.data.query.arguments import Location, check_flag, check_number, counted
 from state_store.errors import MissingError
 
 
@@ -89,8 +89,9 @@ class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
         }
 
     def __repr__(self) -> str:
-        files = self.all
-        return f"Files({len(self)} stores: {len(files)} files, {sum(file.bytes for file in files)} bytes)"
+        size_bytes = sum(file.bytes for file in self.all)
+        files = counted(len(self.all), "file")
+        return f"Files({counted(len(self), 'store')}: {files}, {size_bytes} bytes)"
 
     def _repr_html_(self) -> str:
         rows = [

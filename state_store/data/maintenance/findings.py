@@ -77,11 +77,6 @@ class Verdict:
         }
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 file" or "2 files"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _costs(versions: Iterable[VersionId]) -> str:
     """Return a clause such as "; versions 3-6 cannot be restored"."""
     numbers = sorted({version.number for version in versions})

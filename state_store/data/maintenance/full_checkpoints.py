@@ -22,7 +22,7 @@ from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_text
+from state_store.data.query.arguments import Location, check_text, counted
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 
 OnFailure = Literal["raise", "report"]
@@ -123,7 +123,7 @@ class FullCheckpoints:
     def __repr__(self) -> str:
         failed = f", {len(self.failed)} failed" if self.failed else ""
         size_bytes = sum(made.bytes for made in self.made)
-        return f"FullCheckpoints({len(self.made)} stores, {size_bytes} bytes{failed})"
+        return f"FullCheckpoints({counted(len(self.made), 'store')}, {size_bytes} bytes{failed})"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, ...]] = [

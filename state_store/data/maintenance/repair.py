@@ -27,11 +27,11 @@ from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding, counted
+from state_store.data.maintenance.findings import Finding
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_flag
+from state_store.data.query.arguments import Location, check_flag, counted
 from state_store.errors import OptionError
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"

@@ -26,10 +26,10 @@ from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding, Verdict, counted
+from state_store.data.maintenance.findings import Finding, Verdict
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_flag
+from state_store.data.query.arguments import Location, check_flag, counted
 from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError
 
 TRIES = 3

@@ -1,4 +1,4 @@
-"""Arguments of public functions: checked before anything is read or written."""
+"""Arguments of public functions, checked before anything is read or written, and words of their answers."""
 
 from __future__ import annotations
 
@@ -98,6 +98,11 @@ def check_flag(name: str, value: object) -> None:
     """Raise OptionError, which names the argument, if a value is neither True nor False."""
     if not isinstance(value, bool):
         raise OptionError(f"{name} is True or False, not {shown(value)}", option=name)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural: `1 file`, `2 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def shown(value: object) -> str:

@@ -14,6 +14,7 @@ from state_store.core.engine.table import key_bounds
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.layout.views import View
+from state_store.data.query.arguments import counted
 from state_store.errors import DamagedError, MissingError, StateStoreError
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ def lost_partition(
         families: returns the column families of the version with their numbers of rows, or fails.
     """
     family = _attempted(lambda: families()[view.schema.family])
-    rows = "its rows" if family is None else f"its {family.keys} rows"
+    rows = "its rows" if family is None else f"its {counted(family.keys, 'row')}"
     keys = None if family is None else _attempted(lambda: _keys_in(error.file, view, family, storage))
     where = f" ({keys})" if keys else ""
     message = (
