@@ -10,7 +10,6 @@ One lock guards all of it, and each method leaves it consistent:
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from state_store.agent.wire.answers import Ages
 from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.registry import Registry
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import Workspace, discard
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
@@ -358,4 +357,4 @@ class StoreHead:
 
 def _remove(directory: Path | None) -> None:
     if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.sst_end import is_plain
+from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.parsing import changed_texts
 from state_store.core.snapshots.context import StoreContext
@@ -116,7 +116,7 @@ def _finish(
         if is_offered:
             head.release(base.directory)
         else:
-            shutil.rmtree(base.directory, ignore_errors=True)
+            discard(base.directory)
         raise
 
 

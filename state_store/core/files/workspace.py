@@ -73,6 +73,20 @@ class Workspace:
         return directory
 
 
+def discard(directory: Path) -> None:
+    """Remove a base, if it is there, although threads may still make files in it.
+
+    They find it under its name no more, so they cannot keep it from being removed. What a failing disk keeps
+    goes when the workspace is opened again.
+    """
+    doomed = directory.with_name(f"scratch-{directory.name}")
+    try:
+        directory.rename(doomed)
+    except OSError:
+        doomed = directory
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
 def make_private(directory: Path) -> None:
     """Make `directory` and its missing parents, for their owner alone. Leave a directory that exists."""
     if directory.is_dir():

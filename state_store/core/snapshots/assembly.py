@@ -8,7 +8,6 @@ Any thread may restore, with a `StoreContext` of its own store.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.sst_end import is_plain, is_plain_tail
 from state_store.core.files.transfer import Background, Fetched, Wanted
-from state_store.core.files.workspace import make_private
+from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.snapshots.context import StoreContext
@@ -156,9 +155,9 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
                 return restoration.make()
             except Retry as retry:
                 is_lazy = None if retry.eagerly else is_lazy
-                shutil.rmtree(directory, ignore_errors=True)
+                discard(directory)
             except BaseException:
-                shutil.rmtree(directory, ignore_errors=True)
+                discard(directory)
                 raise
 
 

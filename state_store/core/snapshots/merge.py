@@ -11,7 +11,6 @@ Any thread may call, one at a time for a store; the directories of the inputs ar
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, INGEST
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.engine.database import Database, TableFile, small_files, tidy
+from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
@@ -69,7 +69,7 @@ def merge(
     try:
         return _merge(context, base, list(deltas), version, kind, directory)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
         raise
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from state_store.core.files import local_cache
 from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import Workspace, discard
 
 
 def keep(cache: LocalCache, store: str, path: str, tmp_path: Path, size_bytes: int = 10) -> None:
@@ -32,6 +33,29 @@ def test_directories_are_open_to_their_owner_alone(tmp_path: Path) -> None:
     made = [path for path in tmp_path.rglob("*") if path.is_dir()]
     assert len(made) == 6
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+
+
+def test_a_base_is_removed_though_a_thread_makes_files_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the thread make a file whenever the directory is empty and about to go."""
+    workspace = Workspace(tmp_path)
+    base = workspace.new_base(1)
+    refused: list[str] = []
+    remove = os.rmdir
+
+    def make_file_and_remove(path: Any, **how: Any) -> None:
+        try:
+            (base / "part").write_bytes(b"x")
+        except FileNotFoundError as error:
+            refused.append(str(error))
+        remove(path, **how)
+
+    monkeypatch.setattr(os, "rmdir", make_file_and_remove)
+    discard(base)
+    assert refused
+    assert not list(tmp_path.iterdir())
+    discard(base)
 
 
 def test_the_budget_holds_over_all_stores_and_the_oldest_go(tmp_path: Path) -> None:
