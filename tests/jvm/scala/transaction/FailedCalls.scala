@@ -27,6 +27,7 @@ private[incremental] object FailedCalls extends StoreCases {
     "disk" -> eachPlaceOnDiskMayBeRefused,
     "files" -> eachUseOfFilesMayFail,
     "remote" -> eachRequestMayFail,
+    "pages" -> eachUseOfFilesThatAreCachedByPagesMayFail,
     "blind" -> keysThatWerePutBlindlyComeSeveralAtATime,
     "pins" -> aScanThatCannotBeginPinsNothing,
     "commit" -> noChangeIsMadeWhileTheChangesAreCommitted,
@@ -240,6 +241,35 @@ private[incremental] object FailedCalls extends StoreCases {
       uses += 1
     }
     expect(uses > 20, s"files are used $uses times")
+  }
+
+  /** The base is fetched while it is read, and notes the pages that are read. */
+  private def eachUseOfFilesThatAreCachedByPagesMayFail(directory: File): Unit = {
+    val pageBytes = 4096
+    var uses = 0
+    var more = true
+    while (more) {
+      val place = Files.createTempDirectory(directory.toPath, "pages").toFile
+      withState(place, 8L << 20) { (state, _) =>
+        val path = Files.createDirectories(new File(place, "base/deltas").toPath).toFile.getParentFile
+        val delta = new File(path, "deltas/first.sst")
+        Files.move(committed(state, place).toPath, delta.toPath)
+        val remote = new RemoteFiles(path, Seq(delta))
+        def restore(): Unit = {
+          remote.forget()
+          remote.noteUses(pageBytes)
+          val files =
+            RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names, remote.fetch,
+              pageBytes = pageBytes)
+          state.reset(BaseDirectory(path.getPath, at, -1, () => (), restored = Some(files)))
+        }
+        restore()
+        more = batch(state, place, action => DiskFailure.after(uses)(action), () => restore())
+      }
+      TestFiles.delete(place)
+      uses += 1
+    }
+    expect(uses > 5, s"files are used $uses times")
   }
 
   /** The base is fetched while it is read, and the n-th request fails. */

@@ -4,6 +4,7 @@ import java.io.{File, IOException, RandomAccessFile}
 import java.nio.MappedByteBuffer
 import java.nio.channels.FileChannel
 
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 import org.apache.spark.storage.StorageUtils
 
 /**
@@ -16,10 +17,13 @@ import org.apache.spark.storage.StorageUtils
 private[incremental] final class PageUses(file: File, pageBytes: Int) extends AutoCloseable {
   private val shift = Integer.numberOfTrailingZeros(pageBytes)
   private var mapping: MappedByteBuffer = {
+    OffHeap.fileUse()
     if (!file.exists) throw new IOException(s"$file is missing, which notes the pages that are read")
     val access = new RandomAccessFile(file, "rw")
-    try access.getChannel.map(FileChannel.MapMode.READ_WRITE, 0, access.length)
-    finally access.close()
+    try {
+      OffHeap.fileUse()
+      access.getChannel.map(FileChannel.MapMode.READ_WRITE, 0, access.length)
+    } finally access.close()
   }
 
   /** Notes that bytes were read. Pages that the file does not have are never evicted. */
