@@ -148,6 +148,17 @@ def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
     assert "survive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
 
 
+def test_threads_that_cannot_be_started_end_nothing(class_path: str, tmp_path: Path) -> None:
+    """Let stacks of a gibibyte fill the address space, as a limit of threads ends them on an executor."""
+    usual, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (24 << 30, hard))
+    try:
+        printed = walk(class_path, tmp_path, "agent.FailedStarts", heap="64m", java=("-Xss1g",))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (usual, hard))
+    assert "every failed start is told" in printed
+
+
 def test_the_state_of_closed_hdfs_files_is_polled_soon(class_path: str, tmp_path: Path) -> None:
     assert "settings of the user stay" in walk(class_path, tmp_path, "agent.HdfsWaits")
 
