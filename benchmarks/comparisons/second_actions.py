@@ -7,8 +7,8 @@ key; the stores and numbers of actions take turns in one session. The figures ar
 medians over batches and turns without the first batches of each query, and the restores of a batch where the
 store reports them. A store that keeps the version before the newest readable has a ratio of two at most.
 
-Spark commits the attempt of the first action, while the memory of this store goes on from that of the second.
-So a store restores once a batch from the second batch on.
+In checkpoint format 2 Spark commits the attempt of the first action. This store keeps both in memory until
+the next batch asks for one of them, so it restores nothing.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ object HardCases extends StoreCases {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
   }
 
-  /** Versions wait for the end of a reader; the last of them came from an attempt that failed. */
+  /** Versions wait for the end of a reader; some of them came from attempts that failed. */
   private def versionsThatACommitRollsBackAreFreed(
       directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
     def key(i: Int): Array[Byte] = Array[Byte](0, 0, i.toByte)
@@ -223,13 +223,15 @@ object HardCases extends StoreCases {
     }
     val first = batch(VersionId.empty, 1, "a")
     val reader = state.tryBegin(first, readOnly = true).get
+    batch(batch(first, 2, "x"), 3, "y")
     val second = batch(first, 2, "b")
     val given = batch(second, 3, "c")
     val third = batch(second, 3, "d")
+    val fourth = batch(third, 4, "e")
     expect(state.tryBegin(given, readOnly = false).isEmpty, "an attempt that was given up is there")
-    val last = begin(state, third)
-    val found = (1 to 3).map(i => StateModel.text(last.get(key(i))))
-    expect(found == Seq("a", "b", "d"), s"the newest version has $found")
+    val last = begin(state, fourth)
+    val found = (1 to 4).map(i => StateModel.text(last.get(key(i))))
+    expect(found == Seq("a", "b", "d", "e"), s"the newest version has $found")
     last.abort()
     reader.abort()
   }

@@ -12,6 +12,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
 private[incremental] object SecondRuns extends StoreCases {
   val cases: Seq[(String, File => Unit)] = Seq(
     "second run" -> theVersionBeforeTheNewestIsInMemory,
+    "either run" -> eachAttemptIsInMemoryUntilTheNextBatch,
+    "run without room" -> otherAttemptsGiveWayWhenMemoryRunsOut,
     "second run while memory goes" -> evictedRowsAreInTheBase,
     "second run of no changes" -> aBatchWithoutChangesRunsAgain,
     "second run after a scan" -> theOrderThatAScanMadeIsTakenBack)
@@ -61,26 +63,34 @@ private[incremental] object SecondRuns extends StoreCases {
       }
     }
 
-  private def batches(state: StoreVersions, count: Int, scans: Boolean, base: (Int, Map[Int, String]) => Unit): Unit = {
+  /** @param take chooses the run that Spark commits */
+  private def batches(
+      state: StoreVersions,
+      count: Int,
+      scans: Boolean,
+      base: (Int, Map[Int, String]) => Unit,
+      take: Seq[String] => String = _.last): Unit = {
     val random = new Random(7)
     var rows = Map.empty[Int, String]
     for (batch <- 0 until count) {
       val runs = Seq("first", "second", "third").take(1 + random.nextInt(3))
+      val taken = take(runs)
       var after = rows
+      val before = rows
       runs.foreach { run =>
         val at = version(batch, if (batch == 0) "" else lastRun)
         val reader = state.tryBegin(at, readOnly = true)
         expect(reader.isDefined, s"batch $batch cannot be read in memory in its $run run")
-        if (scans) check(reader.get, rows, s"batch $batch, $run run")
+        if (scans) check(reader.get, before, s"batch $batch, $run run")
         val writer = begin(state, at)
-        after = change(writer, rows, random)
+        after = change(writer, before, random)
         check(writer, after, s"changes of batch $batch, $run run")
+        if (run == taken) rows = after
         writer.committed(version(batch + 1, run))
         reader.get.abort()
         state.indexCommitted()
       }
-      lastRun = runs.last
-      rows = after
+      lastRun = taken
       base(batch + 1, rows)
     }
     val last = begin(state, version(count, lastRun))
@@ -93,6 +103,30 @@ private[incremental] object SecondRuns extends StoreCases {
   private def theVersionBeforeTheNewestIsInMemory(directory: File): Unit =
     for (scans <- Seq(true, false)) withState(directory, 64L << 20) { (state, _) =>
       batches(state, 30, scans, (_, _) => ())
+    }
+
+  /** Spark commits the first attempt of a batch with two actions, and the last of a task that failed. */
+  private def eachAttemptIsInMemoryUntilTheNextBatch(directory: File): Unit = {
+    val random = new Random(3)
+    val choices: Seq[Seq[String] => String] = Seq(_.head, _.last, runs => runs(random.nextInt(runs.size)))
+    for (scans <- Seq(true, false); take <- choices) withState(directory, 64L << 20) { (state, _) =>
+      batches(state, 30, scans, (_, _) => (), take)
+    }
+  }
+
+  private def otherAttemptsGiveWayWhenMemoryRunsOut(directory: File): Unit =
+    withState(directory, 400L << 10) { (state, memory) =>
+      for (run <- Seq("first", "second")) {
+        val writer = begin(state, VersionId.empty)
+        (0 until 1000).foreach(i => writer.put(key(i), bytes(s"$i of the $run")))
+        writer.committed(version(1, run))
+      }
+      val filled = memory.usedBytes
+      val large = begin(state, version(1, "second"))
+      (1000 until 4000).foreach(i => large.put(key(i), bytes("large")))
+      expect(state.tryBegin(version(1, "first"), readOnly = true).isEmpty, s"$filled bytes give way to nothing")
+      expect(StateModel.text(large.get(key(0))) == "0 of the second", "the newest version lost a row")
+      large.abort()
     }
 
   /** Bases come, and so little memory is left that rows are evicted between the two runs. */

@@ -92,7 +92,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
       step += 1
       random.nextInt(100) match {
         case n if n < 55 => batch(tip)
-        case n if n < 60 => batch(pick(tip.path.take(4) :+ tip: _*))
+        case n if n < 59 => batch(pick(tip.path.take(4) :+ tip: _*))
+        case n if n < 62 => runAgain()
         case n if n < 70 => openReader()
         case n if n < 80 => useReader()
         case n if n < 90 => offer()
@@ -137,6 +138,19 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
       ended(transaction)
       count("abort")
     } else commit(transaction, node, rows)
+  }
+
+  /** Runs the batch of the newest version again, once or more often, and goes on from any of the attempts. */
+  private def runAgain(): Unit = if (tip.parent != null) {
+    val before = tip.parent
+    val attempts = mutable.ArrayBuffer(tip)
+    for (_ <- 0 until pick(1, 1, 2, 5)) {
+      batch(before)
+      if (!attempts.contains(tip)) attempts += tip
+    }
+    tip = pick(attempts.head, attempts.last, pick(attempts.toSeq: _*))
+    if (tip ne attempts.last) count("earlier attempt")
+    batch(tip)
   }
 
   private def commit(transaction: Transaction, node: Node, rows: Rows): Unit = {
@@ -304,7 +318,9 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
         count("reader")
         readers ::= reader -> node
       }
-      same(state.newest, newest, "the newest version in memory once a reader has begun")
+      if (newest.number != node.at.number) {
+        same(state.newest, newest, "the newest version in memory once a reader has begun")
+      }
     }
 
   private def useReader(): Unit = if (readers.nonEmpty) {

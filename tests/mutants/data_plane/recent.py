@@ -44,9 +44,23 @@ MUTANTS = [
     Mutant(
         "a version that a commit rolled back keeps its memory",
         f"{ROOT}/recent/RecentVersions.scala",
-        "    dropPending(n - indexedCount)\n    waiting :+= generation\n",
-        "    waiting = waiting.take(n - indexedCount) :+ generation\n",
+        "      dropOthers()\n      replaced.foreach(_.release())\n",
+        "      dropOthers()\n",
         HARD,
+    ),
+    Mutant(
+        "the first attempt at a version is dropped when the second is committed",
+        f"{ROOT}/recent/RecentVersions.scala",
+        "if (replaced.size == 1) keepOther(",
+        "if (false) keepOther(",
+        HARD,
+    ),
+    Mutant(
+        "an attempt that was not taken stays readable on a newer version",
+        f"{ROOT}/recent/RecentVersions.scala",
+        "      dropOthers()\n      replaced.foreach(_.release())\n",
+        "      replaced.foreach(_.release())\n",
+        EITHER,
     ),
     Mutant(
         "a batch that runs again has rows of memory that was freed",

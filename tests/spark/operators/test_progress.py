@@ -39,6 +39,23 @@ def test_rows_are_still_counted_after_a_restart(spark, tmp_path):
     assert totals == TOTAL
 
 
+def test_a_second_action_restores_nothing(spark, provider, tmp_path):
+    """Each action makes an attempt at the version, and Spark commits the first."""
+    if provider != "incremental":
+        pytest.skip("metrics of the incremental store")
+    flow = Flow(spark, tmp_path / "flow")
+
+    def use_twice(frame, _batch_id):
+        for _action in range(2):
+            frame.write.format("noop").mode("overwrite").save()
+
+    query = flow.run(*BATCHES, sink=use_twice)
+    operators = [progress.stateOperators[0] for progress in query.recentProgress]
+    assert [operator.customMetrics["incrementalRestoreCount"] for operator in operators] == [0] * len(BATCHES)
+    totals = {key: tuple(value.values()) for key, value in flow.state_of_keys().items()}
+    assert totals == {"a": (2, 5), "b": (3, 8), "c": (2, 3), "d": (1, 5)}
+
+
 @pytest.fixture(scope="module")
 def metrics(spark, provider, tmp_path_factory) -> list[dict[str, int]]:
     """Return the custom metrics of all batches of a query with frequent merges and full checkpoints."""

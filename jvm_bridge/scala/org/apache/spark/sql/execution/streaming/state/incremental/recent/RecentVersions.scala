@@ -8,10 +8,16 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena,
 /**
  * The versions of one store in memory, in a row from the base's version to the newest: generations in the index, and
  * above them pending ones, which come into the index later. Under the store's lock.
+ *
+ * If the batch of the newest version ran more than once, the other attempts are kept, too, until a version is built on
+ * the newest: only the next batch shows which attempt Spark has committed. They are dropped if memory runs out.
  */
 private[incremental] final class RecentVersions(memory: StoreMemory, spillDirectory: File) {
   private var inIndex = newIndexed()
   private var waiting = Vector.empty[Generation]
+
+  /** The other attempts at the newest version, on the same version before, which the newest may change places with. */
+  private var others = Vector.empty[Generation]
 
   /** The memtable bytes and keys of the batch before. */
   private var lastMemtableBytes = 0L
@@ -47,6 +53,42 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
       if (i >= inIndex.merged) i + 1 else -1
     }
 
+  /** True if there are other attempts at the newest version. */
+  def isContested: Boolean = others.nonEmpty
+
+  /** Returns true if [[switchTo]] can make another attempt the newest version. */
+  def canSwitchTo(version: VersionId): Boolean =
+    others.exists(_.version == version) && (waiting.nonEmpty || inIndex.readers == 0 && inIndex.canTakeOutNewest)
+
+  /** Makes another attempt the newest version, and the newest one of the others. */
+  def switchTo(version: VersionId): Unit = {
+    if (waiting.isEmpty) waiting = Vector(inIndex.takeOutNewest())
+    val i = others.indexWhere(_.version == version)
+    val chosen = others(i)
+    others = others.updated(i, waiting.last)
+    waiting = waiting.init :+ chosen
+  }
+
+  /** Keeps an attempt, which gives way to a later one. The first attempt is the likeliest to be taken, then the last. */
+  private def keepOther(attempt: Generation): Unit = {
+    others :+= attempt
+    if (others.size > RecentVersions.maxOthers) {
+      others(1).release()
+      others = others.patch(1, Nil, 1)
+    }
+  }
+
+  /** Forgets the other attempts; returns the bytes that this frees now. */
+  def dropOthers(): Long = {
+    val freed = others.filterNot(_.isShared).map(_.bytes).sum
+    others.foreach(_.release())
+    others = Vector.empty
+    freed
+  }
+
+  /** The bytes that [[dropOthers]] frees, if no transaction reads them. */
+  def otherBytes: Long = others.map(_.bytes).sum
+
   /**
    * Brings the generations up to the n-th into the index, and makes room for the next changes. Does neither while a
    * transaction reads the index.
@@ -81,18 +123,22 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
    * Frees memory for that many bytes now, while records may be saved. A memtable that grows larger frees memory without
    * saving.
    */
-  private def makeRoom(bytes: Long): Unit =
-    while (inIndex.evictable && memory.usedBytes + bytes > memory.budgetBytes) inIndex.evict(saving = true)
+  private def makeRoom(bytes: Long): Unit = {
+    def lacksRoom = memory.usedBytes + bytes > memory.budgetBytes
+    while (inIndex.evictable && lacksRoom) inIndex.evict(saving = true)
+    if (lacksRoom) dropOthers()
+  }
 
   private def replace(kept: IndexedGenerations): Unit = {
     inIndex.release()
     inIndex = kept
-    dropPending(0)
+    dropPending()
   }
 
-  private def dropPending(kept: Int): Unit = {
-    waiting.drop(kept).foreach(_.release())
-    waiting = waiting.take(kept)
+  private def dropPending(): Unit = {
+    dropOthers()
+    waiting.foreach(_.release())
+    waiting = Vector.empty
   }
 
   /** Forgets all generations. */
@@ -108,14 +154,22 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     inIndex = above
     dropped.foreach(_.release())
     waiting = newer
+    if (newer.isEmpty) dropOthers()
   }
 
   /**
-   * Appends a generation to the first n, which reach at least to the end of the index, and forgets those after them.
+   * Appends a generation to the first n, which reach at least to the end of the index, and forgets those after them. If
+   * only the newest comes after them, it is another attempt at the same version, and is kept.
    */
   def append(n: Int, generation: Generation): Unit = {
-    dropPending(n - indexedCount)
-    waiting :+= generation
+    val before = n - indexedCount
+    val replaced = waiting.drop(before)
+    if (replaced.size == 1) keepOther(replaced.head)
+    else {
+      dropOthers()
+      replaced.foreach(_.release())
+    }
+    waiting = waiting.take(before) :+ generation
     lastMemtableBytes = generation.memtable.bytes
     lastMemtableKeys = generation.records
   }
@@ -129,18 +183,21 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
   /** Returns true if memory is full of versions that no base holds. */
   def needBase: Boolean = {
     val unmerged = inIndex.unmergedBytes + waiting.map(_.memtable.bytes).sum
-    val full = spilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
+    val full = rowSpilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
     full && unmerged > 0 && unmerged >= inIndex.mergedBytes
   }
 
   /** The bytes of all generations, without the index. */
-  def bytes: Long = inIndex.mergedBytes + inIndex.unmergedBytes + waiting.map(_.bytes).sum
-  def spilledBytes: Long = inIndex.spilledBytes + waiting.map(_.memtable.spilledBytes).sum
+  def bytes: Long = inIndex.mergedBytes + inIndex.unmergedBytes + waiting.map(_.bytes).sum + otherBytes
+  def spilledBytes: Long = rowSpilledBytes + others.map(_.memtable.spilledBytes).sum
+
+  /** The spilled bytes without those of other attempts, which no base frees. */
+  private def rowSpilledBytes: Long = inIndex.spilledBytes + waiting.map(_.memtable.spilledBytes).sum
 
   /** Releases all generations, once. Transactions that read them keep them until they end. */
   def close(): Unit = {
     inIndex.release()
-    dropPending(0)
+    dropPending()
   }
 }
 
@@ -148,4 +205,7 @@ private object RecentVersions {
 
   /** The table of a new memtable may take one part in this many of the budget at once. */
   private val expectedShare = 32
+
+  /** The number of other attempts at the newest version that are kept. */
+  private val maxOthers = 3
 }

@@ -18,7 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{
  * the base has, too, the oldest first; rows for which there is no room then go to memory-mapped files.
  *
  * The newest version can be taken out of the index again until a transaction that began on it has committed: only then
- * is it certain that Spark does not run its batch again, on the version before.
+ * is it certain that Spark does not run its batch again, on the version before. Until then other attempts at the newest
+ * version are readable, too: `foreachBatch` with two actions makes two, and Spark commits the first.
  *
  * @param memory the memory of this store, a part of the executor's budget
  * @param conf the settings
@@ -77,7 +78,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    */
   def tryBegin(version: VersionId, readOnly: Boolean): Option[Transaction] = locked {
     check()
-    forgetIfInconsistent(adoptOffered())
+    forgetIfInconsistent {
+      if (recent.canSwitchTo(version)) settled(recent.switchTo(version))
+      adoptOffered()
+    }
     val n = position(if (version.number == 0) VersionId.empty else version)
     if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None
     else if (base != null && base.damaged) None // to be restored from files that are not damaged
@@ -101,10 +105,12 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /** Returns the number of generations that lead to a version; -1 if memory cannot reach it. */
   private def position(version: VersionId): Int = recent.position(version, baseVersion)
 
-  /** Calls [[RecentVersions.indexUpTo]]; nobody frees memory of the index meanwhile. */
-  private def indexUpTo(n: Int): Int = {
+  private def indexUpTo(n: Int): Int = settled(recent.indexUpTo(n))
+
+  /** Changes the index; nobody frees memory of it meanwhile. */
+  private def settled[T](change: => T): T = {
     settling = true
-    try recent.indexUpTo(n)
+    try change
     finally {
       settling = false
       noteReclaimable()
@@ -112,11 +118,12 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Brings the committed generations into the index, as the next begin would. Does nothing while a transaction is open.
-   * For any thread.
+   * Brings the committed generations into the index, as the next begin would. Does nothing while a transaction is open,
+   * or while it is open which attempt at the newest version Spark takes. For any thread.
    */
   def indexCommitted(): Unit = locked {
-    if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0) forgetIfInconsistent(indexUpTo(recent.count))
+    if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0 && !recent.isContested)
+      forgetIfInconsistent(indexUpTo(recent.count))
   }
 
   private def begin(pendingCount: Int, version: VersionId, readOnly: Boolean): Transaction = {
@@ -304,6 +311,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       recent.append(n, generation)
       if (offered != null && offered.version.number > transaction.version.number) dropOffered()
       emptyRanges = empty
+      noteReclaimable()
     }
   }
 
@@ -317,11 +325,12 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
   }
 
-  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recent.indexed.mergedBytes
+  private def noteReclaimable(): Unit =
+    reclaimable = if (closed) 0 else recent.indexed.mergedBytes + recent.otherBytes
 
   /**
-   * Drops merged generations, unless a transaction of another thread reads them or the store is busy; returns the freed
-   * bytes.
+   * Drops merged generations, unless a transaction of another thread reads them or the store is busy, and then the other
+   * attempts at the newest version; returns the freed bytes.
    */
   private def reclaim(bytes: Long): Long =
     if (!lock.tryLock()) 0
@@ -329,6 +338,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       try {
         var freed = 0L
         while (mayEvict && freed < bytes) freed += recent.indexed.evict(saving = false)
+        if (freed < bytes && !closed && !settling) freed += recent.dropOthers()
         noteReclaimable()
         freed
       } finally unlock()
