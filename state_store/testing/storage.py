@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.storage.contract import Storage
+from state_store.core.storage.contract import Span, Storage
 from state_store.errors import ConflictError, MissingError, StorageError
 
 
@@ -106,6 +106,30 @@ class StorageConformance(ABC):
         with pytest.raises(StorageError, match="nowhere"):
             storage.download_part("shared/a.sst", tmp_path / "nowhere", 0, 1)
         assert not (tmp_path / "nowhere").exists()
+
+    def test_downloads_pieces_of_spans_to_their_offsets(self, storage: Storage, tmp_path: Path) -> None:
+        data = secrets.token_bytes(700_000)
+        self.put_raw(storage, "shared/a.sst", data)
+        self.put_raw(storage, "shared/b.sst", b"0123456789")
+        large, small = tmp_path / "large", tmp_path / "small"
+        large.write_bytes(bytes(len(data)))
+        small.write_bytes(b"-" * 12)
+        pieces = ((3, 10), (262_100, 100), (300_000, 300_000), (699_990, 10))
+        spans = [
+            Span("shared/a.sst", large, pieces),
+            Span("shared/b.sst", small, ((1, 2), (6, 3))),
+            Span("shared/b.sst", small, ((9, 3),)),
+        ]
+        assert storage.download_spans(spans) == [300_120, 5, 1]
+        expected = bytearray(len(data))
+        for offset, length in pieces:
+            expected[offset : offset + length] = data[offset : offset + length]
+        assert large.read_bytes() == expected
+        assert small.read_bytes() == b"-12---6789--"
+        with pytest.raises(MissingError, match=r"shared/c\.sst"):
+            storage.download_spans([spans[1], Span("shared/c.sst", small, ((0, 1),))])
+        with pytest.raises(StorageError, match="nowhere"):
+            storage.download_spans([Span("shared/b.sst", tmp_path / "nowhere", ((0, 1),))])
 
     def test_a_missing_file_is_an_error_that_names_it(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises(MissingError, match=r"delta/a\.sst"):

@@ -32,7 +32,7 @@ from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import INCOMING_PREFIX
-from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.contract import Entry, Span, Storage
 from state_store.core.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,6 +171,8 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
     if operation == "download" and "length" in header:
         count = storage.download_part(path, Path(header["to"]), header["offset"], header["length"])
         return {"bytes": count}, b""
+    if operation == "spans":
+        return {"copied": [_copy_span(storage, span) for span in header["spans"]]}, b""
     if operation == "download":
         Path(header["to"]).write_bytes(storage.read(path))
     elif operation == "write":
@@ -179,6 +181,13 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
     elif operation == "delete":
         storage.delete(path)
     return {}, b""
+
+
+def _copy_span(storage: LocalStorage, span: dict[str, Any]) -> int:
+    numbers = span["pieces"]
+    pieces = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    path = span["path"].removeprefix("remote:/").strip("/")
+    return storage.download_spans([Span(path, Path(span["to"]), pieces)])[0]
 
 
 def _page(entries: list[Entry], after: str | None, limit: int) -> dict[str, Any]:

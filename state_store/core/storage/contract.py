@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,23 @@ class Entry:
     modified_ms: int
 
 
+@dataclass(frozen=True)
+class Span:
+    """A range of a stored file: pieces of it, as offset and length in order, that belong into `local`.
+
+    All from the first piece to the last is read, since a request costs more than some bytes between pieces.
+    """
+
+    path: str
+    local: Path
+    pieces: tuple[tuple[int, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the pieces."""
+        return sum(length for _, length in self.pieces)
+
+
 class Storage(ABC):
     """The files of one store. The page of a subclass says which parts of the contract its service limits.
 
@@ -39,6 +56,9 @@ class Storage(ABC):
 
     is_local = False
     """True if `download` links or copies a file of this machine, so that fetching parts has no use."""
+
+    takes_spans_together = False
+    """True if one call of `download_spans` requests many spans at the same time."""
 
     @abstractmethod
     def list_files(self, directory: str) -> list[Entry]:
@@ -105,6 +125,28 @@ class Storage(ABC):
         write_at(local, data, offset)
         return len(data)
 
+    def download_spans(self, spans: Sequence[Span]) -> list[int]:
+        """Copy the pieces of spans to the same offsets of existing local files.
+
+        Returns:
+            For each span the number of bytes copied, fewer than its bytes if the stored file ends before.
+
+        Raises:
+            MissingError: If a stored file does not exist.
+            LocalDiskError: If the local disk fails.
+        """
+        return [self._download_span(span) for span in spans]
+
+    def _download_span(self, span: Span) -> int:
+        start = span.pieces[0][0]
+        data = memoryview(self.read(span.path, start, sum(span.pieces[-1]) - start))
+        copied = 0
+        for offset, length in span.pieces:
+            piece = data[offset - start : offset - start + length]
+            write_at(span.local, piece, offset)
+            copied += len(piece)
+        return copied
+
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; do nothing if it does not exist."""
@@ -170,7 +212,7 @@ def new_local_file(local: Path) -> Iterator[IO[bytes]]:
             raise
 
 
-def write_at(local: Path, data: bytes, offset: int) -> None:
+def write_at(local: Path, data: bytes | memoryview, offset: int) -> None:
     """Write the bytes to their place in the existing file `local`.
 
     Raises:

@@ -14,6 +14,14 @@ _Page = TypedDict("_Page", {"after": "str | None", "most": int}, total=False)  #
 """Page of a listing: the name after which it begins, and its files at most."""
 
 
+class SpanFields(TypedDict):
+    """A span of the request `spans`; `pieces` has offset and length of each piece."""
+
+    path: str
+    to: str
+    pieces: list[int]
+
+
 class FileRequest(_Named, _Page, total=False):
     """A request: `fs` is the operation on `path`, a URI; the other fields depend on it."""
 
@@ -23,6 +31,7 @@ class FileRequest(_Named, _Page, total=False):
     overwrite: bool
     upload: str
     to: str
+    spans: list[SpanFields]
 
 
 class ListedFile(TypedDict):
@@ -34,11 +43,15 @@ class ListedFile(TypedDict):
 
 
 class FileAnswer(TypedDict, total=False):
-    """The `ok` object: `entries` and `more` of `list`, `bytes` of a part of `download`, `exists`."""
+    """The `ok` object of `list`, `download` of a part, `spans` and `exists`.
+
+    `copied` has the bytes of each span.
+    """
 
     entries: list[ListedFile]
     more: bool
     bytes: int
+    copied: list[int]
     exists: bool
 
 

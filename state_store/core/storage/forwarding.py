@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.contract import Entry, Span, Storage
 
 
 class ForwardingStorage(Storage):
@@ -18,6 +19,7 @@ class ForwardingStorage(Storage):
         self.inner = inner
         self.location = inner.location
         self.is_local = inner.is_local
+        self.takes_spans_together = inner.takes_spans_together
 
     def _before(self, *, is_deletion: bool) -> None:
         """Run before each call that this class passes on."""
@@ -45,6 +47,10 @@ class ForwardingStorage(Storage):
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
         self._before(is_deletion=False)
         return self.inner.download_part(path, local, offset, length)
+
+    def download_spans(self, spans: Sequence[Span]) -> list[int]:
+        self._before(is_deletion=False)
+        return self.inner.download_spans(spans)
 
     def delete(self, path: str) -> None:
         self._before(is_deletion=True)

@@ -8,11 +8,12 @@ put under their own names, on condition that the name is free.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
-from state_store.core.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls
+from state_store.core.storage.contract import Entry, Span, Storage, check_path, new_local_file
+from state_store.core.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls, SpanFields
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
@@ -25,6 +26,8 @@ PAGE_ENTRIES = 20_000
 
 class HadoopStorage(Storage):
     """Files below the directory at `location`, a URI in Hadoop's form (not percent-encoded)."""
+
+    takes_spans_together = True
 
     def __init__(self, location: str, jvm: FileSystemCalls, *, runtime: Runtime = SYSTEM) -> None:
         self.location = location.rstrip("/")
@@ -81,6 +84,20 @@ class HadoopStorage(Storage):
             {"fs": "download", "path": path, "to": str(local), "offset": offset, "length": length}
         )
         return int(answer["bytes"])
+
+    def download_spans(self, spans: Sequence[Span]) -> list[int]:
+        if not spans:
+            return []
+        asked: list[SpanFields] = [
+            {
+                "path": f"{self.location}/{check_path(span.path)}",
+                "to": str(span.local),
+                "pieces": [number for piece in span.pieces for number in piece],
+            }
+            for span in spans
+        ]
+        answer, _ = self._call({"fs": "spans", "path": spans[0].path, "spans": asked})
+        return answer["copied"]
 
     def delete(self, path: str) -> None:
         self._call({"fs": "delete", "path": path})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from state_store.core.storage import hadoop
+from state_store.core.storage.contract import Span
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import StorageError
@@ -69,6 +70,19 @@ class _Calls:
             return {"bytes": LocalStorage(at).download_part(name, Path(to), offset, length)}, b""
         Path(to).write_bytes(LocalStorage(at).read(name))
         return {}, b""
+
+    def _spans(
+        self, at: Path, name: str, body: bytes, spans: list[dict[str, Any]]
+    ) -> tuple[dict[str, Any], bytes]:
+        copied = []
+        for span in spans:
+            numbers = span["pieces"]
+            directory, _, file = span["path"][len(_SCHEME) :].rpartition("/")
+            pieces = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+            copied += LocalStorage(self._root / directory[1:]).download_spans(
+                [Span(file, Path(span["to"]), pieces)]
+            )
+        return {"copied": copied}, b""
 
     def _delete(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:
         LocalStorage(at).delete(name)

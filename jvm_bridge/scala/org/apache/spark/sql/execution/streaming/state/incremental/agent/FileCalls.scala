@@ -6,8 +6,11 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
+import scala.jdk.CollectionConverters._
+import scala.util.Try
 import scala.util.control.NonFatal
 
+import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path}
@@ -16,6 +19,7 @@ import org.apache.hadoop.util.functional.FutureIO
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
+import org.apache.spark.util.ThreadUtils
 
 /**
  * The agent's requests for the files of one store, executed with Spark's CheckpointFileManager and the query's Hadoop
@@ -50,6 +54,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     case "write" =>
       write(path, frame)
       ok()
+    case "spans" => ok("copied" -> Json.row(FileCalls.together(frame.header.path("spans").elements.asScala.map {
+        span => () => untilUnchanged(copySpan(span))
+      }.toSeq)))
     case "download" if frame.header.has("length") => ok("bytes" -> untilUnchanged(downloadPart(path, frame.header)))
     case "download" =>
       untilUnchanged(download(path, frame.header.path("to").asText))
@@ -121,6 +128,20 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     } finally in.close()
   }
 
+  /**
+   * Reads a file from the first of some pieces to the end of the last, and copies the pieces to the same places of an
+   * existing local file. Returns the number of bytes copied.
+   */
+  private def copySpan(span: JsonNode): Long = {
+    val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(p => (p.head, p.last)).toSeq
+    val in = openUntil(new Path(span.path("path").asText), pieces.last._1 + pieces.last._2)
+    try {
+      val out = FileCalls.existing(span.path("to").asText)
+      try FileCalls.copyPieces(in, out, pieces)
+      finally out.close()
+    } finally in.close()
+  }
+
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
     val offset = arguments.path("offset").asLong(0)
     val length = arguments.path("length")
@@ -179,6 +200,60 @@ private object FileCalls {
     }
     copied
   }
+
+  /** Copies pieces, given by offset and length in order, out of all bytes from the first to the end of the last. */
+  private def copyPieces(in: FSDataInputStream, out: FileChannel, pieces: Seq[(Long, Long)]): Long = {
+    val start = pieces.head._1
+    val end = pieces.last._1 + pieces.last._2
+    val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, end - start).toInt)
+    var copied = 0L
+    var at = start
+    try {
+      if (start > 0) in.seek(start)
+      var left = pieces
+      var count = in.readNBytes(buffer, 0, buffer.length)
+      while (count > 0) {
+        left = left.dropWhile { case (offset, length) => offset + length <= at }
+        left.iterator.takeWhile(_._1 < at + count).foreach { case (offset, length) =>
+          val from = math.max(offset, at)
+          val bytes = ByteBuffer.wrap(buffer, (from - at).toInt, (math.min(offset + length, at + count) - from).toInt)
+          var place = from
+          while (bytes.hasRemaining) place += out.write(bytes, place)
+          copied += place - from
+        }
+        at += count
+        count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, end - at).toInt)
+      }
+    } catch { case _: EOFException => () } // the file ends before the first piece
+    copied
+  }
+
+  /** The most spans that are read at a time in this JVM: waits for storage, and not work. */
+  private val MaxSpans = 128
+  private lazy val spanThreads = ThreadUtils.newDaemonCachedThreadPool("state-store-spans", MaxSpans)
+
+  /**
+   * Returns the results of all parts of some work, which run at the same time. After a failure no further part begins,
+   * and none runs any more when this returns.
+   */
+  private def together(work: Seq[() => Long]): Seq[Long] =
+    if (work.size == 1) Seq(work.head())
+    else {
+      @volatile var failure: Throwable = null
+      val futures = work.map { part =>
+        spanThreads.submit { () =>
+          try if (failure == null) part() else 0L
+          catch {
+            case e: Throwable =>
+              failure = e
+              throw e
+          }
+        }
+      }
+      futures.foreach(future => Try(future.get()))
+      if (failure != null) throw failure
+      futures.map(_.get())
+    }
 
   /**
    * Refuses to read from observers of HDFS, whose answers may be old; docs/operations.md describes the consequences.
