@@ -16,7 +16,14 @@ from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore
-from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
+from state_store.agent.restoring import (
+    fetch_deltas,
+    found_damage,
+    read_range,
+    read_ranges,
+    restore_store,
+    seen_attempts,
+)
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.agent.wire.answers import (
     Ack,
@@ -43,6 +50,7 @@ from state_store.agent.wire.requests import (
     EventsRequest,
     FullRequest,
     RangeRequest,
+    RangesRequest,
     RestoreRequest,
     SnapshotRequest,
     StatusRequest,
@@ -97,6 +105,7 @@ class Calls:
             "open": self._open,
             "restore": self._restore,
             "range": self._range,
+            "ranges": self._ranges,
             "attempts": self._attempts,
             "commit": self._commit,
             "refuse": self._refuse,
@@ -154,6 +163,9 @@ class Calls:
 
     def _range(self, request: dict[str, Any]) -> ReadRange:
         return read_range(self._store(request), decode(RangeRequest, request))
+
+    def _ranges(self, request: dict[str, Any]) -> ReadRange:
+        return read_ranges(self._store(request), decode(RangesRequest, request))
 
     def _attempts(self, request: dict[str, Any]) -> SeenAttempts:
         return seen_attempts(self._store(request), decode(AttemptsRequest, request))

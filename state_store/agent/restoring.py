@@ -9,8 +9,21 @@ from pathlib import Path
 
 from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import DeltaFiles, LooseDelta, ReadRange, RestoredStore, SeenAttempts
-from state_store.agent.wire.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
+from state_store.agent.wire.answers import (
+    NO_PAGES,
+    DeltaFiles,
+    LooseDelta,
+    ReadRange,
+    RestoredStore,
+    SeenAttempts,
+)
+from state_store.agent.wire.requests import (
+    AttemptsRequest,
+    DeltasRequest,
+    RangeRequest,
+    RangesRequest,
+    RestoreRequest,
+)
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
@@ -70,10 +83,10 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     with _removed_on_failure(store, directory):
         if thorough:
             store.suspicions.settled(location, suspicion)
-        page_bytes = 0
+        paging = NO_PAGES
         if restored.sparse:
             if paged:
-                page_bytes = store.hydrations.cache_pages(directory, restored.sparse)
+                paging = store.hydrations.cache_pages(directory, restored.sparse)
             else:
                 store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
             if store.request_times is not None:
@@ -82,7 +95,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
         store.head.restored(restored)
         learn_age(store, restored.chain)
         _log(store, restored, predicted_ms)
-        return RestoredStore.of(restored, predicted_ms, store.head.ages(), page_bytes)
+        return RestoredStore.of(restored, predicted_ms, store.head.ages(), paging)
 
 
 def _measured(store: OpenStore) -> StoreContext:
@@ -123,12 +136,19 @@ def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
         InternalError: The directory is no base of this store.
         StateStoreError: The storage failed.
     """
-    if not store.context.workspace.owns(request.directory):
-        raise InternalError(f"'{request.directory}' is no base of this store")
-    found_damage = _report_damage_of(store, request.directory)
-    return ReadRange(
-        store.hydrations.read(request.directory, request.name, request.offset, request.length, found_damage)
-    )
+    ranges = [(request.name, request.offset, request.length)]
+    return _read_ranges(store, request.directory, ranges)
+
+
+def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRange:
+    """Fetch many parts of sparse files, as `read_range` does each."""
+    return _read_ranges(store, request.directory, request.checked())
+
+
+def _read_ranges(store: OpenStore, directory: Path, ranges: list[tuple[str, int, int]]) -> ReadRange:
+    if not store.context.workspace.owns(directory):
+        raise InternalError(f"'{directory}' is no base of this store")
+    return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
 
 
 def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:

@@ -12,6 +12,7 @@ from typing import Any
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Progress, Readiness
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.agent.wire.answers import NO_PAGES, Paging
 from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile, drop_data
 from state_store.core.files.transfer import Wanted
 from state_store.core.snapshots.context import StoreContext
@@ -60,6 +61,11 @@ class Hydrations:
         """True if bases that are made from now on are cached by pages, and not hydrated."""
         return self._pages.is_on and not self._context.storage.is_local
 
+    @property
+    def merge_bytes(self) -> int:
+        """Bytes of disk that a merge may take besides the cache, if the state does not fit."""
+        return self._pages.merge_bytes
+
     def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:
         """Link a file of another base, with the pages that it has, to its place below a new base's directory.
 
@@ -71,18 +77,19 @@ class Hydrations:
         name = wanted.target.relative_to(directory).as_posix()
         return SparseFile(name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32)
 
-    def cache_pages(self, directory: Path, files: Sequence[SparseFile]) -> int:
+    def cache_pages(self, directory: Path, files: Sequence[SparseFile]) -> Paging:
         """Cache the sparse files of a base by pages.
 
         Returns:
-            The length of a page in bytes; 0 if there are no files.
+            The rules by which they are read.
 
         Raises:
             LocalDiskError: The disk fails.
         """
-        if files:
-            self._pages.add(self._context.storage.location, directory, files)
-        return PAGE_BYTES if files else 0
+        if not files:
+            return NO_PAGES
+        self._pages.add(self._context.storage.location, directory, files)
+        return Paging(PAGE_BYTES, self._pages.at_once_bytes)
 
     def take_over(self, directories: Iterable[Path]) -> None:
         """Count the pages of bases that an earlier agent has made and the JVM has open."""
@@ -160,11 +167,18 @@ class Hydrations:
             InternalError: The base has no such file.
             StateStoreError: The storage or the disk failed.
         """
+        return self.read_all(directory, [(name, offset, length)], found_damage)
+
+    def read_all(
+        self, directory: Path, ranges: Sequence[tuple[str, int, int]], found_damage: FoundDamage
+    ) -> int:
+        """Fetch many ranges, by name, offset and length, as `read` does each. Returns the number of bytes."""
         with self._lock:
             is_hydrated = directory in self._running
         if is_hydrated or not self._pages.has(self._context.storage.location, directory):
-            return self.get(directory, found_damage).read(name, offset, length)
-        count = self._pages.read(self._context.storage, directory, name, offset, length)
+            hydration = self.get(directory, found_damage)
+            return sum(hydration.read(*part) for part in ranges)
+        count = self._pages.read_all(self._context.storage, directory, ranges)
         with self._lock:
             self._page_bytes_read += count
         return count

@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from state_store.core.files.checksums import read_end
 from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
-from state_store.core.files.part_downloads import fetch_part
+from state_store.core.files.spans import fetch_spans, spans_of
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.sst_end import metadata_bytes
 from state_store.core.runtime import Runtime
@@ -31,11 +32,14 @@ from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import InternalError, LocalDiskError
 
-PAGE_BYTES = 8 << 10
-"""A block of about 4 KiB lies in one or two pages. File systems free whole blocks, usually of 4 KiB."""
+PAGE_BYTES = 4 << 10
+"""A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
 
 LEAST_BYTES = 16 << 20
 """Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
+
+MOST_AT_ONCE_BYTES = 32 << 20
+"""Bytes of pages that a call brings at most, or a quarter of the room: they stay until they are read."""
 
 LIST_NAME = "pages.json"
 """File in the directory of a base that lists its cached files, for an agent that replaces another."""
@@ -69,6 +73,19 @@ class _CachedFile:
         self.other_bytes = size_bytes - pages * PAGE_BYTES + len(self.uses)
 
 
+class _Piece(NamedTuple):
+    """A stretch of pages of a file, from `start` to `end` in bytes."""
+
+    file: _CachedFile
+    name: str
+    start: int
+    end: int
+
+    @property
+    def pages(self) -> range:
+        return range(self.start // PAGE_BYTES, min(-(-self.end // PAGE_BYTES), len(self.file.resident)))
+
+
 def _uses_of(path: Path) -> Path:
     return path.with_name(path.name + USES_SUFFIX)
 
@@ -90,6 +107,7 @@ class PageCache:
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._lock = runtime.lock()
         self._limit_bytes = 0
         self._bases: dict[Path, dict[str, _CachedFile]] = {}
@@ -118,6 +136,17 @@ class PageCache:
         """Bytes of disk that the files take, with pages that are being fetched."""
         with self._lock:
             return self._other_bytes + PAGE_BYTES * (self._resident_pages + self._awaited_pages)
+
+    @property
+    def at_once_bytes(self) -> int:
+        """Bytes of pages that a caller asks for at a time, so that they stay until it has read them."""
+        with self._lock:
+            return min(MOST_AT_ONCE_BYTES, self._page_limit() * PAGE_BYTES // 4)
+
+    @property
+    def merge_bytes(self) -> int:
+        """Bytes of disk that a merge may take besides: a quarter of the limit."""
+        return max(LEAST_BYTES, self._limit_bytes) // 4
 
     # ---- bases -------------------------------------------------------------------------------------------
 
@@ -208,43 +237,85 @@ class PageCache:
             LocalDiskError: The disk is full, and is so with half as many pages.
             StateStoreError: The storage failed.
         """
+        return self.read_all(storage, directory, [(name, offset, length)])
+
+    def read_all(self, storage: Storage, directory: Path, ranges: Sequence[tuple[str, int, int]]) -> int:
+        """Fetch the pages that have these bytes: name of a file, offset and length. It does as `read` does.
+
+        Pages that lie close together come with one request, and many requests run at a time.
+
+        Returns:
+            The number of bytes of all ranges that the files have.
+        """
+        wanted: dict[str, list[tuple[int, int]]] = {}
+        for name, offset, length in ranges:
+            wanted.setdefault(name, []).append((offset, length))
+        pieces = [piece for name, parts in wanted.items() for piece in self._pieces(directory, name, parts)]
+        spans = [
+            span
+            for name in wanted
+            for span in spans_of(
+                self._file(directory, name).key[1],
+                directory / name,
+                [(piece.start, piece.end) for piece in pieces if piece.name == name],
+            )
+        ]
+        for attempt in range(2):
+            try:
+                with self._room(pieces):
+                    fetch_spans(storage, spans, self._runtime)
+                break
+            except LocalDiskError:
+                if attempt or not self._evict_half():
+                    raise
+        return sum(
+            max(0, min(length, self._file(directory, name).size_bytes - offset))
+            for name, offset, length in ranges
+        )
+
+    def _file(self, directory: Path, name: str) -> _CachedFile:
         with self._lock:
             file = self._bases.get(directory, {}).get(name)
         if file is None:
             raise InternalError(f"'{directory / name}' is not a cached file")
-        length = min(length, file.size_bytes - offset)
-        if length <= 0:
-            return 0
-        first, last = offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)
-        start, end = first * PAGE_BYTES, min(file.size_bytes, last * PAGE_BYTES)
-        if offset + length <= file.tail_at:
-            end = min(end, file.tail_at)  # the tail was verified, and is never read again
-        pages = range(first, min(last, len(file.resident)))
-        for attempt in range(2):
-            try:
-                with self._room(file, pages):
-                    fetch_part(storage, file.key[1], directory / name, start, end - start)
-                return length
-            except LocalDiskError:
-                if attempt or not self._evict_half():
-                    raise
-        raise AssertionError("unreachable")
+        return file
+
+    def _pieces(self, directory: Path, name: str, parts: list[tuple[int, int]]) -> Iterator[_Piece]:
+        """Yield the stretches of pages, in order, that have these parts of a file."""
+        file = self._file(directory, name)
+        stretches: list[list[int]] = []
+        for offset, length in sorted(parts):
+            length = min(length, file.size_bytes - offset)
+            if length <= 0:
+                continue
+            first, last = offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)
+            end = min(file.size_bytes, last * PAGE_BYTES)
+            if offset + length <= file.tail_at:
+                end = min(end, file.tail_at)  # the tail was verified, and is never read again
+            if stretches and first * PAGE_BYTES <= stretches[-1][1]:
+                stretches[-1][1] = max(stretches[-1][1], end)
+            else:
+                stretches.append([first * PAGE_BYTES, end])
+        for start, end in stretches:
+            yield _Piece(file, name, start, end)
 
     @contextmanager
-    def _room(self, file: _CachedFile, pages: range) -> Iterator[None]:
-        """Have room for pages while the body fetches them. They count as there then, even if it fails."""
+    def _room(self, pieces: Sequence[_Piece]) -> Iterator[None]:
+        """Have room for pieces while the body fetches them. They count as there then, even if it fails."""
+        count = sum(len(piece.pages) for piece in pieces)
         with self._lock:
-            self._make_room(len(pages))
-            self._awaited_pages += len(pages)
+            self._make_room(count)
+            self._awaited_pages += count
         try:
             yield
         finally:
             with self._lock:
-                self._awaited_pages -= len(pages)
-                if file.paths:
-                    for page in pages:
-                        self._resident_pages += not file.resident[page]
-                        file.resident[page] = file.uses[page] = 1
+                self._awaited_pages -= count
+                for piece in pieces:
+                    if piece.file.paths:
+                        for page in piece.pages:
+                            self._resident_pages += not piece.file.resident[page]
+                            piece.file.resident[page] = piece.file.uses[page] = 1
 
     def _evict_half(self) -> bool:
         """Evict half of the pages that are there. Returns False if there are none, or none can be evicted."""
@@ -262,8 +333,10 @@ class PageCache:
             self._evict(self._excess(pages))
 
     def _excess(self, pages: int) -> int:
-        page_limit = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
-        return self._resident_pages + self._awaited_pages + pages - page_limit
+        return self._resident_pages + self._awaited_pages + pages - self._page_limit()
+
+    def _page_limit(self) -> int:
+        return max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
 
     def _evict(self, pages: int) -> None:
         """Evict so many pages: the first that were not read since the hand has passed them.

@@ -112,13 +112,27 @@ class LooseDelta(Answer):
     path: Path
 
 
-@json_names(loose_deltas="beside")
+@dataclass(frozen=True)
+class Paging:
+    """How the sparse files of a base are read.
+
+    If `page_bytes` is not 0, pages of this length may be evicted at any moment, and a call asks for at most
+    `pages_at_once` bytes of them.
+    """
+
+    page_bytes: int
+    pages_at_once: int
+
+
+NO_PAGES = Paging(0, 0)
+
+
+@json_names(loose_deltas="beside", paging=INLINE)
 @dataclass(frozen=True)
 class RestoredStore(Answer):
     """Answer to `restore`: a database to open read-only, the cost of the restore, and the predicted cost.
 
-    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`. If
-    `page_bytes` is not 0, pages of `sparse` files that have this length may be evicted at any moment.
+    With `loose_deltas` the database is one of `base`, and so are `keys` and `column_families`.
     """
 
     id: str | None
@@ -127,7 +141,7 @@ class RestoredStore(Answer):
     base: VersionId
     loose_deltas: Sequence[LooseDelta]
     sparse: Sequence[str]
-    page_bytes: int
+    paging: Paging
     needs_rocksdb: bool
     keys: int
     column_families: Mapping[str, Any]
@@ -144,7 +158,7 @@ class RestoredStore(Answer):
     warnings: Sequence[str]
 
     @classmethod
-    def of(cls, restored: Restored, predicted_ms: float, ages: Ages, page_bytes: int = 0) -> RestoredStore:
+    def of(cls, restored: Restored, predicted_ms: float, ages: Ages, paging: Paging) -> RestoredStore:
         """Return the answer for a restore that was made."""
         base, chain = restored.base, restored.chain
         return cls(
@@ -154,7 +168,7 @@ class RestoredStore(Answer):
             base=base.version,
             loose_deltas=[_loose(delta) for delta in restored.deltas],
             sparse=[file.name for file in restored.sparse],
-            page_bytes=page_bytes,
+            paging=paging,
             needs_rocksdb=restored.needs_rocksdb,
             keys=base.keys,
             column_families=_encoded(base.column_families),
@@ -232,7 +246,7 @@ class DeltaFiles(Answer):
     files: Sequence[LooseDelta]
 
 
-@json_names(loose_deltas="beside")
+@json_names(loose_deltas="beside", paging=INLINE)
 @dataclass(frozen=True)
 class OfferedBase(Answer):
     """A base that the JVM may open; it is the JVM's until the JVM releases it.
@@ -247,10 +261,10 @@ class OfferedBase(Answer):
     base: VersionId
     loose_deltas: Sequence[LooseDelta] = ()
     sparse: Sequence[str] = ()
-    page_bytes: int = 0
+    paging: Paging = NO_PAGES
 
     @classmethod
-    def of(cls, version: VersionId, restored: Restored, page_bytes: int) -> OfferedBase:
+    def of(cls, version: VersionId, restored: Restored, paging: Paging) -> OfferedBase:
         """Return the base that a restore has made of a version."""
         base = restored.base
         return cls(
@@ -261,7 +275,7 @@ class OfferedBase(Answer):
             base.version,
             [_loose(delta) for delta in restored.deltas],
             [file.name for file in restored.sparse],
-            page_bytes,
+            paging,
         )
 
 

@@ -114,6 +114,25 @@ class RangeRequest:
     length: int
 
 
+@dataclass(frozen=True)
+class RangesRequest:
+    """Asks for many ranges of sparse files in the directory of a base: name, offset and length of each."""
+
+    directory: Path
+    ranges: tuple[tuple[Any, ...], ...]
+
+    def checked(self) -> list[tuple[str, int, int]]:
+        """Return the ranges.
+
+        Raises:
+            InternalError: Some range is of another form.
+        """
+        for part in self.ranges:
+            if [type(field) for field in part] != [str, int, int]:
+                raise InternalError(f"{part!r} is not a name, an offset and a length")
+        return [(name, offset, length) for name, offset, length in self.ranges]
+
+
 @json_names(version=INLINE, size_bytes="bytes", crc32="crc", seen_pairs="seen")
 @dataclass(frozen=True)
 class CommitRequest:

@@ -122,7 +122,7 @@ class LocalOptions:
         BOOL,
         "true",
         group="Memory and local disk",
-        doc="""After a lazy restore, take up to 4,096 rows of an operator's input at a time, and fetch the
+        doc="""After a lazy restore, take up to 16,384 rows of an operator's input at a time, and fetch the
         blocks of their keys together. Aggregations, deduplication, functions of groups with state and
         processors in Python do so. Needs the session extension.""",
         trade_off="""If off, an operator waits for one block after the other. The rows are held in memory,
@@ -160,9 +160,9 @@ class LocalOptions:
         group="Memory and local disk",
         doc="""Local disk that states in remote checkpoint storage may take, over all stores of one executor.
         Their blocks are fetched when they are read, and those that were not read for long are evicted.
-        Indexes and filters, about 3 % of a state, are never evicted. A merge that publishes a snapshot takes
-        up to twice the size of its store while it runs. localRecoveryBudget is another limit. 0: files are
-        local as a whole.""",
+        Indexes and filters, about 3 % of a state, are never evicted. A merge takes about another quarter of
+        the limit while it runs, and the indexes and filters of its store once more. localRecoveryBudget is
+        another limit. 0: files are local as a whole.""",
         trade_off="""Executors with small disks run on a larger state. Look-ups of blocks that are not there
         wait for checkpoint storage. Needs Linux, a file system with sparse files, and snapshotCompression
         none.""",

@@ -6,7 +6,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from agent.lazy.remote_storage import FailingStorage, reader, restored, wait_unt
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.core.files import holes
+from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import DamagedError, InternalError, LocalDiskError, StorageError
 
@@ -252,14 +253,14 @@ def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_pat
 
 def full(monkeypatch: pytest.MonkeyPatch, has_room: Callable[[], bool]) -> None:
     """The disk is full unless `has_room`."""
-    fetch = page_cache.fetch_part
+    fetch = page_cache.fetch_spans
 
-    def refused(storage: Any, path: str, local: Path, offset: int, length: int) -> None:
+    def refused(storage: Any, spans: Sequence[Span], runtime: Any) -> None:
         if not has_room():
-            raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(local)))
-        fetch(storage, path, local, offset, length)
+            raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(spans[0].local)))
+        fetch(storage, spans, runtime)
 
-    monkeypatch.setattr(page_cache, "fetch_part", refused)
+    monkeypatch.setattr(page_cache, "fetch_spans", refused)
 
 
 def test_a_full_disk_halves_the_cache(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,14 @@ final class RemoteFiles(directory: File, files: Seq[File]) {
     Files.write(new File(file.getPath + ".uses").toPath, new Array[Byte](data / pageBytes))
   }
 
+  /** Notes all pages as used, as the agent does with those that it has fetched. */
+  def noteAllUsed(): Unit = files.foreach { file =>
+    val uses = new File(file.getPath + ".uses")
+    val access = new RandomAccessFile(uses, "rw")
+    try access.write(Array.fill[Byte](uses.length.toInt)(1))
+    finally access.close()
+  }
+
   /** Returns the pages of each file that were used. */
   def used: Map[String, Seq[Int]] = files.map { file =>
     directory.toPath.relativize(file.toPath).toString ->
@@ -62,6 +70,9 @@ final class RemoteFiles(directory: File, files: Seq[File]) {
   /** Returns the number of pages of a file below its metadata. */
   def pages(name: String, pageBytes: Int): Int =
     dataBytes(files.indexWhere(file => directory.toPath.relativize(file.toPath).toString == name)) / pageBytes
+
+  def fetchAll(ranges: Seq[(String, Long, Long)]): Unit =
+    ranges.foreach { case (name, offset, length) => fetch(name, offset, length) }
 
   def fetch(name: String, offset: Long, length: Long): Unit = {
     val access = new RandomAccessFile(new File(directory, name), "rw")

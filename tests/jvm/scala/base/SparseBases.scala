@@ -25,6 +25,9 @@ object SparseBases {
       test.endsWhenItIsInterrupted()
       test.keepsVerifiedBlocks()
       test.readsWhatIsEvicted()
+      test.readsRowsAhead()
+      test.readsRowsAheadInParts()
+      test.givesUpBlocksOfRowsAhead()
       test.readsWhileOthersEvict()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
@@ -67,12 +70,15 @@ final class SparseBases(directory: File) {
     deltas.write(file, TestBases.meta(at, keys), changes)
 
   /** Passes a reader of the base, of which only the metadata is there, to a function. */
-  private def withReader(fetch: (String, Long, Long) => Unit, pageBytes: Int = 0)(
-      use: (Base, BaseReader) => Unit): Unit = {
+  private def withReader(
+      fetch: (String, Long, Long) => Unit,
+      pageBytes: Int = 0,
+      pagesAtOnce: Long = Long.MaxValue,
+      fetchAll: Seq[(String, Long, Long)] => Unit = remote.fetchAll)(use: (Base, BaseReader) => Unit): Unit = {
     remote.forget()
     if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
-    val lazily = base.copy(pageBytes = pageBytes,
+    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll,
       fetch = (name, offset, length) =>
         if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
@@ -162,21 +168,91 @@ final class SparseBases(directory: File) {
 
   private val pageBytes = 4096
 
-  /** Blocks that were read are evicted, and read again; scans, announced keys and look-ups find all rows. */
+  /** Blocks that were read are evicted, and read again; scans and look-ups find all rows. */
   def readsWhatIsEvicted(): Unit = withReader(remote.fetch(_, _, _), pageBytes) { (base, reader) =>
+    val keys = 0 until keyCount by 39
     for (_ <- 1 to 2) {
       val before = remote.fetchedBytes
-      reader.expect(some.map(key))
-      some.foreach(check(reader, _))
+      keys.foreach(check(reader, _))
       val fetched = remote.fetchedBytes - before
       expect(fetched > 0, "evicted blocks are not fetched again")
-      expect(fetched < some.size * 3 * 2 * pageBytes, s"$fetched bytes were fetched for ${some.size} keys")
+      expect(fetched < keys.size * 3 * 2 * pageBytes, s"$fetched bytes were fetched for ${keys.size} keys")
       expect(remote.used.values.forall(_.nonEmpty), s"pages that were read are not noted: ${remote.used}")
       checkAll(reader)
-      remote.names.foreach(name => (0 until remote.pages(name, pageBytes)).foreach(remote.evict(name, _, pageBytes)))
+      evictAll()
     }
     expect(!base.damaged, "evicted blocks are taken for damaged")
   }
+
+  /** The blocks of announced keys come in one call, and the rows are there although the blocks are evicted. */
+  def readsRowsAhead(): Unit = {
+    var calls = Vector.empty[Seq[(String, Long, Long)]]
+    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+      calls :+= ranges
+      remote.fetchAll(ranges)
+    }
+    def refused(name: String, offset: Long, length: Long): Unit =
+      throw new AssertionError(s"$length bytes at $offset of $name are fetched alone")
+    withReader(refused, pageBytes, fetchAll = fetchAll) { (_, reader) =>
+      reader.expect(some.map(key))
+      expect(calls.size == 1, s"${calls.size} calls fetched blocks of announced keys")
+      expect(calls.head.distinct.size == calls.head.size, "a block was fetched twice")
+      evictAll()
+      some.foreach { n =>
+        check(reader, n)
+        expect(reader.contains(KeyHash.of(key(n)), key(n)) == live(n).isDefined, s"key $n is there, or not")
+      }
+      reader.expect(some.map(key))
+      expect(calls.size == 1, "rows that were read ahead are read again")
+    }
+  }
+
+  /** A call fetches no more pages than stay until they are read. */
+  def readsRowsAheadInParts(): Unit = {
+    val limit = 10L * pageBytes
+    var calls = 0
+    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+      evictAll()
+      calls += 1
+      val bytes = ranges.init.map(_._3 + pageBytes).sum
+      expect(bytes < limit + 3 * 2 * pageBytes, s"$bytes bytes of pages were asked for")
+      remote.fetchAll(ranges)
+    }
+    var alone = 0
+    def fetchAlone(name: String, offset: Long, length: Long): Unit = {
+      alone += 1
+      remote.fetch(name, offset, length)
+    }
+    withReader(fetchAlone, pageBytes, limit, fetchAll) { (_, reader) =>
+      reader.expect(some.map(key))
+      expect(calls > 5, s"$calls calls")
+      expect(alone <= calls * remote.names.size, s"$alone blocks are fetched alone, more than two calls share")
+      evictAll()
+      val before = alone
+      some.foreach(check(reader, _))
+      expect(alone == before, "rows that were read ahead are read again")
+    }
+  }
+
+  /** Pages that were fetched for rows read ahead are the first to be evicted; those that a look-up reads are not. */
+  def givesUpBlocksOfRowsAhead(): Unit = withReader(remote.fetch(_, _, _), pageBytes,
+    fetchAll = ranges => {
+      remote.fetchAll(ranges)
+      remote.noteAllUsed()
+    }) { (_, reader) =>
+    reader.expect(some.map(key))
+    val pages = remote.names.iterator.map(remote.pages(_, pageBytes)).sum
+    val used = remote.used.values.map(_.size).sum
+    expect(used < pages, "fetched pages stay noted as used")
+    evictAll()
+    remote.noteUses(pageBytes)
+    checkAll(reader)
+    val scanned = remote.used.values.map(_.size).sum
+    expect(scanned < pages / 4, s"a scan notes $scanned of $pages pages as used")
+  }
+
+  private def evictAll(): Unit =
+    remote.names.foreach(name => (0 until remote.pages(name, pageBytes)).foreach(remote.evict(name, _, pageBytes)))
 
   /** Four threads read while pages are evicted at random. */
   def readsWhileOthersEvict(): Unit = withReader(remote.fetch(_, _, _), pageBytes) { (base, _) =>

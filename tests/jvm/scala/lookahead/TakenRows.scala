@@ -11,8 +11,8 @@ private[incremental] object TakenRows {
 
   /** Rows come in order, each once, and their keys are announced in bounded numbers before the first row is given. */
   def areBoundedAndInOrder(directory: File): Unit = {
-    check(rows = 10000, padding = 8,
-      expected = Seq(LookAheadRows.MaxRows, LookAheadRows.MaxRows, 10000 - 2 * LookAheadRows.MaxRows))
+    check(rows = 2 * LookAheadRows.MaxRows + 100, padding = 8,
+      expected = Seq(LookAheadRows.MaxRows, LookAheadRows.MaxRows, 100))
     val announced = check(rows = 20, padding = 1 << 20, expected = Nil)
     expect(announced.head <= LookAheadRows.MaxBytes / (1 << 20) + 1,
       s"$announced rows of a megabyte were taken at a time")

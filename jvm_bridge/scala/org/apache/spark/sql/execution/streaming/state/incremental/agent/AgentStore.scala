@@ -79,6 +79,12 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
     call("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
 
+  /** Writes many ranges of bytes to their places, as [[fetch]] does: name, offset and length of each. */
+  def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
+    call("ranges",
+      Seq("directory" -> directory,
+        "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.row(Seq(name, offset, length)) })))
+
   /** Returns the attempts in storage above a version, for an attempt that starts on it without Spark's ids. */
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
 

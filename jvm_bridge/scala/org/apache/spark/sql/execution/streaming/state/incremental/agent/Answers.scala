@@ -53,6 +53,7 @@ final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
  * @param looseDeltas version and local file of the deltas after the base that are not in it, oldest first
  * @param sparse paths, below the directory, of the files of which parts are missing
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
+ * @param pagesAtOnce bytes of such pages that a call may bring, so that they stay until they are read
  * @param needsRocksDb true if RocksDB alone can read a table of the database
  */
 final case class RestoreAnswer(
@@ -63,6 +64,7 @@ final case class RestoreAnswer(
     looseDeltas: Seq[(VersionId, String)],
     sparse: Set[String],
     pageBytes: Int,
+    pagesAtOnce: Long,
     needsRocksDb: Boolean,
     keys: Long,
     files: Long,
@@ -125,7 +127,7 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
  * @param database the version of the database in `directory`, which has `keys` keys; if its number is 0, there is none
- * @param looseDeltas as of a restore, with `sparse` and `pageBytes`
+ * @param looseDeltas as of a restore, with `sparse`, `pageBytes` and `pagesAtOnce`
  */
 final case class MergedStore(
     kind: String,
@@ -137,6 +139,7 @@ final case class MergedStore(
     looseDeltas: Seq[(VersionId, String)],
     sparse: Set[String],
     pageBytes: Int,
+    pagesAtOnce: Long,
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -216,6 +219,7 @@ private[agent] object Answers {
       looseDeltas = looseDeltas(ok),
       sparse = sparse(ok),
       pageBytes = number(ok, "page_bytes").toInt,
+      pagesAtOnce = number(ok, "pages_at_once"),
       needsRocksDb = ok.path("needs_rocksdb").asBoolean,
       keys = number(ok, "keys"),
       files = number(ok, "files"),
@@ -309,6 +313,7 @@ private[agent] object Answers {
       looseDeltas = looseDeltas(base),
       sparse = sparse(base),
       pageBytes = number(base, "page_bytes").toInt,
+      pagesAtOnce = number(base, "pages_at_once"),
       tookMs = number(node, "took_ms"),
       uploadedBytes = number(node, "uploaded_bytes"),
       sharedFiles = number(node, "shared_files"),

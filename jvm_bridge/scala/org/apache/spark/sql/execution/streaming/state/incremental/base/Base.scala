@@ -40,7 +40,9 @@ final case class BaseDirectory(
  * @param sparse files of which parts are missing, as paths below the directory
  * @param fetch fetches bytes of such a file to their place: its path, offset and length. Any thread; throws an
  *     IOException
+ * @param fetchAll fetches many such ranges in one call, as `fetch` does each
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
+ * @param pagesAtOnce bytes of pages that a call of `fetchAll` may bring, so that they stay until they are read
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
  */
@@ -51,7 +53,9 @@ final case class RestoredFiles(
     sparse: Set[String] = Set.empty,
     fetch: (String, Long, Long) => Unit = (_, _, _) => (),
     needsRocksDb: Boolean = false,
-    pageBytes: Int = 0)
+    pageBytes: Int = 0,
+    pagesAtOnce: Long = Long.MaxValue,
+    fetchAll: Seq[(String, Long, Long)] => Unit = _ => ())
 
 /** A delta, as a file of its own. */
 final case class RestoredDelta(path: String, version: VersionId)

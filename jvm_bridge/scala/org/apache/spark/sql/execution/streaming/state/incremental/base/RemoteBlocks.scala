@@ -41,7 +41,7 @@ private[base] final class RemoteBlocks {
       val handle = table.block(block)
       if (handle.offset + handle.bytes >= end) {
         groups += mutable.ArrayBuffer.empty[Int]
-        end = handle.offset + table.leastFetchedBytes
+        end = handle.offset + SstTable.fetchedBytes
       }
       groups.last += block
     }

@@ -19,7 +19,7 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
     extends Base(directory) {
   def bytes: Long = 0
 
-  def reader(): BaseReader = new TableBaseReader(runs, noteFailure)
+  def reader(): BaseReader = new TableBaseReader(runs, noteFailure, directory.restored.filter(_.pageBytes > 0))
 
   /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
   private lazy val completeFiles: Map[String, LevelFile] =
@@ -109,9 +109,11 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
 
   private def missingIn(file: File): MissingBytes =
     directory.restored.filter(_.sparse.nonEmpty).flatMap { restored =>
-      val name = new File(directory.path).toPath.relativize(file.toPath).toString
-      if (!restored.sparse(name)) None
+      val sparseName = new File(directory.path).toPath.relativize(file.toPath).toString
+      if (!restored.sparse(sparseName)) None
       else Some(new MissingBytes {
+        override def name: String = sparseName
+
         def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length)
 
         override def openUses(): PageUses =
@@ -197,9 +199,17 @@ private[base] final case class LevelFile(
     new DamagedSstException(table.file, table.file.length, s"the file ends there, and had $bytes bytes", cause)
 }
 
-/** A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into. */
-private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed: Throwable => Throwable)
+/**
+ * A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into.
+ *
+ * @param paged the files whose pages may be evicted at any moment; None if what is there stays
+ */
+private[base] final class TableBaseReader(
+    runs: Array[Array[LevelFile]],
+    failed: Throwable => Throwable,
+    paged: Option[RestoredFiles] = None)
     extends BaseReader {
+  private val ahead = paged.map(new RowsAhead(_, blocksOf, key => valueOf(KeyHash.of(key), key))).orNull
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
@@ -213,31 +223,38 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
   override def blocks: Long = blockCount
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
-    try {
-      if (find(hash, key) && finder.valueLength != Record.removed) Bytes.array(finder.valueAddress, finder.valueLength)
-      else null
-    } catch { case e: Throwable => throw failed(e) }
+    try rowAhead(key).getOrElse(valueOf(hash, key))
+    catch { case e: Throwable => throw failed(e) }
+
+  private def valueOf(hash: Long, key: Array[Byte]): Array[Byte] =
+    if (isThere(hash, key)) Bytes.array(finder.valueAddress, finder.valueLength) else null
+
+  private def isThere(hash: Long, key: Array[Byte]): Boolean = find(hash, key) && finder.valueLength != Record.removed
+
+  private def rowAhead(key: Array[Byte]): Option[Array[Byte]] = if (ahead == null) None else ahead.get(key)
 
   def contains(hash: Long, key: Array[Byte]): Boolean =
-    try find(hash, key) && finder.valueLength != Record.removed
+    try rowAhead(key).fold(isThere(hash, key))(_ != null)
     catch { case e: Throwable => throw failed(e) }
 
   override def expect(keys: Iterable[Array[Byte]]): Unit =
-    try {
-      val blocks = new RemoteBlocks
-      keys.foreach(key => addBlocksOf(key, blocks))
-      blocks.fetch()
-    } catch { case e: Throwable => throw failed(e) }
+    try
+      if (ahead != null) ahead.read(keys)
+      else {
+        val blocks = new RemoteBlocks
+        keys.foreach(blocksOf(_, blocks.add))
+        blocks.fetch()
+      }
+    catch { case e: Throwable => throw failed(e) }
 
-  /** Adds the blocks of sparse files that may have a key. */
-  private def addBlocksOf(key: Array[Byte], blocks: RemoteBlocks): Unit = {
+  /** Passes the blocks of sparse files that may have a key to a function. */
+  private def blocksOf(key: Array[Byte], add: (SstTable, Int) => Unit): Unit = {
     val hash = KeyHash.of(key)
     for (i <- runs.indices) {
       val n = if (runs(i).length == 1) 0 else fileOf(runs(i), key)
       if (runs(i)(n).mayHold(key)) {
         val table = tableAt(i, n)
-        if (table.isSparse && table.mayContain(hash)) blocks.add(table,
-          table.blockOf(key, OffHeap.arrayBase, key.length))
+        if (table.isSparse && table.mayContain(hash)) add(table, table.blockOf(key, OffHeap.arrayBase, key.length))
       }
     }
   }

@@ -38,7 +38,7 @@ private[local] final class StoreBases(
     else withLooseDeltas(made.directory, made.version, made.keys, made.looseDeltas,
       deltas =>
         RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _, _, _),
-          pageBytes = made.pageBytes))
+          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, fetchAll = fetchAll(made.directory, _)))
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -75,7 +75,9 @@ private[local] final class StoreBases(
       deltas =>
         RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _),
           answer.needsRocksDb,
-          answer.pageBytes))
+          answer.pageBytes,
+          answer.pagesAtOnce,
+          fetchAll(answer.directory, _)))
 
   private def withLooseDeltas(
       directory: String,
@@ -95,11 +97,18 @@ private[local] final class StoreBases(
 
   /** Fetches bytes of a file. If storage fails, the local files are sound; if storage lost the file, they are not. */
   private def fetch(directory: String, file: String, offset: Long, length: Long): Unit =
-    try agent.fetch(directory, file, offset, length)
+    fetching(s"$length bytes at $offset of $directory/$file, which was restored in part,")(
+      agent.fetch(directory, file, offset, length))
+
+  /** Fetches ranges of files, as [[fetch]] does: path, offset and length of each. */
+  private def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
+    fetching(s"${ranges.size} blocks of $directory, which was restored in part,")(agent.fetchAll(directory, ranges))
+
+  private def fetching(bytes: => String)(call: => Unit): Unit =
+    try call
     catch {
       case e: AgentException =>
-        val message =
-          s"$length bytes at $offset of $directory/$file, which was restored in part, cannot be read: ${e.getMessage}"
+        val message = s"$bytes cannot be read: ${e.getMessage}"
         throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e)
         else new RemoteRowsException(message, e)
     }

@@ -78,8 +78,8 @@ private[lookahead] final class LookAheadRows(
 }
 
 private[lookahead] object LookAheadRows {
-  val MaxRows = 4096
-  val MaxBytes = 4L << 20
+  val MaxRows = 16384
+  val MaxBytes = 8L << 20
 
   /** The bytes that are counted for a value whose size is not known. */
   private val GuessedBytes = 64L

@@ -27,11 +27,16 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
   }
 
   /** Notes that bytes were read. Pages that the file does not have are never evicted. */
-  def note(offset: Long, length: Int): Unit = {
+  def note(offset: Long, length: Int): Unit = put(offset, length, PageUses.used)
+
+  /** Notes that bytes are not needed any more. */
+  def forget(offset: Long, length: Int): Unit = put(offset, length, PageUses.unused)
+
+  private def put(offset: Long, length: Int, use: Byte): Unit = {
     var page = offset >>> shift
     val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
     while (page <= last) {
-      mapping.put(page.toInt, PageUses.used)
+      mapping.put(page.toInt, use)
       page += 1
     }
   }
@@ -45,4 +50,5 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
 
 private object PageUses {
   private val used: Byte = 1
+  private val unused: Byte = 0
 }

@@ -120,8 +120,26 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** Returns true if parts of the file may be missing. */
   def isSparse: Boolean = missing != null
 
-  /** Bytes that a fetch for a look-up brings at least; 0 if it brings the pages of one block. */
-  def leastFetchedBytes: Int = if (uses == null) SstTable.fetchedBytes else 0
+  /** Name of a sparse file, as [[MissingBytes]] has it. */
+  def name: String = missing.name
+
+  /** Returns offset and length of a data block with its trailer. */
+  def rangeOf(i: Int): (Long, Long) = {
+    val handle = block(i)
+    (handle.offset, handle.bytes + SstFormat.trailerBytes.toLong)
+  }
+
+  /** Returns true if a data block, of a file whose pages are evicted, is not there just now. */
+  def isMissing(i: Int): Boolean = {
+    val handle = block(i)
+    !metadata.blocks.holds(source.read(handle.offset, handle.bytes + SstFormat.trailerBytes), 0, handle)
+  }
+
+  /** Notes that the pages of a data block may be evicted before others. */
+  def forget(i: Int): Unit = {
+    val handle = block(i)
+    if (uses != null) uses.forget(handle.offset, handle.bytes + SstFormat.trailerBytes)
+  }
 
   /** Returns true if a data block of a mapped table has been read and verified, and stays. */
   def isVerified(i: Int): Boolean = {
@@ -168,7 +186,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       tries += 1
     }
     metadata.blocks.verify(content, 0, handle)
-    uses.note(handle.offset, length)
+    // A scan reads a block once: it takes no room from what look-ups read.
+    if (ahead == 0) uses.note(handle.offset, length)
+    else if (tries > 0) uses.forget(handle.offset, length)
     if (room == null) 0 else room.put(content)
   }
 
@@ -302,6 +322,9 @@ private[incremental] object SstTable {
 
 /** Fetches missing bytes of a file to their places in it. Any number of threads. */
 private[incremental] trait MissingBytes {
+
+  /** Name of the file, by which many files' bytes are fetched together. */
+  def name: String = ""
 
   /**
    * Fetches bytes from an offset on, or fewer if the file ends before.
