@@ -25,6 +25,8 @@ from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
 from state_store.core.snapshots.publish import Published, publish
 from state_store.core.snapshots.restore import restore
+from state_store.core.snapshots.streamed_full import StreamSizes, publish_streamed
+from state_store.core.snapshots.young_merge import merge_young, young_bytes
 from state_store.errors import BusyError, DamagedError, MissingError
 
 LONGEST_REASON = 500
@@ -66,6 +68,10 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
             return Skipped(reason)
         if request.kind == INGEST and store.hydrations.caches_pages:
             return _with_loose_deltas(store, context, request, start_s)
+        if request.kind != INGEST and store.hydrations.caches_pages and _is_too_large(store, request):
+            made = _streamed(store, context, request, start_s)
+            if made is not None:
+                return made
         with _base_to_start_from(store, context, request) as (start, deltas):
             snapshot = start.snapshot
             if (
@@ -84,6 +90,58 @@ class _CheckpointRemoved(MissingError):
     """The checkpoint was removed after its provider was closed: a merge would bring it back."""
 
 
+def _is_too_large(store: OpenStore, request: MergeRequest) -> bool:
+    """Return True if a merge on the local disk would take more than the limit of pages leaves to merges."""
+    chain = store.head.chain.back_to(request.version)
+    return chain is not None and 2 * chain.size_bytes > store.hydrations.merge_bytes
+
+
+def _streamed(
+    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
+) -> MergedStore | Skipped | None:
+    """Make a snapshot of a store that does not fit on the disk, and a base of it that is cached by pages.
+
+    An incremental merge compacts all but the oldest run, if that does fit; any other makes a full snapshot.
+
+    Returns:
+        The merge, or None if the files are local, or compressed and therefore local.
+    """
+    restored = restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
+    source = restored.base.directory
+    try:
+        if not restored.sparse:
+            shutil.rmtree(source, ignore_errors=True)
+            return None
+        snapshot = restored.base.snapshot
+        if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
+            shutil.rmtree(source, ignore_errors=True)
+            return Skipped(f"version {request.version} has a snapshot already")
+        _check_still_there(store, context, request)
+        own, room = store.context, store.hydrations.merge_bytes // 2
+        young = young_bytes(restored)
+        if request.kind == INCREMENTAL and young is not None and young <= room:
+            merged = merge_young(context, restored, room)
+            return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
+        lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
+        published = publish_streamed(
+            context,
+            restored,
+            lease,
+            StreamSizes(room, min(room, context.settings.for_store(restored.base.size_bytes).file_bytes)),
+            overwrite=request.kind == FULL,
+            cause=_cause(store, request),
+        )
+        for warning in lease.warnings:
+            store.log.warning(warning)
+    except BaseException:
+        shutil.rmtree(source, ignore_errors=True)
+        raise
+    shutil.rmtree(source, ignore_errors=True)
+    return _finish(
+        store, context, request, Merged(published.base, {}), len(restored.chain.deltas), start_s, published
+    )
+
+
 def _finish(
     store: OpenStore,
     context: StoreContext,
@@ -91,14 +149,19 @@ def _finish(
     merged: Merged,
     deltas: int,
     start_s: float,
+    published: Published | None = None,
 ) -> MergedStore:
-    """Publish a merged base and offer it to the JVM; it is removed if a step fails."""
-    head, base, published, phases = store.head, merged.base, None, dict(merged.phases)
+    """Publish a merged base, if it is not `published`, and offer it to the JVM.
+
+    It is removed if a step fails.
+    """
+    head, base, phases = store.head, merged.base, dict(merged.phases)
     is_offered = False
     try:
-        if request.kind != INGEST:
+        if request.kind != INGEST and published is None:
             _check_still_there(store, context, request)
             published = _publish(store, context, base, request)
+        if published is not None:
             base = published.base
             phases.update(published.phases)
         offered = _offered(store, base)
@@ -133,7 +196,7 @@ def _offered(store: OpenStore, base: LocalDatabase) -> OfferedBase:
         base.keys,
         version,
         sparse=[file.name for file in sparse],
-        page_bytes=store.hydrations.cache_pages(base.directory, sparse),
+        paging=store.hydrations.cache_pages(base.directory, sparse),
     )
 
 
@@ -155,13 +218,13 @@ def _with_loose_deltas(
     directory = restored.base.directory
     store.head.hold(restored.base)
     try:
-        page_bytes = store.hydrations.cache_pages(directory, restored.sparse)
+        paging = store.hydrations.cache_pages(directory, restored.sparse)
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, INGEST, None, took_ms)
         return MergedStore.of(
             INGEST,
             request.reason,
-            OfferedBase.of(request.version, restored, page_bytes),
+            OfferedBase.of(request.version, restored, paging),
             None,
             took_ms=took_ms,
             chain=store.head.chain,
@@ -246,14 +309,17 @@ def _publish(
     store: OpenStore, context: StoreContext, base: LocalDatabase, request: MergeRequest
 ) -> Published:
     own = store.context
-    before = store.head.chain.back_to(request.version)
-    predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
-    cause = Cause(request.reason[:LONGEST_REASON], predicted_ms, changed_texts(store.options))
     lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
-    published = publish(context, base, lease, full=request.kind == FULL, cause=cause)
+    published = publish(context, base, lease, full=request.kind == FULL, cause=_cause(store, request))
     for warning in lease.warnings:
         store.log.warning(warning)
     return published
+
+
+def _cause(store: OpenStore, request: MergeRequest) -> Cause:
+    before = store.head.chain.back_to(request.version)
+    predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
+    return Cause(request.reason[:LONGEST_REASON], predicted_ms, changed_texts(store.options))
 
 
 def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:

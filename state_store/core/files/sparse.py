@@ -6,7 +6,7 @@ A missing piece reads as zeros. No block of an SST is zeros, so its checksum sho
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,8 +49,12 @@ class SparseFile:
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
 
 
-def drop_data(path: Path) -> None:
-    """Replace a complete file by a sparse one that has only its tail. Other links to the file keep it.
+def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
+    """Replace a complete file by a sparse one that has its tail. Other links to the file keep it.
+
+    Args:
+        path: The file.
+        kept: Start and end of other ranges that stay.
 
     Raises:
         LocalDiskError: The disk fails.
@@ -61,7 +65,7 @@ def drop_data(path: Path) -> None:
     with local_disk_errors(aside):
         aside.unlink(missing_ok=True)
         make_hole(aside, size)
-        copy_ranges(path, aside, [(size - tail, size)])
+        copy_ranges(path, aside, [*kept, (size - tail, size)])
         aside.replace(path)
 
 

@@ -127,6 +127,41 @@ def publish(
     )
 
 
+def publish_written(
+    context: StoreContext, base: LocalDatabase, lease: Lease, *, overwrite: bool, cause: Cause | None = None
+) -> Published:
+    """Make a full snapshot of a base whose files have been uploaded under names that the lease has.
+
+    Args:
+        context: The store.
+        base: The base; each file has its path and its checksum.
+        lease: The lease, which is given back.
+        overwrite: Replace a snapshot of the version.
+        cause: The cause of the merge, which the manifest keeps.
+
+    Raises:
+        BusyError: A file was deleted meanwhile, or the deadline passed.
+        ConflictError: There is a snapshot of that version already, and `overwrite` is false.
+        StorageError: The storage failed.
+    """
+    context.deadline.check()
+    manifest = _manifest(base, base.files, shares=False, created_ms=context.runtime.wall_ms(), cause=cause)
+    _check(manifest, lease)
+    archive = pack(manifest, small_files(base.directory))
+    if lease.publish(manifest.snapshot, archive, overwrite=overwrite):
+        raise BusyError(f"files of snapshot '{manifest.snapshot.path}' were deleted before it was written")
+    return Published(
+        base=replace(base, snapshot=manifest),
+        manifest=manifest,
+        archive_bytes=len(archive),
+        shared_files=0,
+        new_files=len(base.files),
+        own_files=len(base.files),
+        uploaded_bytes=base.size_bytes + len(archive),
+        phases={},
+    )
+
+
 def _fresh_names(
     version: VersionId, names: Iterable[str], files: Mapping[str, DatabaseFile], unique: int
 ) -> dict[str, DatabaseFile]:
@@ -178,13 +213,14 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
     def checksum(name: str) -> DatabaseFile:
         context.deadline.check()
         path, file = base.directory / name, base.files[name]
-        return replace(file, sha256=file.sha256 or sha256_of(path), tail=file.tail or _tail_of(path))
+        return replace(file, sha256=file.sha256 or sha256_of(path), tail=file.tail or tail_of(path))
 
     found = context.parallel(checksum, lacking)
     return {**base.files, **dict(zip(lacking, found, strict=True))}
 
 
-def _tail_of(path: Path) -> Tail | None:
+def tail_of(path: Path) -> Tail | None:
+    """Return the tail of a table as a manifest has it, None if it cannot be found."""
     size_bytes = end_bytes(path)
     return None if size_bytes is None else Tail(size_bytes, sha256_of_end(path, size_bytes))
 

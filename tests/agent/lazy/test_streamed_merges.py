@@ -1,0 +1,322 @@
+"""Merges of stores that are larger than the disk: from storage to storage, with a window of each file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.harness import InProcess, Job
+from agent.lazy.remote_storage import FailingStorage, reader
+from agent.lazy.test_page_cache import disk_bytes
+from state_store.agent.lazy import page_cache
+from state_store.agent.lazy.hydrations import Hydrations
+from state_store.core.files import sparse
+from state_store.core.snapshots import assembly, row_stream, streamed_full
+from state_store.core.storage.local_disk import local_disk_error
+from state_store.errors import DamagedError, LocalDiskError, StorageError
+
+LIMIT = 1 << 20
+WINDOW = 32 << 10
+TABLE = 512 << 10
+ROWS = 20_000
+PAGES = 64 << 10
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of 1 MB is meant as it is: windows, tables and tails are as small beside it as usual."""
+    monkeypatch.setattr(page_cache, "LEAST_BYTES", PAGES)
+    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", TABLE)
+    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 16 << 10)
+
+
+def key(row: int) -> bytes:
+    return b"\0\0%09d" % row
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Job:
+    """A state of ten megabytes, in a snapshot of nine tables; then a large delta, and a small one."""
+    job = Job(InProcess(tmp_path / "writer", file_bytes=1 << 20), tmp_path / "state")
+    job.commit({key(row): os.urandom(400) for row in range(ROWS)})
+    job.merge("full")
+    changes: dict[bytes, bytes | None] = {key(row): os.urandom(300) for row in range(0, ROWS, 5)}
+    job.commit({**changes, **{key(row): None for row in range(1, ROWS, 50)}})
+    job.commit({key(ROWS + 1): b"new"})
+    return job
+
+
+class Watched(FailingStorage):
+    """An agent whose disk is measured at each request to storage; a chosen upload can fail."""
+
+    def __init__(self, directory: Path) -> None:
+        self.most_bytes = 0
+        self.is_measured = True
+        self.uploads = 0
+        self.before_upload: Callable[[int], object] = lambda number: None
+        self.directory = directory
+        super().__init__(directory)
+
+    def _schedule(self, operation: str, path: str) -> Any:
+        if self.is_measured:
+            self.most_bytes = max(self.most_bytes, disk_bytes(self.directory))
+        if operation == "upload" and path.startswith("shared/"):
+            self.uploads += 1
+            self.before_upload(self.uploads)
+        return super()._schedule(operation, path)
+
+
+def limited(large: Job, directory: Path) -> Job:
+    job = Job(
+        Watched(directory),
+        large.location,
+        restoreMode="lazy",
+        lazyRestoreThreshold="1",
+        pageCacheLimit=str(LIMIT),
+        localRecovery="false",
+    )
+    for name in ("versions", "state", "version", "id", "attempts"):
+        setattr(job, name, getattr(large, name))
+    job.restore_by_blocks(job.version)
+    return job
+
+
+def state_bytes(job: Job) -> int:
+    return sum(path.stat().st_size for path in Path(job.location).glob("shared/*"))
+
+
+def stored(job: Job) -> set[str]:
+    """Return the tables, leases and snapshots in storage."""
+    root = Path(job.location)
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def read_elsewhere(job: Job, directory: Path) -> dict[bytes, bytes]:
+    """Return the rows of the newest version as an agent with a large disk restores them."""
+    other = reader(job, directory)
+    other.restore(job.version)
+    return other.rows(job.version)
+
+
+@pytest.mark.parametrize("kind", ["full", "incremental"])
+def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path, kind: str) -> None:
+    job = limited(large, tmp_path / "reader")
+    before = state_bytes(job)
+    assert before > 8 * LIMIT
+    made = job.merge(kind)
+    assert made["kind"] == "full"
+    assert made["new_files"] > 10
+    watched = job.client
+    # The cache's limit; tails and windows of the inputs, the table that is written, and the tails of tables.
+    inputs = before // 32 + LIMIT // 8 + 2 * WINDOW
+    outputs = 2 * TABLE + made["new_files"] * (16 << 10) + before // 32
+    assert watched.most_bytes < LIMIT + inputs + outputs < before / 2
+    assert read_elsewhere(job, tmp_path / "elsewhere") == large.state
+    job.commit({key(ROWS + 2): b"newer"})
+    job.merge("full")
+    assert read_elsewhere(job, tmp_path / "again") == job.state
+
+
+def test_a_damaged_block_fails_the_merge(large: Job, tmp_path: Path) -> None:
+    job = limited(large, tmp_path / "reader")
+    path = max(Path(job.location).glob("shared/*"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    before = stored(job)
+    with pytest.raises(DamagedError):
+        job.merge("full")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+
+
+def nothing_is_left(job: Job) -> bool:
+    """Return whether there are no bases but those that are held."""
+    root = Path(job.opened["incoming"]).parent
+    held = set(job.open_store.head._held) | {None}
+    newest = job.open_store.head._newest
+    return set(root.glob("base-*")) <= held | {newest.directory if newest else None}
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_disk_that_is_full_in_the_middle_fails_the_merge_alone(
+    large: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    job = limited(large, tmp_path / "reader")
+    before = stored(job)
+    fetch, calls = row_stream.fetch_spans, 0
+
+    def refused(storage: Any, spans: Any, runtime: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if job.client.uploads >= at:
+            raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(spans[0].local)))
+        fetch(storage, spans, runtime)
+
+    monkeypatch.setattr(row_stream, "fetch_spans", refused)
+    with pytest.raises(LocalDiskError, match="is full"):
+        job.merge("full")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+    monkeypatch.setattr(row_stream, "fetch_spans", fetch)
+    job.merge("full")
+    assert read_elsewhere(job, tmp_path / "elsewhere") == large.state
+
+
+def test_an_upload_that_fails_takes_the_others_back(large: Job, tmp_path: Path) -> None:
+    job = limited(large, tmp_path / "reader")
+    before = stored(job)
+
+    def fails(number: int) -> None:
+        if number == 4:
+            raise StorageError("it is down")
+
+    job.client.before_upload = fails
+    with pytest.raises(StorageError, match="it is down"):
+        job.merge("full")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+    job.merge("full")
+    assert read_elsewhere(job, tmp_path / "elsewhere") == large.state
+
+
+def test_tables_are_in_the_lease_before_their_upload(large: Job, tmp_path: Path) -> None:
+    job = limited(large, tmp_path / "reader")
+    leases: list[set[str]] = []
+
+    def look(number: int) -> None:
+        leases.append({path for path in stored(job) if path.startswith("lease")})
+
+    job.client.before_upload = look
+    job.merge("full")
+    assert all(leases)
+    assert len(leases[-1]) >= len(leases)
+
+
+def test_a_state_that_fits_is_merged_as_a_whole(large: Job, tmp_path: Path) -> None:
+    job = Job(
+        FailingStorage(tmp_path / "reader"),
+        large.location,
+        restoreMode="lazy",
+        lazyRestoreThreshold="1",
+        pageCacheLimit="1g",
+        localRecovery="false",
+    )
+    for name in ("versions", "state", "version", "id", "attempts"):
+        setattr(job, name, getattr(large, name))
+    job.restore_by_blocks(job.version)
+    assert job.merge("incremental")["kind"] == "incremental"
+
+
+@pytest.fixture
+def settled(tmp_path: Path) -> Job:
+    """A state of eight megabytes in a full snapshot."""
+    job = Job(InProcess(tmp_path / "writer", file_bytes=1 << 20), tmp_path / "state")
+    job.commit({key(row): os.urandom(400) for row in range(ROWS)})
+    job.merge("full")
+    return job
+
+
+def test_incremental_merges_share_the_oldest_run_and_read_no_row_of_it(settled: Job, tmp_path: Path) -> None:
+    job = limited(settled, tmp_path / "reader")
+    chance = random.Random(3)
+    oldest = {path.name for path in Path(job.location).glob("shared/*")}
+    for number in range(12):
+        for _ in range(3):
+            changed = chance.sample(range(ROWS), 12)
+            job.commit({key(row): None if row % 5 == 0 else os.urandom(90) for row in changed})
+        job.client.reads.clear()
+        made = job.merge("incremental")
+        assert made["kind"] == "incremental"
+        assert made["shared_files"] >= len(oldest)
+        assert made["new_files"] + made["shared_files"] - len(oldest) <= 8
+        job.call("release", directory=made["directory"])
+        read = sum(length or 0 for _, length in job.client.reads)
+        assert read < state_bytes(job) / 4, f"merge {number} read {read} bytes"
+    assert job.client.most_bytes < LIMIT
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+def test_deltas_that_have_grown_are_merged_with_all(settled: Job, tmp_path: Path) -> None:
+    job = limited(settled, tmp_path / "reader")
+    job.commit({key(row): os.urandom(400) for row in range(0, ROWS, 40)})
+    assert job.merge("incremental")["kind"] == "full"
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+def test_a_damaged_young_file_fails_the_merge(settled: Job, tmp_path: Path) -> None:
+    first = limited(settled, tmp_path / "reader")
+    first.commit({key(row): os.urandom(200) for row in range(100)})
+    first.merge("incremental")
+    first.commit({key(2): b"two"})
+    job = limited(first, tmp_path / "other")
+    young = next(Path(job.location).glob("delta/*0002_*"))
+    data = bytearray(young.read_bytes())
+    data[10] ^= 1
+    young.unlink()
+    young.write_bytes(data)
+    before = stored(job)
+    with pytest.raises(DamagedError):
+        job.merge("incremental")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+
+
+def test_a_long_stretch_of_removed_rows_is_passed_with_two_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is given for most of the state, whose blocks do not fit together."""
+    job = Job(InProcess(tmp_path / "writer", file_bytes=1 << 20), tmp_path / "state")
+    job.commit({key(row): os.urandom(400) for row in range(ROWS)})
+    job.merge("full")
+    job.commit({key(row): None for row in range(100, ROWS - 100)})
+    reading = limited(job, tmp_path / "reader")
+    monkeypatch.setattr(Hydrations, "merge_bytes", 256 << 10)
+    made = reading.merge("full")
+    assert made["kind"] == "full"
+    assert reading.client.most_bytes < 3 * LIMIT < state_bytes(job) / 2
+    assert read_elsewhere(reading, tmp_path / "elsewhere") == job.state
+
+
+def test_rows_that_are_longer_than_a_window_are_merged(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "writer", file_bytes=1 << 20), tmp_path / "state")
+    job.commit({key(row): os.urandom(100_000) for row in range(80)})
+    job.merge("full")
+    job.commit({key(row): os.urandom(90_000) for row in range(0, 80, 3)})
+    job.commit({key(row): None for row in range(0, 80, 4)})
+    reading = limited(job, tmp_path / "reader")
+    assert reading.merge("full")["kind"] == "full"
+    assert read_elsewhere(reading, tmp_path / "elsewhere") == job.state
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_right_after_random_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", 12 << 10)
+    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(Hydrations, "merge_bytes", 64 << 10)
+    job = Job(InProcess(tmp_path / "writer", file_bytes=100 << 10), tmp_path / "state")
+    job.commit({key(row): chance.randbytes(chance.choice((20, 300, 9000))) for row in range(2000)})
+    job.merge("full")
+    reading = limited(job, tmp_path / "reader")
+    reading.client.is_measured = False
+    for _ in range(3):
+        for _ in range(chance.randrange(1, 5)):
+            first = chance.randrange(2000)
+            rows = range(first, min(2100, first + chance.choice((1, 30, 600))), chance.choice((1, 2, 7)))
+            values = (None if chance.random() < 0.5 else chance.randbytes(200) for _ in rows)
+            reading.commit(dict(zip(map(key, rows), values, strict=True)))
+        made = reading.merge(chance.choice(("full", "incremental")))
+        reading.call("release", directory=made["directory"])
+        assert read_elsewhere(reading, tmp_path / f"elsewhere-{reading.version}") == reading.state
