@@ -14,7 +14,7 @@ from agent.harness import PATIENCE_S, AgentProcess, Job
 
 ROW_BYTES = 1 << 20
 ROWS = 40
-"""This many are five tables of a streamed merge."""
+"""Every second is shortened: the others are three tables of a streamed merge."""
 
 
 class Upload:
@@ -39,7 +39,7 @@ class Upload:
         self._over.set()
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, 2])
 def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> None:
     disk, upload = tmp_path / "local", Upload(number)
     with AgentProcess() as agent:
@@ -76,7 +76,7 @@ def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> No
         answer = job.restore_by_blocks(2)
         assert [path.name for path in root.glob("base-*")] == [Path(answer["directory"]).name]
         made = job.merge("full")
-        assert made["new_files"] >= 5
+        assert made["new_files"] >= 3
     with AgentProcess() as agent:
         reader = Job(agent.connect(remote=tmp_path), "remote:/state")
         reader.versions = writer.versions
