@@ -114,7 +114,7 @@ class LooseDelta(Answer):
 
 @dataclass(frozen=True)
 class Paging:
-    """How the sparse files of a base are read.
+    """Rules by which the sparse files of a base are read.
 
     If `page_bytes` is not 0, pages of this length may be evicted at any moment, and a call asks for at most
     `pages_at_once` bytes of them.

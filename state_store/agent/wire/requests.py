@@ -116,7 +116,7 @@ class RangeRequest:
 
 @dataclass(frozen=True)
 class RangesRequest:
-    """Asks for many ranges of sparse files in the directory of a base: name, offset and length of each."""
+    """Ranges of sparse files in the directory of a base: name, offset and length of each."""
 
     directory: Path
     ranges: tuple[tuple[Any, ...], ...]

@@ -142,16 +142,16 @@ class RowStream:
     def read(self, action: Callable[[], T]) -> T:
         """Return the result of an action on the database that reads single blocks; it may be repeated."""
         self._tries.clear()
-        brought: list[_Window] = []
+        fetched: list[_Window] = []
         while True:
             try:
                 result = action()
                 break
             except DamagedError as error:
                 self._bring(error, 0)
-                brought += [window for windows in self._windows.values() for window in windows]
+                fetched += [window for windows in self._windows.values() for window in windows]
                 self._windows.clear()
-        for window in brought:
+        for window in fetched:
             self._evict(window, None)
         return result
 

@@ -19,8 +19,8 @@ from state_store.core.checkpoint.names import SharedName
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, tidy
-from state_store.core.engine.failures import translated
-from state_store.core.engine.settings import DatabaseSettings, rocks_options
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.table_writer import TableWriter
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.sparse import drop_data
 from state_store.core.snapshots.assembly import Restored
@@ -119,29 +119,21 @@ class _Tables:
 
     def write(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
         """Write rows, which come in order, to tables, and upload each table."""
-        import rocksdict
-
-        writer, path, size = None, self._directory, 0
+        writer: TableWriter | None = None
         for count, (key, value) in enumerate(rows, start=1):
             if writer is None:
                 path = self._directory / f"written-{len(self._files) + 1}.sst"
-                with translated("write", str(path)):
-                    writer = rocksdict.SstFileWriter(rocks_options(self._settings))
-                    writer.open(str(path))
-            with translated("write", str(path)):
-                writer[key] = value
-            size += len(key) + len(value)
+                writer = TableWriter(path, self._settings)
+            writer.put(key, value)
             if count % _ROWS_A_CHECK == 0:
                 self._context.deadline.check()
-            if size >= self._table_bytes:
-                with translated("write", str(path)):
-                    writer.finish()
-                self._store(path)
-                writer, size = None, 0
-        if writer is not None:
-            with translated("write", str(path)):
+            if writer.size_bytes >= self._table_bytes:
                 writer.finish()
-            self._store(path)
+                self._store(writer.path)
+                writer = None
+        if writer is not None:
+            writer.finish()
+            self._store(writer.path)
 
     def _store(self, path: Path) -> None:
         """Upload a table, and give up its data on the disk but the first and the last block."""

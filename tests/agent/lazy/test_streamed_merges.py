@@ -16,6 +16,7 @@ from agent.lazy.remote_storage import FailingStorage, reader
 from agent.lazy.test_page_cache import disk_bytes
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
+from state_store.core.compat import zip
 from state_store.core.files import sparse
 from state_store.core.snapshots import assembly, row_stream, streamed_full
 from state_store.core.storage.local_disk import local_disk_error
@@ -139,7 +140,7 @@ def test_a_damaged_block_fails_the_merge(large: Job, tmp_path: Path) -> None:
 
 
 def nothing_is_left(job: Job) -> bool:
-    """Return whether there are no bases but those that are held."""
+    """Return True if there are no bases but those that are held."""
     root = Path(job.opened["incoming"]).parent
     held = set(job.open_store.head._held) | {None}
     newest = job.open_store.head._newest

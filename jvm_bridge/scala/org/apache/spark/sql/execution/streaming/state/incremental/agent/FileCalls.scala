@@ -10,7 +10,6 @@ import scala.jdk.CollectionConverters._
 import scala.util.Try
 import scala.util.control.NonFatal
 
-import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path}
@@ -54,9 +53,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     case "write" =>
       write(path, frame)
       ok()
-    case "spans" => ok("copied" -> Json.row(FileCalls.together(frame.header.path("spans").elements.asScala.map {
-        span => () => untilUnchanged(copySpan(span))
-      }.toSeq)))
+    case "spans" =>
+      val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
+      ok("copied" -> Json.row(FileCalls.together(copies)))
     case "download" if frame.header.has("length") => ok("bytes" -> untilUnchanged(downloadPart(path, frame.header)))
     case "download" =>
       untilUnchanged(download(path, frame.header.path("to").asText))
@@ -128,16 +127,20 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     } finally in.close()
   }
 
+  private def spans(arguments: ObjectNode): Seq[FileCalls.Span] = arguments.path("spans").elements.asScala.map { span =>
+    val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(piece => (piece.head, piece.last))
+    FileCalls.Span(new Path(span.path("path").asText), span.path("to").asText, pieces.toSeq)
+  }.toSeq
+
   /**
    * Reads a file from the first of some pieces to the end of the last, and copies the pieces to the same places of an
    * existing local file. Returns the number of bytes copied.
    */
-  private def copySpan(span: JsonNode): Long = {
-    val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(p => (p.head, p.last)).toSeq
-    val in = openUntil(new Path(span.path("path").asText), pieces.last._1 + pieces.last._2)
+  private def copySpan(span: FileCalls.Span): Long = {
+    val in = openUntil(span.path, span.pieces.last._1 + span.pieces.last._2)
     try {
-      val out = FileCalls.existing(span.path("to").asText)
-      try FileCalls.copyPieces(in, out, pieces)
+      val out = FileCalls.existing(span.to)
+      try FileCalls.copyPieces(in, out, span.pieces)
       finally out.close()
     } finally in.close()
   }
@@ -181,6 +184,14 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 }
 
 private object FileCalls {
+
+  /**
+   * Pieces of a file that belong into a local one.
+   *
+   * @param pieces offset and length of each, in order
+   */
+  final case class Span(path: Path, to: String, pieces: Seq[(Long, Long)])
+
   private val CopiedAtOnceBytes = 256 << 10
   private val MaxReads = 6
 

@@ -97,18 +97,18 @@ private[local] final class StoreBases(
 
   /** Fetches bytes of a file. If storage fails, the local files are sound; if storage lost the file, they are not. */
   private def fetch(directory: String, file: String, offset: Long, length: Long): Unit =
-    fetching(s"$length bytes at $offset of $directory/$file, which was restored in part,")(
+    fetching(s"$length bytes at $offset of $directory/$file")(
       agent.fetch(directory, file, offset, length))
 
   /** Fetches ranges of files, as [[fetch]] does: path, offset and length of each. */
   private def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
-    fetching(s"${ranges.size} blocks of $directory, which was restored in part,")(agent.fetchAll(directory, ranges))
+    fetching(s"${ranges.size} blocks of $directory")(agent.fetchAll(directory, ranges))
 
   private def fetching(bytes: => String)(call: => Unit): Unit =
     try call
     catch {
       case e: AgentException =>
-        val message = s"$bytes cannot be read: ${e.getMessage}"
+        val message = s"$bytes, which was restored in part, cannot be read: ${e.getMessage}"
         throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e)
         else new RemoteRowsException(message, e)
     }
