@@ -110,11 +110,11 @@ def _streamed(
     source = restored.base.directory
     try:
         if not restored.sparse:
-            shutil.rmtree(source, ignore_errors=True)
+            discard(source)
             return None
         snapshot = restored.base.snapshot
         if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
-            shutil.rmtree(source, ignore_errors=True)
+            discard(source)
             return Skipped(f"version {request.version} has a snapshot already")
         _check_still_there(store, context, request)
         own, room = store.context, store.hydrations.merge_bytes // 2
@@ -134,9 +134,9 @@ def _streamed(
         for warning in lease.warnings:
             store.log.warning(warning)
     except BaseException:
-        shutil.rmtree(source, ignore_errors=True)
+        discard(source)
         raise
-    shutil.rmtree(source, ignore_errors=True)
+    discard(source)
     return _finish(
         store, context, request, Merged(published.base, {}), len(restored.chain.deltas), start_s, published
     )

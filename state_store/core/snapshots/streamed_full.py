@@ -9,7 +9,6 @@ that of any merge (docs/deletion.md). Any thread may call, one at a time for a s
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.table_writer import TableWriter
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.sparse import drop_data
+from state_store.core.files.workspace import discard
 from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.ingestion import check_version
@@ -94,7 +94,7 @@ def publish_streamed(
             published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
     except BaseException:
         tables.take_back()
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
         raise
     phases = {"fetch_ms": 0.0, "ingest_ms": 0.0, "compact_ms": merged_ms - tables.upload_ms}
     return replace(published, phases={**phases, "checksum_ms": 0.0, "upload_ms": tables.upload_ms})
