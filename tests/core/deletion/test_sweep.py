@@ -62,6 +62,7 @@ def test_files_of_the_dead_go_if_nothing_was_written_for_long():
     assert set(storage.files) == set(needed)
     assert {*done.deleted, *done.swept} == set(left) == {*shown.deleted, *shown.swept}
     assert all(done.swept[path].size_bytes == len(left[path]) for path in done.swept)
+    assert done.deleted_bytes == shown.deleted_bytes == sum(len(left[path]) for path in done.deleted)
 
 
 def test_versions_stay_that_a_clean_up_would_retire():
