@@ -18,6 +18,7 @@ BROKER = "org.apache.kafka:kafka_2.13"
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"
+SBT = "org.scala-sbt:sbt-launch"
 YARN = "org.junit.jupiter:junit-jupiter-api"
 """First of the libraries that Hadoop's mini cluster for YARN calls, and does not bring."""
 
