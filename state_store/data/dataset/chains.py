@@ -175,7 +175,7 @@ def chain(
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
         found = query.for_each(keys, FoundStore.read, meter=meter)
-    times_ms = query.logs.commit_times_ms()
+    times_ms = query.logs.end_times_ms()
     return Chains(
         {store.key: StoreChain(store.key, tuple(_links(store, committed, times_ms))) for store in found}
     )

@@ -198,7 +198,7 @@ def checkpoints(
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
         found = query.for_each(keys, FoundStore.read, meter=meter)
-    times_ms = query.logs.commit_times_ms()
+    times_ms = query.logs.end_times_ms()
     return Checkpoints(
         query, {store.key: _history(store, committed.get(store.key), times_ms) for store in found}
     )

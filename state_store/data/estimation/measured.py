@@ -336,6 +336,6 @@ def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
 
 def _interval_ms(query: Query) -> float:
     """Return the median time between the last batches."""
-    times = [at_ms for _, at_ms in sorted(query.logs.commit_times_ms().items())][-_MOST_TIMES:]
+    times = [at_ms for _, at_ms in sorted(query.logs.end_times_ms().items())][-_MOST_TIMES:]
     steps = [after - before for before, after in pairwise(times) if after > before]
     return median(steps) if steps else DEFAULT_INTERVAL_MS

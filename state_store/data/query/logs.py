@@ -16,12 +16,16 @@ from state_store.data.query.store_names import StoreKey
 from state_store.errors import DamagedError, MissingError
 from state_store.session.configuration import pinned_conf
 
+_MOST_SKEW_MS = 60_000
+"""The most that the clocks of the driver and of the storage are taken to differ."""
+
 
 class BatchLogs:
     """The offset log and the commit log in the checkpoint directory of a query."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._batch_ms: dict[int, int] = {}
 
     def pinned_conf(self) -> dict[str, str]:
         """Return the configuration that Spark pinned when the query began; empty before its first batch."""
@@ -37,11 +41,41 @@ class BatchLogs:
         return self._newest("commits")
 
     def commit_times_ms(self) -> dict[int, int]:
-        """Return when each batch of Spark's commit log was committed, in ms since 1970 UTC.
+        """Return the times of the files of Spark's commit log by their batches, in ms since 1970 UTC.
 
-        The clock is that of the storage.
+        The clock is that of the storage. One listing: `end_times_ms` looks at more.
         """
         return self._times_ms("commits")
+
+    def end_times_ms(self) -> dict[int, int]:
+        """Return when each batch of Spark's commit log was committed, in ms since 1970 UTC.
+
+        The times are those of the entries' files, by the clock of the storage. In a copy, whose files are
+        younger than the batches that followed, a batch counts as committed when the next began, and the
+        newest as soon after its begin as the batch before.
+        """
+        times = self.commit_times_ms()
+        oldest = min(times, default=None)
+        if oldest is None or self._began_before(oldest + 1, times.get(oldest, 0)) is None:
+            return times
+        newest, found = max(times), dict(times)
+        for batch, at_ms in times.items():
+            began_ms = self._began_before(batch + 1, at_ms)
+            if began_ms is not None:
+                found[batch] = began_ms
+        began_ms = found.get(newest - 1, 0)
+        if began_ms != times.get(newest - 1, 0):
+            took_ms = began_ms - (self.batch_ms(newest - 1) or began_ms)
+            found[newest] = min(times[newest], began_ms + max(1, took_ms))
+        return found
+
+    def _began_before(self, batch: int, at_ms: int) -> int | None:
+        """Return when a batch began; None if that is unknown, or not clearly before a time."""
+        began_ms = self._batch_ms.get(batch) or self.batch_ms(batch)
+        if began_ms is None or began_ms + _MOST_SKEW_MS > at_ms:
+            return None
+        self._batch_ms[batch] = began_ms
+        return began_ms
 
     def begin_times_ms(self) -> dict[int, int]:
         """Return when each batch of Spark's offset log began, as `commit_times_ms`."""

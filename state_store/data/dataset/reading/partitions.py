@@ -125,7 +125,7 @@ class Partitions:
 
     @cached_property
     def _commit_times_ms(self) -> Mapping[int, int]:
-        return self._query.logs.commit_times_ms()
+        return self._query.logs.end_times_ms()
 
     def key(self, partition: int) -> StoreKey:
         """Return the store of a partition."""

@@ -83,7 +83,7 @@ def _check_files(lineages: Lineages, version: VersionId, where: str) -> None:
 
 def _batch_at(query: Query, at: Moment) -> int:
     at_ms = milliseconds_of(as_moment(at))
-    times: Mapping[int, int] = query.logs.commit_times_ms()
+    times: Mapping[int, int] = query.logs.end_times_ms()
     before = [batch for batch, time_ms in times.items() if time_ms <= at_ms]
     if not before:
         first = format_moment(min(times.values()))
