@@ -105,3 +105,13 @@ def test_a_retired_version_is_not_reported_as_lost(directory):
     with pytest.raises(MissingError) as raised:
         state_store.open(str(directory), version=1)
     assert "lost" not in raised.value.message
+
+
+def test_the_missing_file_of_the_newest_version_is_named(directory: Path) -> None:
+    for snapshot in (directory / "state/0/1/snapshot").iterdir():
+        snapshot.unlink()
+    gone = first_delta(directory, 1)
+    gone.unlink()
+    with pytest.raises(MissingError, match=r"files of store 0/1/default are missing") as raised:
+        state_store.open(directory)
+    assert f"there is no 'delta/{'_'.join(gone.name.split('_')[:2])}_*.sst'" in raised.value.message

@@ -54,8 +54,8 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
     """Return the version with that number on the lineage of `newest`, which Spark has committed.
 
     Raises:
-        MissingError: the store does not have it any more; the message lists the versions that it has. If it
-            is the newest, the message names the file that is missing.
+        MissingError: the store does not have it any more; the message lists the versions that it has. If
+            all of these are older, the message names the file that is missing.
     """
     if newest.checkpoint_id is None:
         newest = listing.attempts.resolve(newest.number) or newest
@@ -65,8 +65,8 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
         version = VersionId(number, None)
     restorable = lineages.restorable()
     if version is None or version not in restorable:
-        if number == newest.number:
-            _check_files(lineages, newest, where)
+        if number == newest.number and all(other.number < number for other in restorable):
+            _check_files(lineages, newest, where)  # clean-ups remove the oldest versions
         raise MissingError(
             f"version {number} is not in {where} any more, or not yet: {describe_restorable(restorable)}"
         )
