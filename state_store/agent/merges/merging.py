@@ -120,8 +120,17 @@ def _streamed(
         own, room = store.context, store.hydrations.merge_bytes // 2
         young = young_bytes(restored)
         if request.kind == INCREMENTAL and young is not None and young <= room:
-            merged = merge_young(context, restored, room)
-            return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
+            try:
+                merged = merge_young(context, restored, room)
+            except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all
+                store.log.warning(f"the merge of version {request.version} reads all rows: {error.message}")
+                discard(source)
+                restored = restore(
+                    context, request.version, thorough=False, ingest=False, is_lazy=always_lazy
+                )
+                source = restored.base.directory
+            else:
+                return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
         lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
         published = publish_streamed(
             context,

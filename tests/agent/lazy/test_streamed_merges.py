@@ -18,7 +18,7 @@ from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.core.compat import zip
 from state_store.core.files import sparse
-from state_store.core.snapshots import assembly, row_stream, streamed_full
+from state_store.core.snapshots import assembly, row_stream, streamed_full, young_merge
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import DamagedError, LocalDiskError, StorageError
 
@@ -321,3 +321,16 @@ def test_rows_are_right_after_random_changes(
         made = reading.merge(chance.choice(("full", "incremental")))
         reading.call("release", directory=made["directory"])
         assert read_elsewhere(reading, tmp_path / f"elsewhere-{reading.version}") == reading.state
+
+
+def test_a_compaction_that_wants_the_oldest_run_becomes_a_full_merge(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(young_merge, "_NEVER_PERCENT", 0)
+    job = limited(settled, tmp_path / "reader")
+    kinds = []
+    for row in range(4):
+        job.commit({key(row): b"new"})
+        kinds.append(job.merge("incremental")["kind"])
+    assert "full" in kinds
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
