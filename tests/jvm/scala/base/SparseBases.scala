@@ -27,6 +27,7 @@ object SparseBases {
       test.readsWhatIsEvicted()
       test.readsRowsAhead()
       test.readsRowsAheadInParts()
+      test.readsWhatIsThereBeforeItFetches()
       test.givesUpBlocksOfRowsAhead()
       test.readsWhileOthersEvict()
       println("all that was expected came")
@@ -231,6 +232,27 @@ final class SparseBases(directory: File) {
       val before = alone
       some.foreach(check(reader, _))
       expect(alone == before, "rows that were read ahead are read again")
+    }
+  }
+
+  /** A call that evicts everything does not harm rows whose blocks were there. */
+  def readsWhatIsThereBeforeItFetches(): Unit = {
+    val keys = (0 until keyCount by 39).filter(n => n % 5 != 0 && n % 11 != 0)
+    var alone = 0
+    def fetchAlone(name: String, offset: Long, length: Long): Unit = {
+      alone += 1
+      remote.fetch(name, offset, length)
+    }
+    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+      evictAll()
+      remote.fetchAll(ranges)
+    }
+    withReader(fetchAlone, pageBytes, fetchAll = fetchAll) { (_, reader) =>
+      keys.foreach(check(reader, _))
+      alone = 0
+      reader.expect((keys ++ keys.map(_ + 20)).filter(_ < keyCount).map(key))
+      keys.foreach(check(reader, _))
+      expect(alone <= keys.size / 10, s"blocks of $alone of ${keys.size} rows were there, and are fetched again alone")
     }
   }
 

@@ -44,16 +44,15 @@ private[base] final class RowsAhead(
     var from = 0
     while (from < unread.length && bytes <= maxBytes) {
       val missing = new MissingBlocks
-      var until = from
-      while (until < unread.length && missing.bytes < files.pagesAtOnce) {
-        blocksOf(unread(until), missing.add)
-        until += 1
-      }
-      missing.fetch()
-      while (from < until) {
-        keep(unread(from), find(unread(from)))
+      val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
+      while (from < unread.length && missing.bytes < files.pagesAtOnce) {
+        val key = unread(from)
+        // Blocks that are there are read before others take their room.
+        if (missing.areFor(key)) waiting += key else keep(key, find(key))
         from += 1
       }
+      missing.fetch()
+      waiting.foreach(key => keep(key, find(key)))
       missing.giveBack()
     }
   }
@@ -71,18 +70,28 @@ private[base] final class RowsAhead(
 
   /** Blocks that are not on the disk. */
   private final class MissingBlocks {
-    private val looked = mutable.HashMap.empty[SstTable, mutable.HashSet[Int]]
+    private val looked = mutable.HashMap.empty[SstTable, mutable.HashMap[Int, Boolean]]
     private val found = mutable.ArrayBuffer.empty[(SstTable, Int)]
 
     /** Bytes of disk that the blocks take. */
     var bytes = 0L
 
-    def add(table: SstTable, block: Int): Unit =
-      if (block < table.blocks && looked.getOrElseUpdate(table, mutable.HashSet.empty).add(block) &&
-        table.isMissing(block)) {
-        found += table -> block
-        bytes += table.block(block).bytes + files.pageBytes
-      }
+    /** Adds the missing blocks of a key; returns true if there are any. */
+    def areFor(key: Array[Byte]): Boolean = {
+      var any = false
+      blocksOf(key, (table, block) => any |= block < table.blocks && isMissing(table, block))
+      any
+    }
+
+    private def isMissing(table: SstTable, block: Int): Boolean =
+      looked.getOrElseUpdate(table, mutable.HashMap.empty).getOrElseUpdate(block, {
+          val missing = table.isMissing(block)
+          if (missing) {
+            found += table -> block
+            bytes += table.block(block).bytes + files.pageBytes
+          }
+          missing
+        })
 
     def fetch(): Unit = if (found.nonEmpty) files.fetchAll(found.iterator.map { case (table, block) =>
       val (offset, length) = table.rangeOf(block)
