@@ -1,28 +1,34 @@
 """Measures the fixed cost of a batch: 200 rows in an aggregation, by Spark's stores and managers of files.
 
-    python -m benchmarks.comparisons.small_batches [--batches N] [--rounds N] [--json OUT]
+    python -m benchmarks.comparisons.small_batches [--batches N] [--rounds N] [--storage PLACE] [--json OUT]
 
 Queries read a file of rows in each batch, with Spark's HDFS-backed store, with its RocksDB store, and with
 this store, each with Spark's manager of checkpoint files and with this one's. They run one after the other,
-in turns, on two threads of one JVM, with checkpoints below `TMPDIR`. A figure is the median of a batch, in
-milliseconds, by the parts of Spark's progress; only ratios within a run count.
+in turns, on two threads of one JVM, with checkpoints below `TMPDIR`, on HDFS (Hadoop's mini cluster, without
+added latency), or on S3 (a service that waits 20 ms before it answers a request). A figure is the median of a
+batch, in milliseconds, by the parts of Spark's progress; only ratios within a run count.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks.scenarios import services
 
 ROWS, KEYS = 200, 1_000
 WARM = 5
 """First batches of a query that do not count."""
 
+STORAGES = ("local", "hdfs", "s3")
 PARTS = ("triggerExecution", "addBatch", "walCommit", "commitOffsets", "latestOffset", "queryPlanning")
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -39,22 +45,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--batches", type=int, default=40, help="batches of a query; default: 40")
     parser.add_argument("--rounds", type=int, default=3, help="queries of each kind; default: 3")
+    parser.add_argument("--storage", choices=STORAGES, default="local", help="place of the checkpoints")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     asked = parser.parse_args()
-    found = measure(asked.batches, asked.rounds)
+    with _storage(asked.storage) as (root, conf):
+        found = measure(asked.batches, asked.rounds, root, conf)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(table(found))
 
 
-def measure(batches: int, rounds: int) -> dict[str, dict[str, float]]:
+@contextlib.contextmanager
+def _storage(place: str) -> Iterator[tuple[str | None, dict[str, str]]]:
+    """Yield the root of checkpoints (None: a local directory), and the configuration of a session."""
+    with tempfile.TemporaryDirectory(prefix="small-batches-storage-") as out, contextlib.ExitStack() as stack:
+        if place == "hdfs":
+            yield stack.enter_context(services.hdfs(Path(out))) + "/small-batches", {}
+        elif place == "s3":
+            properties = stack.enter_context(services.s3())
+            conf = {f"spark.hadoop.{name}": value for name, value in properties.items()}
+            conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, services.s3a_jars()))
+            yield "s3a://bucket/small-batches", conf
+        else:
+            yield None, {}
+
+
+def measure(
+    batches: int, rounds: int, root: str | None = None, storage_conf: Mapping[str, str] | None = None
+) -> dict[str, dict[str, float]]:
     """Return the median milliseconds of a batch by the kind of query and the part of the batch."""
     from pyspark.sql import SparkSession
 
     import state_store
 
     own = state_store.spark_conf()
-    spark = SparkSession.builder.master("local[2]").config(map={**own, **_SESSION}).getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config(map={**own, **_SESSION, **(storage_conf or {})})
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     stores = {
         "HDFS-backed store": (_STATE + "HDFSBackedStateStoreProvider", "1"),
@@ -68,7 +97,7 @@ def measure(batches: int, rounds: int) -> dict[str, dict[str, float]]:
             for store, (provider, format_) in stores.items():
                 for manager, name in (("", "Spark's files"), (own[_MANAGER], "these files")):
                     conf = {_PROVIDER: provider, _FORMAT: format_, _MANAGER: manager}
-                    checkpoint = Path(room) / f"{turn} {store} {name}"
+                    checkpoint = f"{root or room}/{turn} {store} {name}".replace(" ", "-").replace("'", "")
                     for progress in _run(spark, conf, rows, checkpoint)[WARM:]:
                         for part in PARTS:
                             times[f"{store}, {name}"][part].append(progress["durationMs"][part])
@@ -95,7 +124,7 @@ def _write_rows(directory: Path, batches: int) -> Path:
     return directory
 
 
-def _run(spark: Any, conf: Mapping[str, str], rows: Path, checkpoint: Path) -> list[Any]:
+def _run(spark: Any, conf: Mapping[str, str], rows: Path, checkpoint: str) -> list[Any]:
     """Run a query to the end of the rows, and return the progress of its batches."""
     for key, value in conf.items():
         if value:
@@ -104,7 +133,7 @@ def _run(spark: Any, conf: Mapping[str, str], rows: Path, checkpoint: Path) -> l
             spark.conf.unset(key)
     events = spark.readStream.schema("k long, v long").option("maxFilesPerTrigger", 1).json(str(rows))
     writer = events.groupBy("k").count().writeStream.outputMode("update").format("noop")
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 

@@ -5,6 +5,7 @@ import java.io.ByteArrayInputStream
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.sql.execution.streaming.state.incremental.CheckpointFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.FileSystemBasedCheckpointFileManager
 
@@ -24,6 +25,13 @@ object HdfsWaits {
     conf.set("spark.sql.streaming.checkpointFileManagerClass", classOf[Telling].getName)
     val request = Frame(Json.obj("fs" -> "exists", "path" -> hdfs.toString))
     new FileCalls(hdfs, conf).answer(request).header.toString
+  }
+
+  private def ofCheckpointFiles(): String = {
+    val conf = new Configuration(false)
+    conf.set("spark.sql.streaming.checkpointFileManagerClass", classOf[Telling].getName)
+    try new CheckpointFiles(hdfs, conf).toString
+    catch { case e: Throwable => Iterator.iterate(e)(_.getCause).takeWhile(_ != null).mkString(" ") }
   }
 
   def main(arguments: Array[String]): Unit = {
@@ -46,6 +54,7 @@ object HdfsWaits {
     shipped.addResource(new ByteArrayInputStream(xml.getBytes("US-ASCII")), "hdfs-default.xml")
     require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "a default of Hadoop counts as set")
     require(ofFileCalls().contains("first after 10 ms"), s"files are made otherwise: ${ofFileCalls()}")
+    require(ofCheckpointFiles().contains("first after 10 ms"), s"logs are made otherwise: ${ofCheckpointFiles()}")
     println("settings of the user stay")
   }
 }

@@ -5,25 +5,31 @@ import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, PathFilter}
 import org.apache.hadoop.fs.local.LocalFs
 import org.apache.hadoop.fs.permission.FsPermission
 
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{LocalCheckpointFiles, SparksFileManager}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  ConditionalFiles, LocalCheckpointFiles, PromptHdfs, SparksFileManager
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 
 /**
  * A manager of Spark's checkpoint files: the logs of queries, two files and one for each source in each batch. It makes
  * files on a local disk itself, with a few system calls, because Hadoop without its native library starts four
- * processes for each file. On other storage it calls Spark's own manager.
+ * processes for each file. In an object store that takes a condition (S3A of Hadoop 3.4.2 and later) it makes a file by
+ * one request, where a rename would copy it. On other storage it calls Spark's own manager; the client of HDFS asks
+ * sooner than by default whether a file is complete.
  * `spark.sql.streaming.checkpointFileManagerClass` names this class. For any thread.
  *
  * @param path the directory that the files lie in
  * @param hadoopConf the configuration of its file system
  */
 class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointFileManager {
-  private val sparks = SparksFileManager.of(path, hadoopConf)
+  private val sparks = SparksFileManager.of(path, PromptHdfs.of(path, hadoopConf))
   private val fileSystem = path.getFileSystem(hadoopConf)
   private val local =
     if (CheckpointFiles.isPlain(qualified(path), hadoopConf) && sparks.isLocal) {
       Some(new LocalCheckpointFiles(FsPermission.getUMask(hadoopConf)))
     } else None
+
+  private val conditional = ConditionalFiles.of(path, hadoopConf)
 
   private def qualified(path: Path): Path = fileSystem.makeQualified(path)
 
@@ -31,7 +37,10 @@ class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointF
       path: Path,
       overwriteIfPossible: Boolean): CheckpointFileManager.CancellableFSDataOutputStream = local match {
     case Some(files) => new NewCheckpointFile(files.create(qualified(path), overwriteIfPossible))
-    case None => sparks.createAtomic(path, overwriteIfPossible)
+    case None => conditional match {
+        case Some(files) => new NewStoredFile(files.create(path, overwriteIfPossible))
+        case None => sparks.createAtomic(path, overwriteIfPossible)
+      }
   }
 
   override def mkdirs(path: Path): Unit = local match {
@@ -64,6 +73,13 @@ private object CheckpointFiles {
 
 /** A local file that is being written, as the stream that Spark expects. */
 private final class NewCheckpointFile(file: LocalCheckpointFiles.NewFile)
+    extends CheckpointFileManager.CancellableFSDataOutputStream(file) {
+  override def close(): Unit = synchronized { super.close() }
+  override def cancel(): Unit = synchronized { file.cancel() }
+}
+
+/** A file of an object store that is being written, as the stream that Spark expects. */
+private final class NewStoredFile(file: ConditionalFiles.NewFile)
     extends CheckpointFileManager.CancellableFSDataOutputStream(file) {
   override def close(): Unit = synchronized { super.close() }
   override def cancel(): Unit = synchronized { file.cancel() }

@@ -36,7 +36,7 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
   def create(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit =
     if (isObjectStore) put(path, overwrite)(fill)
     else {
-      if (!overwrite && manager.exists(path)) throw existsAlready(path, null)
+      if (!overwrite && manager.exists(path)) throw NewFiles.existsAlready(path, null)
       val before = if (overwrite && mayKeepTheOld) identity(path) else None
       val out = manager.createAtomic(path, overwrite)
       finish(out, () => out.cancel())(fill)
@@ -58,11 +58,9 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
 
   private def put(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit = {
     val conditional = !overwrite && hasCondition
-    val builder = fileSystem.createFile(path).recursive().overwrite(overwrite)
-    if (conditional) builder.must(NewFiles.IfFree, true)
-    val out: FSDataOutputStream = builder.build()
+    val out = NewFiles.begin(fileSystem, path, overwrite, conditional)
     try finish(out, () => out.abort())(fill)
-    catch { case e: IOException if conditional && NewFiles.isRefusal(e) => throw existsAlready(path, e) }
+    catch { case e: IOException if conditional && NewFiles.isRefusal(e) => throw NewFiles.existsAlready(path, e) }
   }
 
   private def finish(out: OutputStream, abort: () => Unit)(fill: OutputStream => Unit): Unit =
@@ -77,17 +75,28 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
     }
 
   private def can(capability: String): Boolean = fileSystem.hasPathCapability(root, capability)
-
-  private def existsAlready(path: Path, cause: Throwable): FileAlreadyExistsException = {
-    val e = new FileAlreadyExistsException(s"$path exists")
-    e.initCause(cause)
-    e
-  }
 }
 
 private[agent] object NewFiles {
   /** FS_OPTION_CREATE_CONDITIONAL_OVERWRITE of Hadoop 3.4.2 and later; on older ones no path has the capability. */
-  private val IfFree = "fs.option.create.conditional.overwrite"
+  private[agent] val IfFree = "fs.option.create.conditional.overwrite"
+
+  /**
+   * Opens a file of an object store, which appears when the stream is closed.
+   *
+   * @param conditional true to refuse, at the end, a name that is taken: see [[isRefusal]]
+   */
+  def begin(fileSystem: FileSystem, path: Path, overwrite: Boolean, conditional: Boolean): FSDataOutputStream = {
+    val builder = fileSystem.createFile(path).recursive().overwrite(overwrite)
+    if (conditional) builder.must(IfFree, true)
+    builder.build()
+  }
+
+  def existsAlready(path: Path, cause: Throwable): FileAlreadyExistsException = {
+    val e = new FileAlreadyExistsException(s"$path exists")
+    e.initCause(cause)
+    e
+  }
 
   /**
    * Returns true if S3 says that a condition does not hold: the name is taken, or the file that is read was replaced.
@@ -104,7 +113,7 @@ private[agent] object NewFiles {
  * twice as long each time, 5 times; with these it begins with 10 ms, and asks more often, for longer in all. Safe for
  * any thread.
  */
-private[agent] object PromptHdfs {
+private[incremental] object PromptHdfs {
   private val waits = Map(
     "dfs.client.block.write.locateFollowingBlock.initial.delay.ms" -> "10",
     "dfs.client.block.write.locateFollowingBlock.retries" -> "11")
