@@ -1,7 +1,7 @@
 """Measure the first batch after a loss, with and without look-ahead, over storage that answers slowly.
 
     python -m benchmarks.comparisons.look_ahead [--keys 400000] [--changed 1000] [--request-ms 20]
-        [--operators aggregation,deduplication,groups] [--turns 2] [--json OUT]
+        [--operators aggregation,deduplication,groups,join] [--turns 2] [--json OUT]
 
 A query makes a state of `keys` keys with 200 random bytes each, and stops after a full checkpoint. Then, in a
 process of its own for each figure, a copy of its checkpoint goes on without local files, lazily, with a batch
@@ -36,7 +36,7 @@ _FILES = 4
 _THREADS = "state-store-remote-blocks"
 """Name of the threads that fetch blocks together."""
 
-OPERATORS = ("aggregation", "deduplication", "groups")
+OPERATORS = ("aggregation", "deduplication", "groups", "join")
 
 
 def main() -> None:
@@ -138,7 +138,7 @@ def _part(
 
     query = (
         _output(spark, operator, source)
-        .writeStream.outputMode("append" if operator == "deduplication" else "update")
+        .writeStream.outputMode("append" if operator in ("deduplication", "join") else "update")
         .option("checkpointLocation", f"delayed://{root}/checkpoint")
         .foreachBatch(keep)
         .start()
@@ -170,6 +170,9 @@ def _output(spark: SparkSession, operator: str, source: str) -> DataFrame:
         return grouped.applyInPandasWithState(
             _last, "k long, n long", "n long, pad string", "update", "NoTimeout"
         )
+    if operator == "join":
+        other = frame.select(F.col("k").alias("other"), F.col("pad").alias("another"))
+        return frame.join(other, F.col("k") == F.col("other")).select("k", "pad", "another")
     raise SystemExit(f"there is no operator {operator!r}; there are {', '.join(OPERATORS)}")
 
 

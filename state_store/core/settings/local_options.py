@@ -123,8 +123,8 @@ class LocalOptions:
         "true",
         group="Memory and local disk",
         doc="""After a lazy restore, take up to 16,384 rows of an operator's input at a time, and fetch the
-        blocks of their keys together. Aggregations, deduplication, functions of groups with state and
-        processors in Python do so. Needs the session extension.""",
+        blocks of their keys together. Aggregations, deduplication, functions of groups with state,
+        processors in Python and joins of streams do so. Needs the session extension.""",
         trade_off="""If off, an operator waits for one block after the other. The rows are held in memory,
         4 MiB of them at most. Without a lazy restore nothing is taken ahead.""",
     )

@@ -38,7 +38,14 @@ def with_function(function: Callable) -> Callable[[DataFrame], DataFrame]:
     return query
 
 
+def joined(records: DataFrame) -> DataFrame:
+    left = records.select("key", F.col("value").alias("first"))
+    right = records.select(F.col("key").alias("other"), F.col("value").alias("second"))
+    return left.join(right, F.col("key") == F.col("other")).select("key", "first", "second")
+
+
 QUERIES = {
+    "join": joined,
     "aggregation": counted,
     "deduplication": distinct,
     "function": with_function(total_per_group),
@@ -48,11 +55,12 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_an_operator_looks_ahead_in_this_store_unless_told_otherwise(spark, tmp_path, name):
-    mode = "append" if name == "deduplication" else "update"
+    mode = "append" if name in ("deduplication", "join") else "update"
+    inputs = 2 if name == "join" else 1
     found = {}
     for case, store, option in (("on", OURS, "true"), ("off", OURS, "false"), ("spark", HDFS, "true")):
         flow = Flow(spark, tmp_path / case, QUERIES[name], mode, **{**store.conf(), LOOK_AHEAD: option})
         query = flow.run(*BATCHES)
-        assert query._jsq.explainInternal(False).count("LookAhead ") == (case == "on"), case
+        assert query._jsq.explainInternal(False).count("LookAhead ") == inputs * (case == "on"), case
         found[case] = [sorted(map(str, batch)) for batch in flow.batches]
     assert found["on"] == found["off"] == found["spark"]

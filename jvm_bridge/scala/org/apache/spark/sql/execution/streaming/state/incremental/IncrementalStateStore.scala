@@ -89,19 +89,26 @@ final class IncrementalStateStore private[incremental] (
   /** True if rows may have to be fetched from storage. */
   private[incremental] def isSparse: Boolean = transaction.isSparse
 
+  /** True until the store is committed or aborted. */
+  private[incremental] def isUpdating: Boolean = state eq Updating
+
   /**
    * Fetch the blocks that look-ups of these keys will read, many at a time, in each family that has such keys. Does
    * nothing once the store has ended.
    *
    * @param types types of the columns of the keys: a family with other columns is not asked
    */
-  private[incremental] def expect(keys: Array[UnsafeRow], types: Seq[DataType]): Unit = if (state eq Updating) {
-    val encoded = provider.families.withKeysOf(types).filter(families.get(_).isDefined).flatMap { name =>
+  private[incremental] def expect(keys: Array[UnsafeRow], types: Seq[DataType]): Unit = if (isUpdating) {
+    val encoded = familiesOf(types).flatMap { name =>
       val codec = codecs("expect", name)
       keys.iterator.map(codec.encodeKey)
     }
     transaction.expect(encoded)
   }
+
+  /** Returns the names of the column families whose keys are whole rows with columns of these types. */
+  private[incremental] def familiesOf(types: Seq[DataType]): Seq[String] =
+    provider.families.withKeysOf(types).filter(families.get(_).isDefined)
 
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
     val codec = openToWrite("put", colFamilyName)

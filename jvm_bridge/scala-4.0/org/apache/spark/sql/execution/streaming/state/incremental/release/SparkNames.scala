@@ -13,6 +13,7 @@ object SparkNames {
   type StateData = streaming.state.FlatMapGroupsWithStateExecHelper.StateData
   type StateManager = streaming.state.FlatMapGroupsWithStateExecHelper.StateManager
   type StateStoreRestoreExec = streaming.StateStoreRestoreExec
+  type StreamingSymmetricHashJoinExec = streaming.StreamingSymmetricHashJoinExec
   type StatefulOperatorStateInfo = streaming.StatefulOperatorStateInfo
   type StateStoreWriter = streaming.StateStoreWriter
   type StreamExecution = streaming.StreamExecution

@@ -16,6 +16,7 @@ object SparkNames {
   type StateData = Helper.StateData
   type StateManager = Helper.StateManager
   type StateStoreRestoreExec = stateful.StateStoreRestoreExec
+  type StreamingSymmetricHashJoinExec = stateful.join.StreamingSymmetricHashJoinExec
   type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
   type StateStoreWriter = stateful.StateStoreWriter
   type StreamExecution = runtime.StreamExecution

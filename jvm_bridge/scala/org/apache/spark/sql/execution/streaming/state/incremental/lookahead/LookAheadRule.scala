@@ -8,19 +8,20 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Optio
 
 /**
  * Rule that puts a [[LookAheadExec]] below each operator that looks the keys of its input up in this store:
- * aggregations, deduplication, functions of groups, and processors in Python.
+ * aggregations, deduplication, functions of groups, processors in Python, and both sides of a join of streams.
  */
 class LookAheadRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
     if (Jar.problem.isDefined || !isThisStore || !OptionTexts.of(conf).boolean("lookAhead")) plan
-    else plan.transformUp(Function.unlift((node: SparkPlan) => KeyedOperators.of(node).map(withLookAhead(node, _))))
+    else plan.transformUp { case node if KeyedOperators.of(node).nonEmpty => withLookAhead(node) }
 
   private def isThisStore: Boolean = conf.stateStoreProviderClass == classOf[IncrementalStateStoreProvider].getName
 
-  private def withLookAhead(node: SparkPlan, operator: KeyedOperators.Operator): SparkPlan =
+  private def withLookAhead(node: SparkPlan): SparkPlan = {
+    val operators = KeyedOperators.of(node)
     node.withNewChildren(node.children.map { child =>
-      if ((child eq operator.input) && !child.isInstanceOf[LookAheadExec]) {
-        LookAheadExec(operator.keys, operator.id, child)
-      } else child
+      operators.find(_.input eq child).filterNot(_ => child.isInstanceOf[LookAheadExec]).fold(child)(operator =>
+        LookAheadExec(operator.keys, operator.id, child))
     })
+  }
 }
