@@ -126,7 +126,7 @@ class LocalOptions:
         blocks of their keys together. Aggregations, deduplication, functions of groups with state,
         processors in Python and joins of streams do so. Needs the session extension.""",
         trade_off="""If off, an operator waits for one block after the other. The rows are held in memory,
-        4 MiB of them at most. Without a lazy restore nothing is taken ahead.""",
+        8 MiB of them at most. Without a lazy restore nothing is taken ahead.""",
     )
     hydration_rate_limit_bytes_per_s: int = option(
         "hydrationRateLimit",
