@@ -217,6 +217,10 @@ object StatePieces {
         }
       }
     }
+    val from = Array[Byte](0, 0, 2, 0, 0, 0, 'p', 7)
+    expect(PrefixIndex.serves(from, Array[Byte](0, 0, 2, 0, 0, 0, 'p', 8)), "a prefix is taken for a range")
+    expect(!PrefixIndex.serves(from, Array[Byte](0, 0, 2, 0, 0, 0, 'p', 9)), "two prefixes are taken for one")
+    expect(!PrefixIndex.serves(from, Array[Byte](0, 0, 2, 0, 0, 0, 'p', 7, 1)), "a part is taken for a prefix")
     val zero = Array[Byte](0, 0, 0, 0, 0, 0)
     expect(!PrefixIndex.serves(zero, Array[Byte](0, 0, 0, 0, 0, 1)),
       "keys of every other encoder are taken for a prefix")
