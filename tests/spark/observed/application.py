@@ -128,6 +128,8 @@ def main() -> None:
         if name == "end":
             break
         print(json.dumps(getattr(application, name)(**command)), flush=True)
+    for query in application.running.values():
+        query.stop()  # a query whose context stops first may log an exception
     spark.stop()
 
 
