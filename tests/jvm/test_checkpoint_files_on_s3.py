@@ -10,7 +10,7 @@ import maven_jars
 import pytest
 import scala_jars
 from called_jvm import called_jvm
-from minis3 import S3Server
+from minis3 import S3Server, lost_answer
 from py4j.protocol import Py4JJavaError
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long")]
@@ -74,6 +74,24 @@ def test_a_file_is_refused_where_its_name_is_taken(log: Log, s3_server: S3Server
     assert content(s3_server, f"{log.key}/0") == b"second"
     log.opened("0", b"third", overwrite=True).close()
     assert content(s3_server, f"{log.key}/0") == b"third"
+
+
+def test_a_file_whose_answer_was_lost_is_made(log: Log, s3_server: S3Server) -> None:
+    lost = []
+
+    def once(method: str, path: str) -> Any:
+        if method != "PUT" or lost:
+            return None
+        lost.append(path)
+        return lost_answer
+
+    out = log.opened("0", b"abc")
+    with s3_server.failing(once):
+        out.close()
+    assert lost == [f"/bucket/{log.key}/0"]
+    assert content(s3_server, f"{log.key}/0") == b"abc"
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        log.opened("0", b"abcd").close()
 
 
 def test_a_cancelled_file_never_appears(log: Log, s3_server: S3Server) -> None:

@@ -79,7 +79,7 @@ private final class NewCheckpointFile(file: LocalCheckpointFiles.NewFile)
 }
 
 /** A file of an object store that is being written, as the stream that Spark expects. */
-private final class NewStoredFile(file: ConditionalFiles.NewFile)
+private final class NewStoredFile(file: ConditionalFiles#NewFile)
     extends CheckpointFileManager.CancellableFSDataOutputStream(file) {
   override def close(): Unit = synchronized { super.close() }
   override def cancel(): Unit = synchronized { file.cancel() }
