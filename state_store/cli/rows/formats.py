@@ -169,11 +169,12 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
     with open(path, "xb"):
         pass
     try:
-        with writing_file(path):
+        with writing_file(path) as reading:
+            read = reading(batches)
             if form == "parquet":
-                return _write_parquet(batches, schema, str(path))
+                return _write_parquet(read, schema, str(path))
             with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
-                return _write_texts(batches, schema, form, file.write)
+                return _write_texts(read, schema, form, file.write)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

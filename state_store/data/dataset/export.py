@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +64,16 @@ def write_export(
     directory = local_path(target)
     try:
         if directory is None:
-            with new_directory(location) as remote, writing_file(remote.scratch):
-                return _write_all(partitions, schema, remote.scratch, remote.move, lost)
+            with new_directory(location) as remote, writing_file(remote.scratch) as reading:
+                read = _each_read(partitions, reading)
+                return _write_all(read, schema, remote.scratch, remote.move, lost)
         if directory.exists():
             raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
         aside = directory.with_name(f".{directory.name}.{runtime.unique(4)}.incomplete")
         try:
             aside.mkdir(parents=True)
-            with writing_file(directory):
-                rows = _write_all(partitions, schema, aside, lambda _: None, lost)
+            with writing_file(directory) as reading:
+                rows = _write_all(_each_read(partitions, reading), schema, aside, lambda _: None, lost)
             aside.rename(directory)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
@@ -82,6 +83,15 @@ def write_export(
         raise Interrupted(f"nothing is left of '{location}'") from error
     except OSError as error:
         raise as_store_error(error) from error
+
+
+def _each_read(
+    partitions: Iterable[tuple[int, Iterable[pyarrow.RecordBatch]]],
+    reading: Callable[[Iterable[Any]], Iterator[Any]],
+) -> Iterator[tuple[int, Iterable[pyarrow.RecordBatch]]]:
+    """Yield the partitions, whose batches are read through `reading`."""
+    for number, batches in reading(partitions):
+        yield number, reading(batches)
 
 
 def _write_all(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local import LocalStorage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError
+
+T = TypeVar("T")
 
 
 def local_path(location: Location) -> Path | None:
@@ -33,16 +36,28 @@ SUCCESS = "_SUCCESS"
 
 
 @contextmanager
-def writing_file(path: Path) -> Iterator[None]:
+def writing_file(path: Path) -> Iterator[Callable[[Iterable[T]], Iterator[T]]]:
     """Let failures of the operating system in the body name the path, if they name none themselves.
+
+    Yields:
+        A function that passes on what the body reads meanwhile: failures of reading stay as they are.
 
     Raises:
         StorageError: in place of an OSError without a file name, such as PyArrow's.
     """
+    failed: list[OSError] = []
+
+    def reading(source: Iterable[T]) -> Iterator[T]:
+        try:
+            yield from source
+        except OSError as error:
+            failed.append(error)
+            raise
+
     try:
-        yield
+        yield reading
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or error in failed:
             raise
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StorageError(f"cannot write '{path}': {reason}", file=str(path)) from error

@@ -9,6 +9,7 @@ import os
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -110,3 +111,15 @@ def test_a_full_disk_below_an_export_is_named(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=f"cannot write '{target}': No space left on device"):
         state_store.export(checkpoint("flights", tmp_path), target)
     assert [path.name for path in tmp_path.iterdir()] == ["flights"]
+
+
+def test_rows_that_cannot_be_read_are_not_said_to_be_unwritten(tmp_path):
+    schema = pa.schema([("n", pa.int64())])
+
+    def failing():
+        yield pa.record_batch([pa.array([1])], schema)
+        raise OSError("the source is gone")
+
+    with pytest.raises(StorageError, match=r"^the source is gone"):
+        export.write_export(tmp_path / "target", schema, {"checkpoint": "query"}, [(0, failing())])
+    assert list(tmp_path.iterdir()) == []

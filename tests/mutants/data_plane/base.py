@@ -88,8 +88,8 @@ MUTANTS = [
     Mutant(
         "an incomplete delta is not fetched",
         f"{ROOT}/base/TableBase.scala",
-        "val name = new File(directory.path).toPath.relativize(file.toPath).toString",
-        "val name = file.getName",
+        "val sparseName = new File(directory.path).toPath.relativize(file.toPath).toString",
+        "val sparseName = file.getName",
         SPARSE,
     ),
     Mutant(
