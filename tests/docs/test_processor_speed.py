@@ -12,9 +12,7 @@ import pytest
 from benchmarks.page.query_sections import PROCESSORS
 
 PAGE = "docs/functions.md"
-GROUPS = 20_000
-CASES = [case for case in PROCESSORS if case != "vectorized"]
-"""The cases of the run: all but processors of many groups."""
+GROUPS, FEW = 20_000, 100
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +48,24 @@ def page(checkout: Path) -> str:
 
 
 def test_the_run_has_all_cases_and_equal_results(found: dict[tuple[int, str], dict[str, Any]]) -> None:
-    assert set(found) == {(GROUPS, case) for case in CASES}
+    assert set(found) == {(groups, case) for groups in (GROUPS, FEW) for case in PROCESSORS}
     assert all(result["content_equal"] for result in found.values())
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PROCESSORS)
 def test_the_page_has_the_row_of_the_run(
     page: str, found: dict[tuple[int, str], dict[str, Any]], case: str
 ) -> None:
     assert row(PROCESSORS[case], found[GROUPS, case]) in page
+
+
+def test_the_page_has_the_times_with_few_groups(
+    page: str, found: dict[tuple[int, str], dict[str, Any]]
+) -> None:
+    few = [found[FEW, case] for case in PROCESSORS]
+    stock, batched = ([result[form]["median_ms"] for result in few] for form in ("stock", "batched"))
+    ratios = [result["times_stock"] for result in few]
+    assert (
+        f"{min(stock):.0f} to {max(stock):.0f} ms in Spark's worker and {min(batched):.0f} to "
+        f"{max(batched):.0f} ms in batches: {min(ratios):.1f} to {max(ratios):.1f} times as quick"
+    ) in page
