@@ -140,11 +140,11 @@ def publish_written(
         cause: The cause of the merge, which the manifest keeps.
 
     Raises:
-        BusyError: A file was deleted meanwhile, or the deadline passed.
+        BusyError: A file was deleted meanwhile.
         ConflictError: There is a snapshot of that version already, and `overwrite` is false.
         StorageError: The storage failed.
+        UnknownOutcomeError: The storage failed, and the snapshot may be there.
     """
-    context.deadline.check()
     manifest = _manifest(base, base.files, shares=False, created_ms=context.runtime.wall_ms(), cause=cause)
     _check(manifest, lease)
     archive = pack(manifest, small_files(base.directory))

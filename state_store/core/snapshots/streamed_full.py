@@ -58,7 +58,9 @@ def publish_streamed(
     overwrite: bool,
     cause: Cause | None = None,
 ) -> Published:
-    """Make a full snapshot of a restored version. On failure nothing is left behind but the restore.
+    """Make a full snapshot of a restored version.
+
+    If a step fails before the archive is written, the uploaded tables are deleted again.
 
     Args:
         context: The store.
@@ -75,6 +77,7 @@ def publish_streamed(
         BusyError: The deadline passed, or a file was deleted meanwhile.
         DamagedError: A file is damaged.
         StorageError: The storage or the disk failed.
+        UnknownOutcomeError: The storage failed, and the snapshot may be there.
     """
     clock_s = context.runtime.monotonic_s
     start = clock_s()
@@ -82,18 +85,23 @@ def publish_streamed(
     tables = _Tables(context, directory, lease, restored.version.number, sizes.table_bytes)
     try:
         with lease:
-            with sparse_database(context, restored, sizes.window_bytes) as (database, stream, _):
-                newest = restored.chain.deltas[-1].name if restored.deltas else None
-                keys, families = stream.read(
-                    lambda: check_version(database, restored.version, newest, context.storage)
-                )
-                tables.write(stream.rows())
-            files = tables.taken_in()
+            try:
+                with sparse_database(context, restored, sizes.window_bytes) as (database, stream, _):
+                    newest = restored.chain.deltas[-1].name if restored.deltas else None
+                    keys, families = stream.read(
+                        lambda: check_version(database, restored.version, newest, context.storage)
+                    )
+                    tables.write(stream.rows())
+                files = tables.taken_in()
+                context.deadline.check()
+            except BaseException:
+                tables.take_back()
+                raise
+            # From here on the archive may be in storage, whatever fails: the tables stay.
             merged_ms = (clock_s() - start) * 1000
             base = LocalDatabase(directory, restored.version, files, keys, families, restored.base.snapshot)
             published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
     except BaseException:
-        tables.take_back()
         discard(directory)
         raise
     phases = {"fetch_ms": 0.0, "ingest_ms": 0.0, "compact_ms": merged_ms - tables.upload_ms}

@@ -156,10 +156,10 @@ def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
             hydrations.stop()  # whoever waits for what does not come
 
 
-def damage(path: Path) -> None:
-    """Another file in its place: the stored one may be linked."""
+def damage(path: Path, offset: int = 100) -> None:
+    """Put another file, which differs in a byte, in its place: the stored one may be linked."""
     data = bytearray(path.read_bytes())
-    data[100] ^= 1
+    data[offset] ^= 1
     path.unlink()
     path.write_bytes(data)
 

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from agent.harness import InProcess, Job
-from agent.lazy.remote_storage import FailingStorage, reader
+from agent.lazy.remote_storage import FailingStorage, damage, reader
 from agent.lazy.test_page_cache import disk_bytes
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
+from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
 from state_store.core.compat import zip
+from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse
 from state_store.core.snapshots import assembly, row_stream, streamed_full, young_merge
 from state_store.core.storage.local_disk import local_disk_error
@@ -128,14 +130,31 @@ def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path, 
 def test_a_damaged_block_fails_the_merge(large: Job, tmp_path: Path) -> None:
     job = limited(large, tmp_path / "reader")
     path = max(Path(job.location).glob("shared/*"), key=lambda path: path.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    damage(path, path.stat().st_size // 2)
     before = stored(job)
     with pytest.raises(DamagedError):
         job.merge("full")
     assert stored(job) == before
+    assert nothing_is_left(job)
+
+
+def test_tables_of_a_snapshot_that_may_be_there_are_not_deleted(
+    large: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage fails when the archive has been written, and the lease is to be given back."""
+    job = limited(large, tmp_path / "reader")
+    before = stored(job)
+
+    def refused(lease: Lease) -> None:
+        raise StorageError("the storage is gone")
+
+    monkeypatch.setattr(Lease, "release", refused)
+    with pytest.raises(StorageError, match="the storage is gone"):
+        job.merge("full")
+    monkeypatch.undo()
+    made = stored(job) - before
+    assert sum(path.startswith(f"{SNAPSHOT_DIRECTORY}/") for path in made) == 1
+    assert sum(path.startswith("shared/") for path in made) > 10
     assert nothing_is_left(job)
 
 
@@ -260,10 +279,7 @@ def test_a_damaged_young_file_fails_the_merge(settled: Job, tmp_path: Path) -> N
     first.commit({key(2): b"two"})
     job = limited(first, tmp_path / "other")
     young = next(Path(job.location).glob("delta/*0002_*"))
-    data = bytearray(young.read_bytes())
-    data[10] ^= 1
-    young.unlink()
-    young.write_bytes(data)
+    damage(young, 10)
     before = stored(job)
     with pytest.raises(DamagedError):
         job.merge("incremental")
