@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.ByteArrayInputStream
+import java.io.{ByteArrayInputStream, IOException}
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.atomic.AtomicInteger
 
@@ -34,6 +34,8 @@ object FailedStarts {
     refusal("a thread")(Supervised.startOrFail("one more")(()))
     refusal("the log of an agent")(new AgentLog(1).follow(new ByteArrayInputStream(Array.empty), "log"))
     refusal("a call that is bounded in time")(Watchdog.bounded(() => (), 60000)(()))
+    val spans = Try(FileCalls.together(Seq(() => 1L, () => 1L)))
+    expect(spans.failed.toOption.exists(_.isInstanceOf[IOException]), s"spans of files: $spans")
     events.ensureRunning()
     expect(polls.get == 0, "a thread was started for events")
     go.countDown()

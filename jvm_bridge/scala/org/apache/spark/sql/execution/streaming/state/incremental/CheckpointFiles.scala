@@ -35,13 +35,10 @@ class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointF
 
   override def createAtomic(
       path: Path,
-      overwriteIfPossible: Boolean): CheckpointFileManager.CancellableFSDataOutputStream = local match {
-    case Some(files) => new NewCheckpointFile(files.create(qualified(path), overwriteIfPossible))
-    case None => conditional match {
-        case Some(files) => new NewStoredFile(files.create(path, overwriteIfPossible))
-        case None => sparks.createAtomic(path, overwriteIfPossible)
-      }
-  }
+      overwriteIfPossible: Boolean): CheckpointFileManager.CancellableFSDataOutputStream =
+    local.map(files => new NewCheckpointFile(files.create(qualified(path), overwriteIfPossible)))
+      .orElse(conditional.map(files => new NewStoredFile(files.create(path, overwriteIfPossible))))
+      .getOrElse(sparks.createAtomic(path, overwriteIfPossible))
 
   override def mkdirs(path: Path): Unit = local match {
     case Some(files) => files.makeDirectories(qualified(path))

@@ -22,9 +22,9 @@ private[incremental] final class JoinedValues(types: Seq[DataType]) {
     for {
       counts <- stores.filter(_.isUpdating)
       family <- counts.familiesOf(types)
-      name <- Seq(counts.id.storeName, family).find(_.endsWith(Counts))
+      if Seq(counts.id.storeName, family).exists(_.endsWith(Counts))
       values <- stores.find(_.id.storeName == counts.id.storeName.replace(Counts, Values))
-      if values.familiesOf(numbered).contains(family.replace(Counts, Values)) && name.nonEmpty
+      if values.familiesOf(numbered).contains(family.replace(Counts, Values))
     } {
       val rows = mutable.ArrayBuffer.empty[UnsafeRow]
       keys.iterator.takeWhile(_ => rows.length < MaxRows).foreach(key => addRowsOf(key, counts, family, rows))

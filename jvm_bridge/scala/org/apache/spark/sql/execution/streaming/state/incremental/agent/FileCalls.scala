@@ -247,18 +247,23 @@ private object FileCalls {
    * Returns the results of all parts of some work, which run at the same time. After a failure no further part begins,
    * and none runs any more when this returns.
    */
-  private def together(work: Seq[() => Long]): Seq[Long] =
+  private[agent] def together(work: Seq[() => Long]): Seq[Long] =
     if (work.size == 1) Seq(work.head())
     else {
       @volatile var failure: Throwable = null
-      val futures = work.map { part =>
-        spanThreads.submit { () =>
-          try if (failure == null) part() else 0L
-          catch {
-            case e: Throwable =>
-              failure = e
-              throw e
-          }
+      val futures = work.flatMap { part =>
+        try Some(spanThreads.submit { () =>
+            try if (failure == null) part() else 0L
+            catch {
+              case e: Throwable =>
+                failure = e
+                throw e
+            }
+          })
+        catch {
+          case e: OutOfMemoryError => // no thread is left
+            failure = new IOException("the threads that read spans of files cannot be started", e)
+            None
         }
       }
       futures.foreach(future => Try(future.get()))

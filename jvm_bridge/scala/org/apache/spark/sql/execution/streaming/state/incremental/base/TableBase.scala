@@ -223,7 +223,7 @@ private[base] final class TableBaseReader(
   override def blocks: Long = blockCount
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
-    try rowAhead(key).getOrElse(valueOf(hash, key))
+    try if (ahead == null) valueOf(hash, key) else ahead.get(key).getOrElse(valueOf(hash, key))
     catch { case e: Throwable => throw failed(e) }
 
   private def valueOf(hash: Long, key: Array[Byte]): Array[Byte] =
@@ -231,10 +231,8 @@ private[base] final class TableBaseReader(
 
   private def isThere(hash: Long, key: Array[Byte]): Boolean = find(hash, key) && finder.valueLength != Record.removed
 
-  private def rowAhead(key: Array[Byte]): Option[Array[Byte]] = if (ahead == null) None else ahead.get(key)
-
   def contains(hash: Long, key: Array[Byte]): Boolean =
-    try rowAhead(key).fold(isThere(hash, key))(_ != null)
+    try if (ahead == null) isThere(hash, key) else ahead.get(key).fold(isThere(hash, key))(_ != null)
     catch { case e: Throwable => throw failed(e) }
 
   override def expect(keys: Iterable[Array[Byte]]): Unit =
