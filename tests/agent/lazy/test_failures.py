@@ -92,6 +92,12 @@ def test_a_file_goes_on_where_storage_failed(
     assert contents(directory) == written.versions[3][1]
 
 
+def replace_agent(job: Job, files: Path, directory: Path) -> None:
+    """Give a job another agent below `files`, which finds the base in `directory` open in the JVM."""
+    job.client = FailingStorage(files)
+    job.store["held"] = [str(directory)]
+
+
 def test_an_agent_that_replaces_a_dead_one_goes_on(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,8 +105,7 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     monkeypatch.undo()
-    job.client = FailingStorage(tmp_path / "reader")
-    job.store["held"] = [str(directory)]
+    replace_agent(job, tmp_path / "reader", directory)
     assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
     wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
@@ -110,8 +115,7 @@ def test_an_agent_that_replaces_another_fetches_nothing_that_is_whole(written: J
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     wait_until_whole(job, directory)
-    job.client = FailingStorage(tmp_path / "reader")
-    job.store["held"] = [str(directory)]
+    replace_agent(job, tmp_path / "reader", directory)
     job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
     wait_until_whole(job, directory)
     assert job.client.reads == [(0, 10)]
@@ -132,8 +136,7 @@ def test_an_agent_that_replaces_another_replaces_no_bytes_that_the_jvm_has_verif
     (directory / f"{INCOMING_PREFIX}of-the-dead").write_bytes(b"half")
     damage(written.location / listed[name])  # the byte at 100
     monkeypatch.undo()
-    job.client = FailingStorage(tmp_path / "reader")
-    job.store["held"] = [str(directory)]
+    replace_agent(job, tmp_path / "reader", directory)
     job.call("range", directory=str(directory), name=sparse[1], offset=0, length=10)
     settled(job)
     idle(job.open_store.hydrations._running[directory])
@@ -148,8 +151,7 @@ def test_an_agent_that_replaces_another_takes_requests_at_once(
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     monkeypatch.undo()
-    job.client = FailingStorage(tmp_path / "reader")
-    job.store["held"] = [str(directory)]
+    replace_agent(job, tmp_path / "reader", directory)
     job.cleanup()
     add, has_begun = hydration.Hydration.add, threading.Event()
 
