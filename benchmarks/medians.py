@@ -76,9 +76,6 @@ def _batches(segments: list[list[Event]]) -> dict[str, Any]:
         return {}
     result = {"batch": _numbers(batches)}
     result["batch"]["row_us"] = spread([b["rows_ms"] * 1000 / max(1, b["operations"]) for b in batches])
-    result["segment_medians_ms"] = [
-        _short(float(np.median([batch["wall_ms"] for batch in segment]))) for segment in segments
-    ]
     for name, wanted in (("with_maintenance", True), ("without_maintenance", False)):
         walls = [batch["wall_ms"] for batch in batches if batch["overlapped"] is wanted]
         if walls:

@@ -26,7 +26,13 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Ratio:
-    """The duration of a peer as a multiple of this store's: of medians, with the range over segments."""
+    """The median of a peer as a multiple of this store's median, with what the quartiles of both allow.
+
+    Attributes:
+        value: the peer's median divided by this store's.
+        low: the peer's lower quartile divided by this store's upper one; None if one of them ran only once.
+        high: the peer's upper quartile divided by this store's lower one; None if one of them ran only once.
+    """
 
     value: float
     low: float | None = None
@@ -62,19 +68,17 @@ class Results:
     ) -> Ratio | None:
         """Return the ratio of the quickest of `peers` to this store; None if either was not measured."""
         name = MEASURES[kind][0]
-        times = {peer: self.median(*where, peer, kind, name) for peer in peers}
-        known = {peer: time for peer, time in times.items() if time}
-        own = self.median(*where, ours, kind, name)
-        if not known or not own:
-            return None
-        best = min(known, key=lambda peer: known[peer])
-        return Ratio(known[best] / own, *self._range(where, best, ours))
-
-    def _range(self, where: tuple[str, str, str], peer: str, ours: str) -> tuple[float | None, float | None]:
         step = self.step(*where)
-        theirs, own = (step[name].get("segment_medians_ms", []) for name in (peer, ours))
-        pairs = [a / b for a, b in zip(theirs, own, strict=False) if b]
-        return (min(pairs), max(pairs)) if len(pairs) > 1 else (None, None)
+        times = {subject: step.get(subject, {}).get(kind, {}).get(name) for subject in (*peers, ours)}
+        known = [times[peer] for peer in peers if times[peer] and times[peer]["median"]]
+        own = times[ours]
+        if not known or not own or not own["median"]:
+            return None
+        peer = min(known, key=lambda time: time["median"])
+        value = peer["median"] / own["median"]
+        if min(peer["n"], own["n"]) < 2 or not own["q1"]:
+            return Ratio(value)
+        return Ratio(value, peer["q1"] / own["q3"], peer["q3"] / own["q1"])
 
     def all_ratios(self) -> dict[str, float]:
         """Return the ratio of each measured step, by `scenario/case/step/peer`."""

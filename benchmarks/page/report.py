@@ -61,6 +61,9 @@ short form, and [GOALS.md](GOALS.md) has the goals.
 
 The last results of each scenario are kept in `benchmarks/measured`: `--keep` replaces those of one scenario, and
 `--report` makes the pages again. `--record` keeps a run's ratios for comparison.
+
+Figures are medians, with quartiles in brackets. A ratio is the other store's median divided by this store's, and in
+brackets the least and the greatest ratio of their quartiles.
 """
 
 _GOALS_HEAD = """\

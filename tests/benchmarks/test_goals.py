@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-from benchmarks import recorded
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import medians, recorded
 from benchmarks.page import goals
-from benchmarks.results import HDFS, OURS, Results
+from benchmarks.results import HDFS, OURS, Ratio, Results
 
 
 def _ratios(value: float) -> Results:
@@ -100,3 +105,42 @@ def test_the_worst_prediction_counts() -> None:
     )
     assert verdict((12, 1, 1)) == ("10 ms apart or less in all 1", True)
     assert verdict((125, 1, 1), local=3) == ("not measured", None)
+
+
+_TIMES = st.lists(st.floats(0.01, 10_000), min_size=1, max_size=9)
+_RATIO = re.compile(r"([\d.]+)x(?: \(([\d.]+)-([\d.]+)\))?")
+_WITH_QUARTILES = re.compile(r"([\d.]+)x? \(([\d.]+)-([\d.]+)\)")
+
+
+def _ratio(theirs: list[float], ours: list[float]) -> Ratio:
+    step = {
+        name: {"batch": {"wall_ms": medians.spread(times)}} for name, times in ((HDFS, theirs), (OURS, ours))
+    }
+    found = Results({"store": {"cases": {"base": {"uniform": step}}}})
+    ratio = found.ratio(("store", "base", "uniform"), (HDFS,), "batch")
+    assert ratio is not None
+    return ratio
+
+
+@given(_TIMES, _TIMES)
+def test_a_ratio_is_shown_within_the_ratios_of_the_quartiles(theirs: list[float], ours: list[float]) -> None:
+    match = _RATIO.fullmatch(str(_ratio(theirs, ours)))
+    assert match is not None
+    assert (match[2] is None) == (min(len(theirs), len(ours)) < 2)
+    if match[2]:
+        assert float(match[2]) <= float(match[1]) <= float(match[3])
+
+
+def test_the_bounds_of_a_ratio_can_be_computed_from_the_quartiles() -> None:
+    assert (
+        str(_ratio([90.0, 100.0, 120.0, 130.0, 150.0], [8.0, 10.0, 10.0, 12.5, 20.0])) == "12.0x (8.0-13.0)"
+    )
+
+
+@pytest.mark.parametrize("page", ["docs/benchmarks.md", "benchmarks/GOALS.md", "benchmarks/RESULTS.md"])
+def test_every_figure_of_a_page_lies_within_its_brackets(checkout: Path, page: str) -> None:
+    figures = _WITH_QUARTILES.findall((checkout / page).read_text(encoding="utf-8"))
+    assert figures
+    assert [
+        figure for figure in figures if not float(figure[1]) <= float(figure[0]) <= float(figure[2])
+    ] == []
