@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--queries", type=int, default=QUERIES_A_LIFE, help="queries at a time (default: %(default)s)"
     )
+    parser.add_argument("--only", choices=QUESTIONS, nargs="+", help="these queries, in each life")
     parser.add_argument("--formats", type=int, nargs="+", default=(2, 1), help="formats of checkpoints")
     parser.add_argument("--keep", action="store_true", help="keep the files even if all went well")
     given = parser.parse_args(arguments)
@@ -44,12 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [plan for plan in chosen if plan.life == given.life]
     formats = " ".join(map(str, given.formats))
     command = f"python -m chaos --faults {given.faults} --seed {seed} --formats {formats}"
-    command += f" --storage {given.storage} --queries {given.queries}"
+    command += f" --storage {given.storage}"
+    command += f" --only {' '.join(given.only)}" if given.only else f" --queries {given.queries}"
     room = Path(tempfile.mkdtemp(prefix="chaos-"))
     _say(f"{command}\nfiles are in {room}")
     summary, wrong = Summary(), []
     for plan in chosen:
-        if not _play(plan, given.storage, given.queries, room / f"life-{plan.life}", summary):
+        rng = random.Random(f"{plan.seed}/{plan.life}")
+        names = given.only or draw_questions(rng, given.queries, QUESTIONS)
+        if not _play(plan, given.storage, names, room / f"life-{plan.life}", summary):
             wrong.append(f"{command} --life {plan.life}")
             _say(f"life {plan.life} is wrong; again: {wrong[-1]}")
         elif not given.keep:
@@ -62,10 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _play(plan: Plan, storage: str, queries: int, room: Path, summary: Summary) -> bool:
+def _play(plan: Plan, storage: str, names: Sequence[str], room: Path, summary: Summary) -> bool:
     """Play the plan on a cluster and a storage of its own, and check it. Return True if all was right."""
     began = time.monotonic()
-    names = draw_questions(random.Random(f"{plan.seed}/{plan.life}"), queries, QUESTIONS)
     _say(f"{plan}: {', '.join(names)}")
     try:
         with life_places.STORAGES[storage](room / "life") as place:

@@ -31,8 +31,10 @@ def check(life: Life) -> None:
     for name in life.questions:
         question = QUESTIONS[name]
         answer = question.answer(inputs["events"], inputs["answers"])
-        wrong += sink.repeated(output_of(life.checkpoints.own_uri), name)
-        wrong += difference(f"output of {name}", _output(question, life), answer.output)
+        for written_to in sink.outputs_of(name, question.actions):
+            wrong += sink.repeated(output_of(life.checkpoints.own_uri), written_to)
+            output = _output(question, life, written_to)
+            wrong += difference(f"output of {written_to}", output, answer.output)
         for side in question.sides:
             written = life.room / "state" / f"{name}-{side}.json"
             expected = answer.state[side]
@@ -49,10 +51,10 @@ def check(life: Life) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def _output(question: Question, life: Life) -> Rows:
-    batches = sink.read_batches(output_of(life.checkpoints.own_uri), question.name)
+def _output(question: Question, life: Life, written_to: str) -> Rows:
+    batches = sink.read_batches(output_of(life.checkpoints.own_uri), written_to)
     newest = life.committed(question.name)
-    assert len(batches) == newest + 1, f"{question.name} wrote {len(batches)} batches of {newest + 1}"
+    assert len(batches) == newest + 1, f"{written_to} has {len(batches)} batches of {newest + 1}"
     rows = [row for batch in batches for row in batch]
     if question.upsert:
         rows = list({row[: question.upsert]: row for row in rows}.values())

@@ -83,7 +83,8 @@ class Driver:
         streams = (reader.json(str(self.room / "input" / stream)) for stream in STREAMS)
         writer = question.query(*streams).writeStream.queryName(question.name).outputMode(question.mode)
         writer = writer.option("checkpointLocation", checkpoint_of(self._uri, question.name))
-        return writer.foreachBatch(sink.batch_writer(output_of(self._own_uri), question.name)).start()
+        names = sink.outputs_of(question.name, question.actions)
+        return writer.foreachBatch(sink.batch_writer(output_of(self._own_uri), names)).start()
 
     def _read_all(self) -> bool:
         """Wait for the end of the input; False if a query has failed meanwhile."""

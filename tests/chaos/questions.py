@@ -41,7 +41,9 @@ class Answer:
 class Question:
     """A query. `answer` gets all events and all answers.
 
-    With `upsert` the last row of each key (that many columns) counts.
+    With `upsert` the last row of each key (that many columns) counts. `actions` is the number of times that
+    `foreachBatch` has the rows of a batch made and written; it first looks if there are any, if that is more
+    than once.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Question:
     answer: Callable[[list[Record], list[Record]], Answer]
     upsert: int = 0
     sides: tuple[str, ...] = ("",)
+    actions: int = 1
 
 
 # ---- aggregation, with and without watermark ---------------------------------------------------------------
@@ -237,7 +240,9 @@ QUESTIONS: Mapping[str, Question] = {
     question.name: question
     for question in (
         Question("totals", _totals, "update", _answer_totals, upsert=1),
+        Question("totals-twice", _totals, "update", _answer_totals, upsert=1, actions=2),
         Question("windows", _windows, "append", _answer_windows),
+        Question("windows-twice", _windows, "append", _answer_windows, actions=2),
         Question("pandas", _pandas(follow), "update", _answer_pandas),
         Question("vectorized", _pandas(follow_all), "update", _answer_pandas),
         Question("distinct", _distinct, "append", _answer_distinct),

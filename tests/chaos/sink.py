@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 _WRITTEN, _DIFFERS = ".json", ".differs"
 
 
-def batch_writer(location: str, name: str) -> Callable[[DataFrame, int], None]:
-    """A foreachBatch function that writes one file for each batch, whole or not at all, into the directory
-    `name` of a storage; several drivers may write.
+def batch_writer(location: str, names: Sequence[str]) -> Callable[[DataFrame, int], None]:
+    """A foreachBatch function with an action for each name, which writes one file for each batch, whole or
+    not at all, into the directory of that name in a storage; several drivers may write.
 
+    If there are several actions, one that reads a single row comes before them: it ends its tasks early.
     Raises AssertionError when a batch that was written before is run again with another result.
     """
     storage = open_storage(location)
 
-    def write(frame: DataFrame, batch_id: int) -> None:
-        path = f"{name}/{batch_id:06}"
+    def write_all(frame: DataFrame, batch_id: int) -> None:
+        if len(names) > 1:
+            frame.isEmpty()
+        for name in names:
+            write(frame, f"{name}/{batch_id:06}")
+
+    def write(frame: DataFrame, path: str) -> None:
         rows = sorted((tuple(row) for row in frame.collect()), key=repr)
         text = json.dumps(rows).encode()
         if not storage.exists(path + _WRITTEN):
@@ -35,9 +41,14 @@ def batch_writer(location: str, name: str) -> Callable[[DataFrame, int], None]:
         before = storage.read(path + _WRITTEN)
         if before != text:
             storage.write(path + _DIFFERS, text, overwrite=True)
-            raise AssertionError(f"batch {batch_id} was {before!r}, and run again it is {text!r}")
+            raise AssertionError(f"batch {path} was {before!r}, and run again it is {text!r}")
 
-    return write
+    return write_all
+
+
+def outputs_of(name: str, actions: int) -> list[str]:
+    """Return the directories that the actions of a query write to, in their order."""
+    return [name, *(f"{name}-{number}" for number in range(2, actions + 1))]
 
 
 def read_batches(location: str, name: str) -> list[list[tuple]]:

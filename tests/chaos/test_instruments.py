@@ -125,19 +125,33 @@ def test_the_role_of_a_process(arguments, java, role):
 
 def test_a_batch_that_is_run_again_must_say_the_same(tmp_path):
     out = str(tmp_path)
-    write = sink.batch_writer(out, "out")
+    write = sink.batch_writer(out, ["out"])
     write(_frame([("a", 1), ("b", None)]), 0)
     write(_frame([("b", None), ("a", 1)]), 0)
     assert sink.read_batches(out, "out") == [[("a", 1), ("b", None)]]
     assert sink.repeated(out, "out") == []
-    with pytest.raises(AssertionError, match=r"batch 0 was .* and run again it is"):
+    with pytest.raises(AssertionError, match=r"batch out/000000 was .* and run again it is"):
         write(_frame([("a", 2), ("b", None)]), 0)
     assert len(sink.repeated(out, "out")) == 1
     assert sink.read_batches(out, "out") == [[("a", 1), ("b", None)]]
 
 
-def _frame(rows: list[tuple]) -> SimpleNamespace:
-    return SimpleNamespace(collect=lambda: rows)
+def test_each_action_of_a_batch_has_rows_of_its_own_that_must_be_the_same(tmp_path):
+    out = str(tmp_path)
+    names = sink.outputs_of("out", 2)
+    write = sink.batch_writer(out, names)
+    write(_frame([("a", 1)], [("a", 1)]), 0)
+    assert [sink.read_batches(out, name) for name in names] == [[[("a", 1)]]] * 2
+    write(_frame([("a", 2)], [("a", 3)]), 1)
+    assert [sink.read_batches(out, name)[1] for name in names] == [[("a", 2)], [("a", 3)]]
+    with pytest.raises(AssertionError, match=r"batch out-2/000000 was .* and run again it is"):
+        write(_frame([("a", 1)], [("a", 2)]), 0)
+    assert [len(sink.repeated(out, name)) for name in names] == [0, 1]
+
+
+def _frame(rows: list[tuple], *rows_of_more_actions: list[tuple]) -> SimpleNamespace:
+    runs = iter([rows, *rows_of_more_actions])
+    return SimpleNamespace(collect=lambda: next(runs), isEmpty=lambda: not rows)
 
 
 @pytest.mark.parametrize(
