@@ -11,26 +11,27 @@ from typing import Any
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, Job
+from state_store.core.checkpoint.archive import unpack
 
 ROW_BYTES = 1 << 20
 ROWS = 40
 """Every second is shortened: the others are three tables of a streamed merge."""
 
 
-class Upload:
-    """Holds back the upload of the n-th table."""
+class Request:
+    """Holds back the n-th request of a kind, which is carried out when the agent has been killed."""
 
-    def __init__(self, number: int) -> None:
-        self._left = number
+    def __init__(self, operation: str, directory: str, number: int) -> None:
+        self._operation, self._directory, self._left = operation, directory, number
         self._lock = threading.Lock()
         self.asked, self._over = threading.Event(), threading.Event()
 
     def __call__(self, header: dict[str, Any]) -> None:
-        if header["fs"] != "write" or "/shared/" not in header["path"]:
+        if header["fs"] != self._operation or f"/{self._directory}/" not in header["path"]:
             return
         with self._lock:
             self._left -= 1
-            if self._left > 0:
+            if self._left != 0:
                 return
         self.asked.set()
         self._over.wait(PATIENCE_S)
@@ -39,9 +40,25 @@ class Upload:
         self._over.set()
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> None:
-    disk, upload = tmp_path / "local", Upload(number)
+REQUESTS = {
+    "while it reads": ("spans", "shared", 3),
+    "before the first table is announced": ("write", "lease", 1),
+    "before the first table": ("write", "shared", 1),
+    "before the second table": ("write", "shared", 2),
+    "before the archive, which comes late": ("write", "snapshot", 1),
+    "after the archive": ("delete", "lease", 1),
+}
+
+
+LONG = {"while it reads", "before the first table is announced", "before the first table"}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(name, marks=[pytest.mark.tier("long")] if name in LONG else []) for name in REQUESTS],
+)
+def test_killed_at_a_request_of_a_merge(tmp_path: Path, place: str) -> None:
+    disk, request = tmp_path / "local", Request(*REQUESTS[place])
     with AgentProcess() as agent:
         writer = Job(agent.connect(remote=tmp_path), "remote:/state", snapshotCompression="none")
         writer.commit({b"\0\0%04d" % row: os.urandom(ROW_BYTES) for row in range(ROWS)})
@@ -52,7 +69,7 @@ def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> No
     with AgentProcess(disk) as agent, ThreadPoolExecutor(1) as pool:
         client = agent.connect(remote=tmp_path)
         for server in client.files:
-            server.before = upload
+            server.before = request
         job = Job(client, "remote:/state", **options)
         job.versions, job.version, job.id, job.state = (
             writer.versions,
@@ -63,13 +80,14 @@ def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> No
         job.restore_by_blocks(2)
         merging = pool.submit(job.merge, "full")
         try:
-            assert upload.asked.wait(PATIENCE_S)
+            assert request.asked.wait(PATIENCE_S)
             agent.process.kill()
             with pytest.raises((ConnectionError, OSError)):
                 merging.result(PATIENCE_S)
         finally:
-            upload.end()
-    assert set((tmp_path / "state/snapshot").iterdir()) == snapshots
+            request.end()
+    assert set((tmp_path / "state/snapshot").iterdir()) >= snapshots
+    check_archives(tmp_path / "state")
     with AgentProcess(disk) as agent:
         job.client = agent.connect(remote=tmp_path)
         root = Path(job.opened["incoming"]).parent
@@ -77,8 +95,17 @@ def test_killed_between_the_tables_of_a_merge(tmp_path: Path, number: int) -> No
         assert [path.name for path in root.glob("base-*")] == [Path(answer["directory"]).name]
         made = job.merge("full")
         assert made["new_files"] >= 3
+    check_archives(tmp_path / "state")
     with AgentProcess() as agent:
         reader = Job(agent.connect(remote=tmp_path), "remote:/state")
         reader.versions = writer.versions
         reader.restore(2)
         assert reader.rows(2) == writer.state
+
+
+def check_archives(store: Path) -> None:
+    """Raise AssertionError unless the files that archives name are there."""
+    for archive in (store / "snapshot").iterdir():
+        manifest = unpack(archive.read_bytes(), file=archive.name).manifest
+        missing = [entry.path for entry in manifest.files if not (store / entry.path).exists()]
+        assert missing == [], archive.name

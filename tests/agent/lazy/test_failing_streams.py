@@ -1,0 +1,149 @@
+"""Each call to storage, and each operation on the disk, fails in turn in merges from storage to storage.
+
+The rows of the state come back after each failure, every file that an archive names is there, and the next
+merge goes on. Kills are in `tests/agent/process/test_kill_in_streams.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import WRITES, Call, error_after, error_before
+
+from agent.harness import InProcess, Job
+from agent.lazy.remote_storage import OnRemoteStorage, reader
+from agent.lazy.test_streamed_merges import nothing_is_left
+from agent.restores.test_each_file_operation import refused
+from state_store.agent.lazy import page_cache
+from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
+from state_store.core.files import sparse
+from state_store.core.snapshots import row_stream, streamed_full
+from state_store.errors import StateStoreError
+
+ROWS = 1_000
+LIMIT = 64 << 10
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of 64 KiB is meant as it is: windows, tables and tails are as small beside it as usual."""
+    monkeypatch.setattr(page_cache, "LEAST_BYTES", 8 << 10)
+    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 8 << 10)
+
+
+class FailingOnce(OnRemoteStorage):
+    """An agent whose n-th call to storage fails, once. Only calls that the fault may hit are counted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.left = 0
+        self.failed = ""
+        self.fault: Callable[[Call], Any] = error_before
+        super().__init__(directory)
+
+    def fail(self, nth: int, fault: Callable[[Call], Any]) -> None:
+        self.left, self.fault, self.failed = nth, fault, ""
+
+    def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
+        if self.fault is error_after and operation not in WRITES:
+            return None
+        self.left -= 1
+        if self.left != 0:
+            return None
+        self.failed = f"{operation} {path}"
+        return self.fault
+
+
+def key(row: int) -> bytes:
+    return b"\0\0%09d" % row
+
+
+@pytest.fixture
+def settled(tmp_path: Path) -> Job:
+    """A state of 400 KB in a full snapshot of some tables."""
+    job = Job(InProcess(tmp_path / "writer", file_bytes=64 << 10), tmp_path / "state")
+    job.commit({key(row): os.urandom(400) for row in range(ROWS)})
+    job.merge("full")
+    return job
+
+
+def limited(settled: Job, client: OnRemoteStorage) -> Job:
+    job = Job(
+        client,
+        settled.location,
+        restoreMode="lazy",
+        lazyRestoreThreshold="1",
+        pageCacheLimit=str(LIMIT),
+        localRecovery="false",
+    )
+    for name in ("versions", "state", "version", "id", "attempts"):
+        setattr(job, name, getattr(settled, name))
+    job.restore_by_blocks(job.version)
+    return job
+
+
+def check(job: Job, directory: Path) -> None:
+    """Raise AssertionError unless archives name files that are there, and the newest version has its rows."""
+    root = Path(job.location)
+    for archive in (root / SNAPSHOT_DIRECTORY).iterdir():
+        names = [entry.path for entry in unpack(archive.read_bytes(), file=archive.name).manifest.files]
+        assert [name for name in names if not (root / name).exists()] == [], archive.name
+    other = reader(job, directory)
+    other.restore(job.version)
+    assert other.rows(job.version) == job.state
+    assert nothing_is_left(job)
+
+
+CHANGES = {"full": 200, "incremental": 8}
+"""Rows that are changed before a merge: of so few the oldest run has its place in an incremental merge."""
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("fault", [error_before, error_after])
+def test_each_call_to_storage_fails_in_turn(
+    settled: Job, tmp_path: Path, kind: str, fault: Callable[[Call], Any]
+) -> None:
+    client = FailingOnce(tmp_path / "reader")
+    job = limited(settled, client)
+    job.commit({key(1): b"one"})
+    assert job.merge(kind)["kind"] == kind
+    failed: list[str] = []
+    while True:
+        first = len(failed) * CHANGES[kind]
+        job.commit({key(row % ROWS): os.urandom(90) for row in range(first, first + CHANGES[kind])})
+        client.fail(len(failed) + 1, fault)
+        made: dict[str, Any] = {}
+        with suppress(StateStoreError):
+            made = job.merge(kind)
+        if not client.failed:
+            break
+        failed.append(client.failed)
+        if made:
+            job.call("release", directory=made["directory"])
+        check(job, tmp_path / f"elsewhere-{len(failed)}")
+    check(job, tmp_path / "at-last")
+    assert {call.split("/")[0] for call in failed} >= {"upload shared", f"write {SNAPSHOT_DIRECTORY}"}, failed
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.tier("long")), 15], ids=["all", "sample"])
+def test_each_operation_on_the_disk_fails_in_turn(settled: Job, tmp_path: Path, kind: str, step: int) -> None:
+    job = limited(settled, FailingOnce(tmp_path / "reader"))
+    uses, seen = 0, ""
+    while uses == 0 or seen:
+        first = uses * CHANGES[kind]
+        job.commit({key(row % ROWS): os.urandom(90) for row in range(first, first + CHANGES[kind])})
+        made: list[Any] = []
+        seen = refused(tmp_path / "reader", uses, lambda: made.append(job.merge(kind)))  # noqa: B023
+        for answer in made:
+            job.call("release", directory=answer["directory"])
+        check(job, tmp_path / f"elsewhere-{uses}")
+        uses += step
+    assert uses > 80, f"only {uses} operations"
