@@ -90,7 +90,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_merge_beside_another_attempt_at_its_version(executor, step):
+def test_a_merge_beside_another_attempt_at_its_version_does_not_change_its_rows(executor, step):
     first = executor("first")
     for batch in range(3):
         first.commit({key(f"row{batch}"): b"base"})
@@ -115,7 +115,7 @@ def test_a_merge_beside_another_attempt_at_its_version(executor, step):
 
 
 @pytest.mark.parametrize("step", ["list delta", "upload delta/"])
-def test_an_attempt_beside_a_merge_of_another_one_at_its_version(executor, step):
+def test_an_attempt_keeps_its_rows_when_another_attempt_at_its_version_is_merged(executor, step):
     first = executor("first")
     for batch in range(3):
         first.commit({key(f"row{batch}"): b"base"})
@@ -343,7 +343,7 @@ def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):
     assert len(warnings) == 1
 
 
-def test_a_version_of_format_2_asked_for_by_its_number(tmp_path):
+def test_a_version_of_format_2_is_refused_without_its_id(tmp_path):
     """Only its id can say which attempt is meant, also where nothing but its snapshot is left of it."""
     client = InProcess(tmp_path / "executor")
     job = Job(client, tmp_path / "state", ids=True, maxDeltas="1000")

@@ -178,5 +178,5 @@ TestTwoExecutorsWithoutIds.settings = WALK
 
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("machine", [TwoExecutors, TwoExecutorsWithoutIds])
-def test_many_walks(machine: type[TwoExecutors]) -> None:
+def test_many_walks_agree_with_the_model(machine: type[TwoExecutors]) -> None:
     run_state_machine_as_test(machine, settings=LONG_WALK)

@@ -80,7 +80,7 @@ class TestForeignFiles:
 
 
 class TestNewerFormats:
-    def test_a_delta(self, tmp_path: Path) -> None:
+    def test_a_delta_of_a_newer_format_is_refused_and_older_versions_are_read(self, tmp_path: Path) -> None:
         job = new_job(tmp_path)
         fill(job, 2)
         arguments = job.write({b"\0\0key": b"value"})
@@ -226,7 +226,7 @@ class TestSizes:
             {b"\0\0": b"", b"\0\0\0": b"\0", b"\0\0\xff": b"\xff"},
         ],
     )
-    def test_keys_and_values_of_no_bytes(self, tmp_path: Path, rows: dict[bytes, bytes]) -> None:
+    def test_keys_and_values_of_no_bytes_are_restored(self, tmp_path: Path, rows: dict[bytes, bytes]) -> None:
         job = new_job(tmp_path)
         job.commit(rows)
         job.merge("full")
@@ -234,7 +234,7 @@ class TestSizes:
         assert restored(job, tmp_path) == {**rows, b"\0\0later": b""}
 
     @pytest.mark.tier("long")
-    def test_keys_and_values_of_64_mb(self, tmp_path: Path) -> None:
+    def test_keys_and_values_of_64_mb_are_restored(self, tmp_path: Path) -> None:
         big = os.urandom(1 << 20) * 64
         job = new_job(tmp_path)
         job.commit({b"\0\0value": big})
@@ -244,7 +244,7 @@ class TestSizes:
             assert restored(job, tmp_path) == job.state
             job.commit({b"\0\0" + kind.encode(): b""})
 
-    def test_an_empty_batch(self, tmp_path: Path) -> None:
+    def test_empty_batches_change_no_row(self, tmp_path: Path) -> None:
         job = new_job(tmp_path)
         job.commit({})
         job.commit({b"\0\0a": b"1"})
@@ -255,7 +255,9 @@ class TestSizes:
 
 
 @pytest.mark.parametrize("harm", [lambda data: data[:-1], lambda data: data[:40] + b"X" + data[41:]])
-def test_a_delta_that_is_not_what_was_announced(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+def test_a_delta_that_differs_from_its_announcement_is_refused(
+    tmp_path: Path, harm: Callable[[bytes], bytes]
+) -> None:
     """Other bytes on disk than the data plane said: refused before it is visible."""
     job = new_job(tmp_path)
     fill(job, 1)

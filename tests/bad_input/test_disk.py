@@ -130,7 +130,7 @@ def write_as_nobody(directory: Path) -> str:
     return error
 
 
-def test_a_directory_that_may_not_be_written() -> None:
+def test_a_directory_without_permission_is_named_with_the_fix() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as room:
         Path(room).chmod(0o755)
         directory = Path(room) / "state"
@@ -141,7 +141,7 @@ def test_a_directory_that_may_not_be_written() -> None:
         assert list(directory.iterdir()) == []
 
 
-def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"not a directory")
     with AgentProcess() as agent, pytest.raises(StateStoreError, match="state"):
         job = Job(agent.connect(), tmp_path / "state")

@@ -363,7 +363,7 @@ def test_the_page_of_a_user_is_short_and_its_pictures_are_kept() -> None:
     assert shown == kept == set(summary.PICTURES)
 
 
-def test_spread_of_known_numbers() -> None:
+def test_the_spread_of_known_numbers_is_right() -> None:
     found = medians.spread([1, 2, 3, 4, 100])
     assert (found["median"], found["q1"], found["q3"], found["min"], found["max"]) == (3, 2, 4, 1, 100)
 

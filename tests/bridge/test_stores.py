@@ -209,7 +209,7 @@ def test_nothing_can_be_done_after_the_end(jvm: Jvm, tmp_path: Path, end: str) -
         jvm("abort", store="s")
 
 
-def test_many_stores_at_once(jvm: Jvm, tmp_path: Path) -> None:
+def test_many_stores_run_at_once(jvm: Jvm, tmp_path: Path) -> None:
     conf = {
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
         PREFIX + "maxDeltas": "2",
@@ -270,7 +270,7 @@ def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path
     pytest.fail("it was not, seconds after the commit")
 
 
-def test_figures_of_a_batch(jvm: Jvm, tmp_path: Path) -> None:
+def test_a_batch_reports_its_figures(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1", b="1", c="1")
     jvm.provider("q", tmp_path / "state")
@@ -323,7 +323,7 @@ def test_the_restore_for_a_reader_is_counted_by_the_next_writer_once(jvm: Jvm, t
     assert restores("other", "later") == 1
 
 
-def test_changes_of_each_batch(jvm: Jvm, tmp_path: Path) -> None:
+def test_the_changes_of_each_batch_are_read(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1", b="1")
     jvm("begin", provider="p", store="s", version=version, id=id)

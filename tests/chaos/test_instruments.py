@@ -119,7 +119,7 @@ def _await(condition) -> None:
         ("sleep 60", False, ""),
     ],
 )
-def test_the_role_of_a_process(arguments, java, role):
+def test_the_role_of_a_process_is_recognised(arguments, java, role):
     assert Process(1, 0, 0, False, arguments, java).role == role
 
 

@@ -19,7 +19,7 @@ def test_the_same_seed_makes_the_same_plans():
 
 
 @pytest.mark.parametrize("faults", [1, 10, 60, 61, 500])
-def test_as_many_faults_as_asked_for(faults):
+def test_plans_have_as_many_faults_as_asked_for(faults):
     made = plans(3, faults)
     assert sum(len(plan.faults) for plan in made) == faults
     assert max(len(plan.faults) for plan in made) <= FAULTS_A_LIFE

@@ -23,7 +23,7 @@ def estimated(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_an_estimate_of_numbers(capsys):
+def test_estimate_follows_the_options_of_a_planned_query(capsys):
     usual = estimated(capsys, *PLANNED)
     assert usual["measured"] is None and usual["is_steady"]
     assert usual["workload"]["updates_per_batch"] == 20_000
@@ -44,7 +44,7 @@ def test_an_estimate_of_numbers(capsys):
     assert "memoryOverhead without Python workers" in shown
 
 
-def test_an_estimate_of_a_checkpoint(flights, capsys):
+def test_estimate_measures_a_checkpoint(flights, capsys):
     found = estimated(capsys, flights)
     measured = found["measured"]
     assert (measured["version"], measured["sampled"]) == (VERSIONS[-1], [0, 1])

@@ -183,7 +183,7 @@ def test_no_color_is_obeyed(flights):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("form", [("--json",), ("--format", "csv"), ()])
-def test_output_of_another_encoding(flights, encoding, form):
+def test_output_is_written_in_the_encoding_of_the_terminal(flights, encoding, form):
     query = "select 'Zoë 李雷 😀' as name"
     done = subprocess.run(
         [sys.executable, "-m", "state_store.cli", "sql", str(flights), query, *form],

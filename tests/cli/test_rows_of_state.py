@@ -102,7 +102,7 @@ def test_rows_are_chosen(flights, capsys):
     assert carriers("--batch", "0") == [row["carrier"] for row in expected("flights", 1)]
 
 
-def test_the_state_of_a_single_key(flights, capsys):
+def test_get_prints_the_state_of_a_single_key(flights, capsys):
     (row,) = [row for row in ROWS if row["carrier"] == "C1"]
     assert json.loads(run(capsys, "get", flights, "C1", "--json")) == row
     assert "C1" in run(capsys, "get", flights, "carrier=C1")
@@ -159,7 +159,7 @@ def test_a_failure_is_json_for_programs(flights, capsys):
     assert json.loads(error)["error"]["kind"] == "missing"
 
 
-def test_versions_that_did_not_write_a_key(flights, capsys):
+def test_history_shows_versions_that_did_not_write_a_key(flights, capsys):
     """C4 falls silent: the versions after its last row have it, but did not write it, until it is removed."""
     lines = [
         json.loads(line)

@@ -158,7 +158,7 @@ generated = given(
 
 @QUERIES
 @generated
-def test_generated_query(spark, program, runs, mode, records, first):
+def test_a_generated_query_gives_the_same_rows_in_all_forms(spark, program, runs, mode, records, first):
     check_forms(spark, program, runs, mode, records, first)
 
 
@@ -166,7 +166,7 @@ def test_generated_query(spark, program, runs, mode, records, first):
 @pytest.mark.timeout(3600)
 @settings(QUERIES, max_examples=20)
 @generated
-def test_many_generated_queries(spark, program, runs, mode, records, first):
+def test_many_generated_queries_give_the_same_rows_in_all_forms(spark, program, runs, mode, records, first):
     check_forms(spark, program, runs, mode, records, first)
 
 

@@ -59,7 +59,7 @@ def concatenated(parts: list[pd.DataFrame]) -> pd.DataFrame:
 @pytest.mark.filterwarnings("ignore:Mismatched null-like values")  # all of them are null in Arrow
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(frames())
-def test_joined_as_by_concat(parts):
+def test_runs_of_frames_are_joined_as_by_concat(parts):
     runs = FrameRuns()
     for part in parts:
         runs.add(part)
@@ -75,7 +75,7 @@ def test_frames_of_one_layout_are_one_run():
     assert run["m"].tolist() == list(range(100)) and run.index.equals(pd.RangeIndex(100))
 
 
-def test_frames_without_columns():
+def test_frames_without_columns_keep_their_number_of_rows():
     runs = FrameRuns()
     for _ in range(3):
         runs.add(pd.DataFrame(index=[0, 1]))

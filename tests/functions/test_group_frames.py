@@ -52,7 +52,7 @@ def groups(draw):
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(groups())
-def test_equal_to_the_conversion_of_each_group(case):
+def test_a_cut_frame_equals_the_conversion_of_its_group_alone(case):
     kinds, rows = case
     schema = wire.schema({f"c{i}": NESTED.get(kind, kind) for i, kind in enumerate(kinds)})
     header = Header.parse(wire.header(schema, schema, wire.schema({"s": "long"}), schema))
@@ -76,7 +76,7 @@ def same(a, b) -> bool:
     return a == b
 
 
-def test_frame_of_a_group_without_rows():
+def test_the_frame_of_a_group_without_rows_has_its_columns():
     schema = wire.schema({"k": "string", "v": "long"})
     header = Header.parse(
         wire.header(wire.schema({"k": "string"}), schema, wire.schema({"s": "long"}), schema)

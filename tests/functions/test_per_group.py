@@ -42,7 +42,7 @@ def call(function, *args, **options):
     return reply
 
 
-def test_key_rows_and_state():
+def test_a_function_gets_key_rows_and_state():
     seen = []
     reply = call(lambda key, rows, state: seen.append((key, rows, state.exists, state.getOption)))
     assert seen == [
@@ -56,7 +56,7 @@ def test_key_rows_and_state():
     assert reply["changes"] == {} and reply["output"] == [] and reply["done"] == 3
 
 
-def test_several_batches_of_one_stream():
+def test_batches_of_one_stream_are_answered_one_after_the_other():
     numbered = replies(lambda key, rows, state: state.update((len(rows), key.k)), batches=2)
     assert [sorted(r["changes"]) for r in numbered] == [[0, 1, 2], [3, 4, 5]]
     assert [r["done"] for r in numbered] == [3, 6]
@@ -85,7 +85,7 @@ EVERY_FORM = {
 
 
 @pytest.mark.parametrize("form", EVERY_FORM)
-def test_rows_in_all_forms(form):
+def test_rows_are_taken_in_all_forms(form):
     expected = [{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 3}, {"k": None, "n": None}]
     assert call(EVERY_FORM[form])["output"] == expected
 
@@ -94,7 +94,7 @@ def test_a_column_that_a_dict_lacks_is_null():
     assert call(lambda key, rows, state: [{"k": "x"}], GROUPS[:1])["output"] == [{"k": "x", "n": None}]
 
 
-def test_a_list_that_is_used_again_for_the_next_row():
+def test_a_list_may_be_used_again_for_the_next_row():
     def function(key, rows, state):
         row = [key.k, 0]
         for r in rows:
@@ -177,7 +177,7 @@ class TestStates:
         reply = call(function, GROUPS[:1])
         assert reply["changes"] == {0: ("put", -1)} and reply["state"] == [{"n": 5, "s": "x"}]
 
-    def test_named_tuple_with_one_field_replaced(self):
+    def test_a_state_with_one_field_replaced_is_taken(self):
         reply = call(lambda key, rows, state: state.update(state.get._replace(n=8)), GROUPS[1:2])
         assert reply["state"] == [{"n": 8, "s": "old"}]
 
@@ -192,7 +192,7 @@ class TestStates:
             ),
         ],
     )
-    def test_states_that_do_not_fit(self, value, message):
+    def test_states_that_do_not_fit_are_refused(self, value, message):
         with pytest.raises(BadResultError, match=message):
             call(lambda key, rows, state: state.update(value))
 
@@ -334,7 +334,7 @@ def test_a_group_in_pieces_is_refused_unless_the_function_takes_it_so():
     assert answers[-1]["state"] == [{"n": 16, "s": "x"}]
 
 
-def test_columns_of_rows_whose_names_are_no_identifiers():
+def test_columns_whose_names_are_no_identifiers_are_found_by_name():
     odd = wire.schema({"two words": "string", "class": "long"})
     text = wire.header(KEY, odd, STATE, OUTPUT)
     group = {"key": ("a",), "rows": [("x", 1)], "state": None}

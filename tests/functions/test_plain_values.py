@@ -131,7 +131,7 @@ def described(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["UTC", "Z", "+05:30", "GMT-8", "UTC+01:00", "Europe/Lisbon"])
-def test_zones_in_all_forms_that_spark_knows(name):
+def test_zones_are_read_in_all_forms_of_spark(name):
     zone = SessionZone(name)
     moments = pa.array([0, None, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
     shown = zone.datetimes(moments)
@@ -140,7 +140,7 @@ def test_zones_in_all_forms_that_spark_knows(name):
 
 
 @pytest.mark.parametrize("zone_in_arrow", [True, False])
-def test_the_hour_that_comes_twice(zone_in_arrow):
+def test_the_hour_that_comes_twice_is_told_apart_by_its_fold(zone_in_arrow):
     zone = SessionZone(ZONE)
     zone._in_arrow = zone_in_arrow
     moments = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=UTC) for hour in (7, 8, 9, 10)]
@@ -150,7 +150,7 @@ def test_the_hour_that_comes_twice(zone_in_arrow):
     assert zone.moments(shown).equals(column)
 
 
-def test_hours_that_the_clocks_skip_and_values_with_a_zone_of_their_own():
+def test_skipped_hours_and_values_with_a_zone_become_the_right_moments():
     zone = SessionZone(ZONE)
     skipped = datetime.datetime(2024, 3, 10, 2, 30)  # read as before the change, as `datetime` does
     aware = datetime.datetime(2024, 3, 10, 10, 30, tzinfo=UTC)
@@ -225,7 +225,7 @@ NOON = datetime.datetime(2024, 5, 1, 12)
         ("q", {"a": np.int32(1)}, {"a": 1}),
     ],
 )
-def test_other_values_that_are_taken(name, given_, kept):
+def test_values_of_related_types_are_taken(name, given_, kept):
     found = through(name, given_)
     assert found == kept and type(found) in (type(kept), row_class(("a", "b")).args[0])
 
@@ -273,7 +273,7 @@ def test_values_that_do_not_fit_are_named_with_their_group(name, value, message)
         rows.struct([rows.own(v) for v in ((None,), (value,))], "output", lambda i: f"group (k={i})")
 
 
-def test_nulls_where_the_schema_forbids_them():
+def test_nulls_in_columns_without_nulls_are_refused():
     with pytest.raises(UnfitValueError, match="column 'n' is None, but the schema says NOT NULL"):
         column_schema("n", nullable=False).own((None,))
     spark = t.StructType([t.StructField("l", t.ArrayType(t.IntegerType(), containsNull=False))])

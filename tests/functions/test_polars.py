@@ -73,7 +73,7 @@ def test_states_go_in_and_out_as_they_are():
     assert len(in_arrow[0]["state"]) == 3
 
 
-def test_output_removal_and_timeouts():
+def test_output_removals_and_timeouts_are_taken_from_polars():
     def function(rows, states, context):
         counts = rows.group_by(GROUP, maintain_order=True).agg(pl.len().alias("n"))
         output = states.join(counts, on=GROUP, how="left").select("k", pl.col("n_right").alias("n"))
@@ -88,7 +88,7 @@ def test_output_removal_and_timeouts():
     assert reply["changes"] == {1: ("remove", -1), 2: ("keep", 2_000_000), 3: ("remove", -1)}
 
 
-def test_durations_and_moments_as_timeouts():
+def test_durations_and_moments_of_polars_are_taken_as_timeouts():
     later = pl.Series([datetime.timedelta(seconds=1)] + [None] * 3)
     reply = call(lambda r, s, c: Result(timeout=later), timeout_conf="ProcessingTimeTimeout")
     assert reply["changes"] == {0: ("keep", 1_001_000)}
@@ -132,7 +132,7 @@ def test_without_polars_the_error_says_what_to_install(monkeypatch):
         vectorized(frame="polars")(print)
 
 
-def test_frames_that_there_are():
+def test_an_unknown_kind_of_frame_is_refused_with_the_known_ones():
     with pytest.raises(
         ValueError, match=r"frame is 'spark': state_store.vectorized knows arrow, pandas, polars"
     ):

@@ -44,7 +44,7 @@ def states(n=(1, 2, 3), s=("x", "y", "z"), **more):
 
 
 class TestInput:
-    def test_rows_and_states(self):
+    def test_a_function_gets_rows_states_and_context(self):
         seen = {}
 
         def function(rows, states, context):
@@ -68,14 +68,14 @@ class TestInput:
         call(lambda rows, states, context: seen.append(states), marks={"stored_timeout": True})
         assert seen[0]["__timeout_ms"].to_pylist() == [None, 5, None]
 
-    def test_key_whose_name_a_state_column_has(self):
+    def test_a_key_column_named_like_a_state_column_gets_a_prefix(self):
         seen = []
         call(lambda r, s, c: seen.append(s.column_names), state=wire.schema({"k": "long"}), groups=[
             {"key": ("a",), "rows": [], "state": (1,)}
         ])  # fmt: skip
         assert seen[0] == ["key.k", "k", "__exists", GROUP]
 
-    def test_pandas_frames(self):
+    def test_pandas_frames_are_given_and_taken(self):
         seen = []
 
         def function(rows, states, context):
@@ -93,7 +93,7 @@ class TestInput:
         assert reply["changes"] == {2: ("put", 2000 + eight_hours_ms)}
         assert reply["state"] == [{"n": 9, "s": "new"}]
 
-    def test_reserved_name_in_the_rows(self):
+    def test_a_reserved_name_in_the_rows_is_refused(self):
         text = wire.header(KEY, wire.schema({GROUP: "long"}), STATE, OUTPUT)
         groups = [{"key": ("a",), "rows": [(1,)], "state": (1, "x")}]
         with pytest.raises(BadResultError, match="rows schema has a column '__group', a reserved name"):
@@ -101,18 +101,18 @@ class TestInput:
 
 
 class TestChanges:
-    def test_aligned_states(self):
+    def test_states_in_the_given_order_are_taken(self):
         reply = call(returning(state=states()))
         assert reply["changes"] == {0: ("put", -1), 1: ("put", -1), 2: ("put", -1)}
         assert reply["state"] == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}, {"n": 3, "s": "z"}]
 
-    def test_subset_in_any_order(self):
+    def test_a_subset_of_states_is_taken_in_any_order(self):
         part = pa.table({GROUP: [2, 0], "n": [30, 10], "s": ["c", "a"]})
         reply = call(returning(state=part))
         assert reply["changes"] == {0: ("put", -1), 2: ("put", -1)}
         assert reply["state"] == [{"n": 10, "s": "a"}, {"n": 30, "s": "c"}]
 
-    def test_states_table_with_a_column_replaced(self):
+    def test_a_table_of_states_with_a_column_replaced_is_taken(self):
         def function(rows, states, context):
             at = states.column_names.index("n")
             return Result(state=states.set_column(at, "n", pa.array([4, 5, 6])).slice(1))
@@ -126,14 +126,14 @@ class TestChanges:
     @pytest.mark.parametrize(
         "remove", [[1], np.array([1]), pa.array([False, True, None]), [False, True, False]]
     )
-    def test_removals_by_index_or_mask(self, remove):
+    def test_states_are_removed_by_index_or_mask(self, remove):
         assert call(returning(remove=remove))["changes"] == {1: ("remove", -1)}
 
     def test_timeout_alone_keeps_the_state(self):
         reply = call(returning(timeout=pa.array([None, 20, None])), timeout_conf="EventTimeTimeout")
         assert reply["changes"] == {1: ("keep", 20)} and reply["state"] == []
 
-    def test_removed_state_with_a_timeout(self):
+    def test_a_removed_state_keeps_its_new_timeout(self):
         reply = call(returning(remove=[0, 1], timeout=[None, 20, 30]), timeout_conf="EventTimeTimeout")
         assert reply["changes"] == {0: ("remove", -1), 1: ("clear", 20), 2: ("keep", 30)}
 
@@ -146,7 +146,7 @@ class TestChanges:
         at = pa.array([1500, None, None], pa.timestamp("us", "UTC"))
         assert call(returning(timeout=at), timeout_conf="EventTimeTimeout")["changes"] == {0: ("keep", 1)}
 
-    def test_harmless_casts(self):
+    def test_narrower_types_are_cast(self):
         narrow = pa.table(
             {"n": pa.array([1, 2, 3], pa.int8()), "s": pa.array(["a", "b", "a"]).dictionary_encode()}
         )
@@ -240,7 +240,7 @@ def test_a_bad_timeout_is_refused(timeout, conf, message):
         call(returning(timeout=timeout), timeout_conf=conf, watermark_ms=50)
 
 
-def test_null_where_the_schema_forbids_it():
+def test_a_null_in_a_column_without_nulls_is_refused():
     with pytest.raises(BadResultError, match=r"column 's' has a null for group \(k='b'\), but .* NOT NULL"):
         call(
             returning(state=states(s=["x", None, "z"])),
@@ -248,7 +248,7 @@ def test_null_where_the_schema_forbids_it():
         )
 
 
-def test_null_deep_in_a_value():
+def test_a_forbidden_null_deep_in_a_value_is_refused():
     inner = json.loads(wire.schema({"x": "long"}, nullable=False).json())
     output = wire.schema({"a": {"type": "array", "elementType": inner, "containsNull": True}})
     bad = pa.table({"a": [[{"x": 1}], None, [None, {"x": None}]]})

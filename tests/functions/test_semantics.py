@@ -76,7 +76,7 @@ def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     assert not operator(vectorized(total))
 
 
-def test_rotation_on_one_checkpoint(stream, conf):
+def test_all_forms_continue_one_checkpoint_in_turns(stream, conf):
     """All forms take turns, and state goes on as if nothing had changed."""
     turns = [
         total_per_group,
@@ -94,7 +94,7 @@ def test_rotation_on_one_checkpoint(stream, conf):
     assert rotated.outcome() == always.outcome()
 
 
-def test_a_grouping_column_that_is_named_twice(stream, conf):
+def test_a_grouping_column_named_twice_is_as_in_sparks_operator(stream, conf):
     found = []
     for enabled in ("true", "false"):
         conf(PREFIX + "enabled", enabled)
@@ -153,7 +153,7 @@ def moments(*rows):
     return pa.table({"k": [r[0] for r in rows], "t": pa.array(at, pa.timestamp("us", "UTC"))})
 
 
-def test_event_time_timeouts_late_rows_and_batches_without_data(stream):
+def test_event_time_timeouts_and_late_rows_are_as_in_sparks_operator(stream):
     """A silent key times out at the watermark; a late row is dropped and counted; no-data batches run."""
     batches = [
         moments(("a", 0), ("b", 1)),
@@ -181,7 +181,7 @@ def test_event_time_timeouts_late_rows_and_batches_without_data(stream):
     assert made["accelerate"].outcome() == stock
 
 
-def test_types_that_only_the_extension_can_keep(stream):
+def test_arrays_and_maps_are_kept_as_state(stream):
     """Arrays and maps as state: Spark's own Python worker fails on them."""
     schema = "k string, tags array<int>, seen map<string,int>"
     made = stream("k string, v int", [])
@@ -255,7 +255,7 @@ def local_zone(name: str) -> Iterator[None]:
     time.tzset()
 
 
-def test_groups_larger_than_a_batch(stream, conf):
+def test_groups_larger_than_a_batch_end_as_in_sparks_operator(stream, conf):
     """Groups in several Arrow batches and, beyond the byte limit, in several calls: the same end."""
     conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
     conf(PREFIX + "maxBatchBytes", 200)
@@ -340,7 +340,7 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
         assert message in str(error.value)
 
 
-def test_other_pandas_functions_in_the_query(stream, conf):
+def test_other_pandas_functions_run_in_the_same_query(stream, conf):
     """Ordinary pandas functions before and behind the stateful operator.
 
     Behind Spark's own operator only after a filter whose code is generated: its rows are not of the kind that

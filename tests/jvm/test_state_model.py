@@ -46,11 +46,13 @@ LONG = [pytest.param(seed, marks=pytest.mark.tier("long")) for seed in range(4, 
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *LONG])
-def test_random_walk(class_path: str, tmp_path: Path, seed: int) -> None:
+def test_a_random_walk_agrees_with_the_model(class_path: str, tmp_path: Path, seed: int) -> None:
     assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100 if seed > 3 else 60)
 
 
-def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: Path) -> None:
+def test_a_random_walk_agrees_with_the_model_in_a_budget_that_holds_nothing(
+    class_path: str, tmp_path: Path
+) -> None:
     assert "budget 4096 " in walk(class_path, tmp_path, "StateModel", 7, 60, 4096)
 
 
@@ -58,19 +60,19 @@ SHARED_LONG = [pytest.param(seed, 120, marks=pytest.mark.tier("long")) for seed 
 
 
 @pytest.mark.parametrize(("seed", "steps"), [(1, 30), *SHARED_LONG])
-def test_stores_of_several_threads_in_one_budget(
+def test_stores_of_several_threads_agree_with_their_models_in_one_budget(
     class_path: str, tmp_path: Path, seed: int, steps: int
 ) -> None:
     printed = walk(class_path, tmp_path, "SharedWalks", seed, 4, steps)
     assert printed.count("commit=") == 4
 
 
-def test_single_pieces(class_path: str, tmp_path: Path) -> None:
+def test_single_pieces_agree_with_their_models(class_path: str, tmp_path: Path) -> None:
     assert "11 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 
 
 @pytest.mark.tier("long")
-def test_rows_of_64_mebibytes(class_path: str, tmp_path: Path) -> None:
+def test_rows_of_64_mebibytes_agree_with_the_model(class_path: str, tmp_path: Path) -> None:
     assert "1 pieces agree" in walk(class_path, tmp_path, "StatePieces", "64m")
 
 
@@ -85,11 +87,11 @@ def test_a_key_of_more_than_a_gibibyte_does_not_end_the_jvm(class_path: str, tmp
 
 
 @pytest.mark.tier("long")
-def test_a_delta_that_is_too_long_for_a_mapping(class_path: str, tmp_path: Path) -> None:
+def test_a_delta_that_is_too_long_for_a_mapping_is_read(class_path: str, tmp_path: Path) -> None:
     assert "all 34 changes" in walk(class_path, tmp_path, "delta.LargeDelta")
 
 
-def test_hard_cases(class_path: str, tmp_path: Path) -> None:
+def test_hard_cases_agree_with_the_model(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases")
 
 
@@ -135,7 +137,7 @@ def test_page_faults_do_not_wait_for_the_disk(class_path: str) -> None:
         assert "no page fault waits" in walk(class_path, Path(disk), "base.ColdBases")
 
 
-def test_look_ups_in_remote_files(class_path: str, tmp_path: Path) -> None:
+def test_look_ups_in_remote_files_find_their_rows(class_path: str, tmp_path: Path) -> None:
     assert "all that was expected came" in walk(class_path, tmp_path, "base.SparseBases")
 
 
@@ -182,7 +184,9 @@ def test_files_in_use_take_an_eighth_of_the_descriptors(
     assert f"\n{bound} descriptors at most" in "\n" + printed
 
 
-def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
+def test_single_pieces_agree_with_their_models_in_a_locale_with_other_digits(
+    class_path: str, tmp_path: Path
+) -> None:
     locale = ("-Duser.language=ar", "-Duser.country=EG", "-Dfile.encoding=ISO-8859-1")
     pieces = ("blocks", "fits", "names")
     assert "3 pieces agree" in walk(class_path, tmp_path, "StatePieces", *pieces, java=locale)

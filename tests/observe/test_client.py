@@ -89,7 +89,9 @@ def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
     ],
     indirect=["scripted"],
 )
-def test_an_answer_of(scripted: Scripted, code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_of_the_service_becomes_an_exit_code(
+    scripted: Scripted, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["full", "--url", scripted.url]) == code
     assert words in capsys.readouterr().err
 
@@ -103,7 +105,7 @@ def test_an_outage_that_lasts_says_that_the_request_was_accepted(
     assert "request 7 was accepted, but its outcome is not known: starting" in capsys.readouterr().err
 
 
-def test_a_service_with_a_token(
+def test_a_service_with_a_token_is_asked_with_its_file(
     query: QueryDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = serving(query.location, token="0123456789abcdef")

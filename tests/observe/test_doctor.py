@@ -12,12 +12,14 @@ from state_store.cli.main import main
 from state_store.observe.doctor import examine
 
 
-def test_a_query_that_is_well(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_query_is_fine(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", grown.location]) == 0
     assert capsys.readouterr().out.startswith("Fine: batch 11 was committed last; 2 stores have ")
 
 
-def test_a_restore_that_takes_too_long(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restore_above_the_objective_is_a_finding(
+    grown: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", grown.location, "--restore-objective", "1ms", "--json"]) == 1
     shown = json.loads(capsys.readouterr().out)
     (finding,) = shown["verdict"]["findings"]

@@ -368,7 +368,7 @@ def test_no_secret_is_in_a_log(query: QueryDirectory, capfd: pytest.CaptureFixtu
     assert TOKEN not in shown.out + shown.err
 
 
-def test_tls_by_files(query: QueryDirectory, tmp_path: Path) -> None:
+def test_tls_is_served_with_the_given_files(query: QueryDirectory, tmp_path: Path) -> None:
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     subprocess.run(
         [
@@ -421,7 +421,7 @@ def test_half_of_tls_is_refused(grown: QueryDirectory, tmp_path: Path) -> None:
         Program([grown.location], Settings(port=0, certificate=tmp_path / "c.pem", key=tmp_path / "c.pem"))
 
 
-def test_two_services_on_one_port(grown: QueryDirectory) -> None:
+def test_a_second_service_on_a_port_is_refused(grown: QueryDirectory) -> None:
     first = Program([grown.location], Settings(port=0))
     try:
         port = first._socket.getsockname()[1]
@@ -441,7 +441,7 @@ def test_a_read_only_service_refuses_writes(grown: QueryDirectory) -> None:
         service.stop()
 
 
-def test_names_of_queries() -> None:
+def test_queries_are_named_by_their_directories() -> None:
     assert named(["/a/flights", "s3://b/flights/", "x=/c=d"]) == [
         ("flights", "/a/flights"),
         ("flights-2", "s3://b/flights/"),
@@ -454,7 +454,7 @@ def test_names_of_queries() -> None:
             named(twice)
 
 
-def test_names_of_hosts() -> None:
+def test_hosts_are_named_without_their_ports() -> None:
     assert [host_name(host) for host in ("LocalHost:80", "[::1]:80", "a@b", "[", "")] == [
         "localhost",
         "::1",

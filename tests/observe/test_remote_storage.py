@@ -72,7 +72,7 @@ def awaited(look: Callable[[], object], goal: str) -> None:
     raise AssertionError(goal)
 
 
-def test_page_api_metrics_and_request(place: str, tmp_path: Path) -> None:
+def test_a_remote_checkpoint_is_shown_and_takes_a_request(place: str, tmp_path: Path) -> None:
     query = grown_at(place, tmp_path)
     service = serving(query.location, every_s=1.0)
     browser = Browser()
@@ -164,7 +164,9 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_said(
 
 
 @pytest.mark.hdfs
-def test_hdfs_whose_namenode_refuses_changes_for_a_while(hdfs_cluster: HdfsCluster, tmp_path: Path) -> None:
+def test_a_request_fails_while_the_namenode_refuses_changes_and_then_succeeds(
+    hdfs_cluster: HdfsCluster, tmp_path: Path
+) -> None:
     query = grown_at(hdfs_cluster.webhdfs(f"/observe/{uuid.uuid4()}/flights"), tmp_path)
     service = serving(query.location, every_s=1.0)
     try:

@@ -168,7 +168,7 @@ def test_a_request_for_some_stores_is_for_these(changing: Served) -> None:
         ({**FULL_REQUEST, "triggerId": "../x"}, "'triggerId' must be"),
     ],
 )
-def test_a_body_that_is_no_request(served: Served, body: object, words: str) -> None:
+def test_a_body_that_is_no_request_is_refused(served: Served, body: object, words: str) -> None:
     answer = served.post(body)
     assert answer.status_code == 400
     assert words in answer.json()["detail"]
@@ -214,7 +214,7 @@ def test_new_batches_appear(changing: Served, query: QueryDirectory) -> None:
     raise AssertionError("the batch does not appear")
 
 
-def test_several_queries_the_worst_first(
+def test_several_queries_are_listed_the_worst_first(
     query: QueryDirectory, grown: QueryDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -291,7 +291,7 @@ def test_a_store_that_fails_is_the_exit_code(
         (["/some/directory", "--query", "x"], 2, "belong to --url"),
     ],
 )
-def test_wrong_use_of_the_client(
+def test_wrong_use_of_the_client_is_refused(
     served: Served, arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["full", *(served.url if text == "URL" else text for text in arguments)]) == code

@@ -25,7 +25,7 @@ def store_of(values: dict[str, Any]) -> Store:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
-def test_the_verdict_of(case: dict[str, Any]) -> None:
+def test_the_verdict_is_that_of_its_case(case: dict[str, Any]) -> None:
     verdict = judge(
         Totals(**case["totals"]),
         [store_of(values) for values in case["stores"]],
@@ -68,7 +68,7 @@ GIB = 1 << 30
         ((None,), (None,), None),
     ],
 )
-def test_the_share_of_bytes_that_nobody_needs(
+def test_the_share_of_unneeded_bytes_is_of_all_stores(
     stored: tuple[int | None, ...], unneeded: tuple[int | None, ...], ratio: float | None
 ) -> None:
     stores = [
@@ -93,5 +93,5 @@ def test_the_share_of_bytes_that_nobody_needs(
         (6, "number", "6"),
     ],
 )
-def test_figures_in_words(figure: float, unit: str, words: str) -> None:
+def test_figures_are_put_in_words(figure: float, unit: str, words: str) -> None:
     assert in_words(figure, unit) == words

@@ -31,7 +31,7 @@ def run(seed: int, **how: object) -> History:
     return history
 
 
-def test_a_hundred_histories() -> None:
+def test_a_hundred_histories_lose_nothing_and_have_everything() -> None:
     """They have something of everything: a simulation that comes to do less is seen, too. Three of four are
     short, one of four reads what is not what was written, every other has two partitions.
     """
@@ -86,7 +86,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("trouble", sorted(TROUBLES))
-def test_some_histories_with_each_trouble(trouble: str) -> None:
+def test_some_histories_with_each_trouble_lose_nothing(trouble: str) -> None:
     """Nothing is lost or wrong if machines, services and operators cause this trouble, too."""
     counts: set[str] = set()
     for seed in range(8):
@@ -97,7 +97,7 @@ def test_some_histories_with_each_trouble(trouble: str) -> None:
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("trouble", [*sorted(TROUBLES), "all"])
 @pytest.mark.parametrize("ids", [True, False])
-def test_many_histories_with_each_trouble(trouble: str, ids: bool) -> None:
+def test_many_histories_with_each_trouble_lose_nothing(trouble: str, ids: bool) -> None:
     for seed in range(1000, 1200):
         run(seed, ids=ids, troubles=sorted(TROUBLES) if trouble == "all" else [trouble])
 
@@ -105,7 +105,7 @@ def test_many_histories_with_each_trouble(trouble: str, ids: bool) -> None:
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("hundreds", range(40))
 @pytest.mark.parametrize("ids", [True, False])
-def test_many_histories(hundreds: int, ids: bool) -> None:
+def test_many_histories_lose_nothing(hundreds: int, ids: bool) -> None:
     """With Spark's ids (checkpoint format 2), and without (format 1); of two partitions."""
     for seed in range(100 * hundreds, 100 * hundreds + 100):
         run(seed, ids=ids)

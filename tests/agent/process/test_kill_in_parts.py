@@ -52,7 +52,7 @@ def holes(directory: Path) -> list[Path]:
     [("a delta", Job.restore_by_blocks), ("a table", Job.restore)],
     ids=["a delta, by blocks", "a table, thorough"],
 )
-def test_killed_between_the_parts_of_a_file(
+def test_a_kill_between_the_parts_of_a_file_leaves_no_other_base_and_no_wrong_row(
     tmp_path: Path, of: str, restore: Callable[[Job], dict[str, Any]]
 ) -> None:
     disk, third = tmp_path / "local", ThirdPart()

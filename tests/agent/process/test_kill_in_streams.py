@@ -57,7 +57,7 @@ LONG = {"while it reads", "before the first table is announced", "before the fir
     "place",
     [pytest.param(name, marks=[pytest.mark.tier("long")] if name in LONG else []) for name in REQUESTS],
 )
-def test_killed_at_a_request_of_a_merge(tmp_path: Path, place: str) -> None:
+def test_a_kill_at_a_request_of_a_merge_loses_no_row(tmp_path: Path, place: str) -> None:
     disk, request = tmp_path / "local", Request(*REQUESTS[place])
     with AgentProcess() as agent:
         writer = Job(agent.connect(remote=tmp_path), "remote:/state", snapshotCompression="none")

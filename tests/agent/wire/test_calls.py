@@ -136,14 +136,14 @@ def test_a_commit_on_a_version_that_is_not_there_is_refused(job: Job) -> None:
         job.call("commit", **{**job.write(rows(1)), "parent": "another"})
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_checkpoint_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a directory belongs")
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
     with pytest.raises(StorageError, match=str(tmp_path / "state")):
         job.commit(rows(1))
 
 
-def test_the_deltas_of_a_lineage(job: Job) -> None:
+def test_the_deltas_of_a_lineage_are_handed_out_until_they_are_released(job: Job) -> None:
     for _ in range(5):
         job.commit(rows(3))
     answer = job.call("deltas", version=5, id=job.id, first=3)
@@ -245,7 +245,7 @@ def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:
         assert contents(answer["directory"]) == job.state
 
 
-def test_any_file_system_through_the_jvm(tmp_path: Path) -> None:
+def test_a_store_lives_on_any_file_system_of_the_jvm(tmp_path: Path) -> None:
     """The same life of a store, every file passing through connections that the JVM lends."""
     with AgentProcess() as agent:
         client = agent.connect(remote=tmp_path)

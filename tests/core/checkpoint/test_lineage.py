@@ -46,7 +46,7 @@ class TestPlans:
         plan = Lineages([], []).plan(VersionId(0, None))
         assert (plan.snapshot, plan.deltas) == (None, ())
 
-    def test_a_later_version_that_started_from_nothing(self) -> None:
+    def test_a_later_version_without_a_parent_is_planned_alone(self) -> None:
         fresh = delta(3, "c3", EMPTY_PARENT)
         assert Lineages([*ALL, fresh], []).plan(fresh.version_id).deltas == (fresh,)
 
@@ -77,7 +77,7 @@ class TestMissingVersions:
         with pytest.raises(MissingError, match="no version of this store can be restored"):
             Lineages([A3, A4], []).plan(A4.version_id)
 
-    def test_two_deltas_of_one_version(self) -> None:
+    def test_two_deltas_of_one_version_conflict(self) -> None:
         other = delta(3, "a3", "a2", crc=1)
         with pytest.raises(ConflictError, match=f"'{A3.path}' and '{other.path}' both claim") as caught:
             Lineages([*ALL, other], []).plan(A4.version_id)

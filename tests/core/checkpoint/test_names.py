@@ -25,24 +25,24 @@ shared = st.builds(SharedName, versions, st.integers(0, 2**32 - 1), st.integers(
 
 
 @given(deltas)
-def test_delta_round_trip(delta: DeltaName) -> None:
+def test_the_name_of_a_delta_survives_a_round_trip(delta: DeltaName) -> None:
     assert DeltaName.parse(delta.name) == delta
     assert names.origin_of(delta.path) == delta.version
 
 
 @given(snapshots)
-def test_snapshot_round_trip(snapshot: SnapshotName) -> None:
+def test_the_name_of_a_snapshot_survives_a_round_trip(snapshot: SnapshotName) -> None:
     assert SnapshotName.parse(snapshot.name) == snapshot
 
 
 @given(st.builds(RefusedName, versions, ids))
-def test_mark_round_trip(mark: RefusedName) -> None:
+def test_the_name_of_a_refusal_survives_a_round_trip(mark: RefusedName) -> None:
     assert RefusedName.parse(mark.name) == mark
     assert not names.is_sst_path(mark.path)
 
 
 @given(shared)
-def test_shared_round_trip(name: SharedName) -> None:
+def test_the_name_of_a_shared_file_survives_a_round_trip(name: SharedName) -> None:
     assert SharedName.parse(name.name) == name
     assert names.origin_of(name.path) == name.version
 
@@ -53,7 +53,7 @@ def test_names_sort_by_version(several: list[DeltaName]) -> None:
     assert [delta.version for delta in by_name] == sorted(delta.version for delta in several)
 
 
-def test_the_grammar_as_written_down() -> None:
+def test_names_follow_the_written_grammar() -> None:
     delta = DeltaName(7, "a-1", "b-2", 0xC0FFEE)
     assert delta.path == "delta/00000000000000000007_a-1_b-2_00c0ffee.sst"
     assert SnapshotName(7, "a-1").path == "snapshot/00000000000000000007_a-1.zip"
@@ -141,7 +141,7 @@ def test_foreign_names_are_not_snapshots(name: str) -> None:
         "delta/",
     ],
 )
-def test_paths_that_are_no_sst(path: str) -> None:
+def test_paths_of_other_files_are_not_taken_for_those_of_ssts(path: str) -> None:
     assert not names.is_sst_path(path)
     with pytest.raises(FormatError, match="not the path of an SST"):
         names.origin_of(path)
@@ -175,7 +175,7 @@ def test_the_longest_names_fit_a_file_system() -> None:
     assert all(len(name.name) <= 255 - len(".12345678") - len(".tmp") for name in longest)
 
 
-def test_the_version_that_a_delta_builds_on() -> None:
+def test_the_name_of_a_delta_says_on_which_version_it_builds() -> None:
     assert DeltaName(7, "a", "b", 1).builds_on == VersionId(6, "b")
     assert DeltaName(7, "a", EMPTY_PARENT, 1).builds_on is None
     assert DeltaName(1, "a", EMPTY_PARENT, 1).builds_on is None

@@ -38,7 +38,7 @@ def register(registry: Registry, version: VersionId, files: list[StoredFile]) ->
 class TestTheWalkThrough:
     """Two checkpoints are retained; numbers in brackets are merged files."""
 
-    def test_counts_at_every_step(self) -> None:
+    def test_references_are_counted_at_every_step(self) -> None:
         registry = Registry()
         first, two, three, four, five = (sst(number) for number in range(1, 6))
         merged, merged_again = sst("1-2-3"), sst("4-5-6")
@@ -85,7 +85,7 @@ class TestSets:
         assert register(registry, cp(1), [sst(1)]) == []
         assert registry == before
 
-    def test_retiring_twice_or_what_was_never_known(self) -> None:
+    def test_retiring_a_known_or_unknown_checkpoint_again_changes_nothing(self) -> None:
         registry = Registry()
         register(registry, cp(1), [sst(1)])
         assert paths(registry.retire([cp(1)])) == {sst(1).path}
@@ -111,7 +111,7 @@ class TestSets:
             assert foretold == sorted(paths(registry.retire_below(floor)))
         assert registry.checkpoints() == [cp(3)]
 
-    def test_a_file_that_nobody_needs(self) -> None:
+    def test_an_unknown_file_has_no_holders(self) -> None:
         with pytest.raises(MissingError, match="nobody"):
             Registry().entry("nobody")
         assert Registry().count("nobody") == 0

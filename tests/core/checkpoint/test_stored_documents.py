@@ -84,7 +84,7 @@ METADATA = DeltaMetadata(7, "a", "b", 5, 5, 0, {}, "a writer")
 
 
 @given(manifests)
-def test_manifest_round_trip(manifest: Manifest) -> None:
+def test_a_manifest_survives_a_round_trip(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json(), file=FILE) == manifest
 
 
@@ -114,7 +114,7 @@ def test_a_manifest_may_lack_its_cause_as_those_of_older_releases() -> None:
         writer=st.text(max_size=8),
     )
 )
-def test_metadata_round_trip(metadata: DeltaMetadata) -> None:
+def test_metadata_survive_a_round_trip(metadata: DeltaMetadata) -> None:
     assert DeltaMetadata.from_json(metadata.to_json(), file="delta/x") == metadata
 
 
@@ -261,7 +261,7 @@ class TestArchive:
         assert caught.value.file == FILE
         assert FILE in caught.value.message
 
-    def test_bytes_that_are_no_archive(self) -> None:
+    def test_bytes_that_are_no_archive_are_damaged(self) -> None:
         with pytest.raises(DamagedError, match="not a whole zip archive") as caught:
             unpack(b"PK", file=FILE)
         assert caught.value.file == FILE
@@ -272,13 +272,13 @@ class TestArchive:
             unpack(_zip(replaced=members), file=FILE)
 
     @pytest.mark.parametrize("name", ["../CURRENT", "/etc/CURRENT", "000001.sst", "OPTIONS", "sub/CURRENT"])
-    def test_a_member_that_does_not_belong(self, name: str) -> None:
+    def test_a_member_that_does_not_belong_is_refused(self, name: str) -> None:
         with pytest.raises(DamagedError, match=f"{FILE}.*does not belong"):
             unpack(_zip(extra=name), file=FILE)
         with pytest.raises(ValueError, match="not the files of a database"):
             pack(MANIFEST, {**DATABASE, name: b""})
 
-    def test_a_member_that_would_fill_the_memory(self) -> None:
+    def test_a_member_that_would_fill_the_memory_is_refused(self) -> None:
         bomb = _zip(extra="OPTIONS-000009", content=bytes(100 << 20), method=zipfile.ZIP_DEFLATED)
         assert len(bomb) < 200_000
         with pytest.raises(
@@ -359,7 +359,7 @@ def sealed(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", sealed(b'{"format":1}'), sealed(b'{"format":1,"files":[1]}')])
-def test_damaged_claims(data: bytes) -> None:
+def test_a_damaged_lease_or_tombstone_is_named(data: bytes) -> None:
     for unpack_file_list in (LeaseTerms.unpack, unpack_tombstone):
         with pytest.raises(DamagedError, match=r"lease/a\.json"):
             unpack_file_list(data, file="lease/a.json")
@@ -375,6 +375,6 @@ def test_damaged_claims(data: bytes) -> None:
         b'"written_ms":1',
     ],
 )
-def test_a_lease_with_damaged_terms(terms: bytes) -> None:
+def test_a_lease_with_damaged_terms_is_refused(terms: bytes) -> None:
     with pytest.raises(DamagedError, match="_ms"):
         LeaseTerms.unpack(sealed(b'{"format":1,"files":[],' + terms + b"}"), file="lease/a.json")

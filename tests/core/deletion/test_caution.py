@@ -70,7 +70,7 @@ class TestCaution:
         assert cleanup.skipped == "version 12 (id-12) cannot be restored from the files that are there"
         assert cleanup.floor == 0
 
-    def test_a_damaged_archive_in_the_window(self, tmp_path: Path) -> None:
+    def test_files_that_a_damaged_archive_may_name_stay(self, tmp_path: Path) -> None:
         taken_over = made_up.shared(5, 9)
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [taken_over]})
         store.put(made_up.snapshot(8).path, b"PK")
@@ -89,7 +89,7 @@ class TestCaution:
             *deltas(7, 8),
         }
 
-    def test_a_damaged_archive_that_the_newest_version_hangs_on(self, tmp_path: Path) -> None:
+    def test_nothing_is_deleted_if_the_newest_version_cannot_be_restored(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
         store.put(made_up.snapshot(6).path, b"PK")
         store.put(made_up.snapshot(3).path, b"PK")
@@ -135,7 +135,7 @@ class TestCaution:
         retention.cleanup(store.newest)
         assert store.files() == {B, made_up.snapshot(6).path, *deltas(7, 8)}
 
-    def test_a_version_that_hangs_on_snapshots_in_doubt_alone(self, tmp_path: Path) -> None:
+    def test_nothing_is_deleted_if_a_version_depends_on_a_condemned_file(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B], 8: [C]})
         for number in (1, 2):
             store.storage.inner.delete(made_up.delta(number).path)

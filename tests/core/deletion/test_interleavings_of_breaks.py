@@ -217,7 +217,7 @@ class TestTheExplorationHasTeeth:
                 switches=SWITCHES,
             )
 
-    def test_a_snapshot_in_doubt_that_is_counted_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_counting_on_a_snapshot_in_doubt_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(retention, "DeletionPlan", remembered(_NeverDoubts))
         programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)]
         with pytest.raises(AssertionError, match="cannot be restored"):
@@ -230,7 +230,7 @@ class TestTheExplorationHasTeeth:
                 switches=SWITCHES,
             )
 
-    def test_files_of_a_full_checkpoint_that_are_taken_for_orphans(
+    def test_taking_files_of_a_full_checkpoint_for_orphans_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(retention, "DeletionPlan", remembered(_SweepsYoungOrphans))
@@ -247,7 +247,7 @@ class TestTheExplorationHasTeeth:
         with pytest.raises(AssertionError, match="cannot be restored"):
             replaced_while_a_cleaner_reads(_DeletesWhatWasReplaced)
 
-    def test_a_writer_that_trusts_an_old_lease(self) -> None:
+    def test_trusting_an_old_lease_is_found(self) -> None:
         found = explore(
             [writer(1, kind=_NeverLooksAgain), cleaner(1)],
             start(),

@@ -150,7 +150,7 @@ def test_tables_are_as_the_format_says(filled: Database) -> None:
     assert b"whole_key_filtering=true" in text
 
 
-def test_values_of_any_size(database: Database, tmp_path: Path) -> None:
+def test_values_of_any_size_are_ingested(database: Database, tmp_path: Path) -> None:
     rows: dict[bytes, bytes | None] = {
         b"\0\0": b"",
         b"\0\0big": os.urandom(64 << 20),

@@ -74,7 +74,7 @@ def test_rows_are_those_of_the_database(deltas: list[Delta], merge_after: int, c
         check(Path(root) / "database", deltas, DatabaseSettings(compression=compression), merge_after)
 
 
-def test_many_blocks_in_many_groups(tmp_path, monkeypatch):
+def test_rows_are_merged_from_many_blocks_in_many_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("state_store.core.engine.rows.PAGE_BYTES", 10_000)
     monkeypatch.setattr("state_store.core.engine.rows._YOUNG_BYTES", 0)
     monkeypatch.setattr("state_store.core.engine.rows._LEAST_PAGE_BYTES", 5_000)

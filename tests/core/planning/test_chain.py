@@ -71,7 +71,7 @@ def test_a_snapshot_replaces_the_deltas_up_to_it() -> None:
     assert made.paths() == {entry.path for entry in snapshot(3).files} | {d.name.path for d in made.deltas}
 
 
-def test_the_way_between_two_versions() -> None:
+def test_the_deltas_between_two_versions_are_found() -> None:
     made = chain(5).publish(snapshot(2))
     at = VersionId(2, "v2")
     between = made.between(at, VersionId(4, "v4"))
@@ -80,7 +80,7 @@ def test_the_way_between_two_versions() -> None:
     assert made.between(VersionId(4, "v4"), VersionId(4, "v4")) == ()
 
 
-def test_no_way_to_another_lineage_or_back() -> None:
+def test_no_deltas_lead_to_another_lineage_or_back() -> None:
     made = chain(5)
     assert made.between(VersionId(3, "other"), VersionId(5, "v5")) is None
     assert made.between(VersionId(5, "v5"), VersionId(3, "v3")) is None

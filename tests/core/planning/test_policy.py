@@ -91,7 +91,7 @@ def test_nothing_is_due_where_everything_is_off() -> None:
     assert due(policy(fullAfterDeltas="1"), Chain()) is None
 
 
-def test_number_of_deltas() -> None:
+def test_a_number_of_deltas_makes_an_incremental_merge_due() -> None:
     full = snapshot()
     assert due(policy(maxDeltas="8"), chain(7, on=full), history(full)) is None
     assert kind_of(due(policy(maxDeltas="8"), chain(8, on=full), history(full)), "maxDeltas") == "incremental"
@@ -112,14 +112,14 @@ def test_a_state_that_is_rewritten_soon_is_not_merged_before() -> None:
     assert kind(20, 3, on=small) == "incremental", "in a small store a merge costs little"
 
 
-def test_deltas_since_the_last_full_checkpoint() -> None:
+def test_a_number_of_deltas_since_the_last_full_checkpoint_makes_a_full_merge_due() -> None:
     incremental = replace(snapshot(kind="incremental"), deltas_since_full=15)
     rule = policy(fullAfterDeltas="20")
     assert due(rule, chain(4, on=incremental)) is None
     assert kind_of(due(rule, chain(5, on=incremental)), "fullAfterDeltas") == "full"
 
 
-def test_merges_since_the_last_full_checkpoint() -> None:
+def test_a_number_of_merges_since_the_last_full_checkpoint_makes_a_full_merge_due() -> None:
     rule = policy(fullAfterMerges="3")
     assert due(rule, chain(1, on=snapshot(kind="incremental", merges=2))) is None
     assert (
@@ -127,7 +127,7 @@ def test_merges_since_the_last_full_checkpoint() -> None:
     )
 
 
-def test_number_of_files() -> None:
+def test_a_number_of_files_makes_a_full_merge_due() -> None:
     rule = policy(fullAfterFiles="10")
     assert due(rule, chain(9, on=snapshot()), history(snapshot())) is None
     assert kind_of(due(rule, chain(10, on=snapshot()), history(snapshot())), "fullAfterFiles") == "full"
@@ -139,7 +139,7 @@ def test_files_that_a_full_checkpoint_would_need_as_well_are_no_reason() -> None
     assert due(policy(fullAfterFiles="10"), chain(25, on=large), history(large)) is not None
 
 
-def test_space_amplification() -> None:
+def test_space_amplification_makes_a_full_merge_due() -> None:
     full = snapshot(sizes=(10 * MIB,))
     rule = policy(fullSpaceAmplification="2.0")
     assert due(rule, chain(9, MIB, on=full), history(full)) is None
@@ -212,7 +212,7 @@ def test_amplification_needs_a_few_deltas() -> None:
     assert due(policy(fullSpaceAmplification="2.0"), chain(7, on=full), history(full)) is None
 
 
-def test_interval_since_the_last_full_checkpoint() -> None:
+def test_the_interval_since_the_last_full_checkpoint_makes_a_full_merge_due() -> None:
     full = snapshot()
     rule = policy(fullInterval="1h")
     assert due(rule, chain(1, on=full), history(full), NOW_MS + 3_599_000) is None
@@ -235,7 +235,7 @@ def test_a_clock_that_jumps_back_makes_nothing_due() -> None:
     assert due(rule, chain(1, on=full), made, NOW_MS - DAY_MS) is not None
 
 
-def test_schedule_in_a_time_zone() -> None:
+def test_a_schedule_is_kept_in_its_time_zone() -> None:
     full = snapshot()
     rule = policy(fullSchedule="0 3 * * *", fullScheduleTimeZone="Europe/Berlin")
     three_in_berlin_ms = 1_790_038_800_000  # 2026-09-22 01:00 UTC
@@ -283,7 +283,7 @@ def test_jitter_spreads_partitions_over_its_whole_length() -> None:
     assert 25 <= at[5] <= 75
 
 
-def test_predicted_restore_against_the_objective() -> None:
+def test_a_restore_predicted_above_the_objective_makes_a_merge_due() -> None:
     full = snapshot(sizes=(8 * MIB,))
     made = history(full)
     long = chain(60, 10_000, on=full)

@@ -38,11 +38,11 @@ def last_ms(cron: str, zone: str, now_ms: int) -> int | None:
         ("0 0 13,9 * 5", "2026-03-10 12:00", "2026-03-09 00:00"),
     ],
 )
-def test_the_last_time_that_the_fields_name(cron: str, now: str, expected: str) -> None:
+def test_the_last_time_that_the_fields_name_is_found(cron: str, now: str, expected: str) -> None:
     assert last_ms(cron, "UTC", at(now)) == at(expected)
 
 
-def test_a_day_that_never_comes() -> None:
+def test_a_schedule_of_a_day_that_never_comes_is_never_due() -> None:
     assert last_ms("0 0 30 2 *", "UTC", at("2026-03-10 12:00")) is None
 
 

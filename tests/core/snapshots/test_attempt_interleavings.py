@@ -254,7 +254,7 @@ def test_every_interleaving_of_three_is_right() -> None:
 
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_interleaving_with_more_faults(name: str) -> None:
+def test_every_interleaving_with_more_faults_is_right(name: str) -> None:
     explore(PROGRAMS[name], {}, check, times_tell_order=True, faults=2)
 
 
@@ -265,7 +265,7 @@ def test_every_interleaving_of_more_is_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RETIRING)
-def test_while_the_first_version_is_retired(name: str) -> None:
+def test_attempts_stay_right_while_the_first_version_is_retired(name: str) -> None:
     """There are few switches between the programs."""
     explore_retiring(name, switches=1)
 

@@ -78,7 +78,7 @@ def test_any_version_is_restored_exactly(job: Job, tmp_path: Path) -> None:
         assert answer["warnings"] == []
 
 
-def test_from_exactly_the_snapshot_that_is_asked_for(job: Job, tmp_path: Path) -> None:
+def test_a_restore_starts_from_exactly_the_requested_snapshot(job: Job, tmp_path: Path) -> None:
     other = reader(job, tmp_path / "reader")
     for start in (4, 8):
         answer = other.call(
@@ -233,7 +233,7 @@ def test_without_local_recovery_no_file_of_another_provider_is_read(job: Job, tm
             provider.restore(12)
 
 
-def test_a_version_that_does_not_exist(job: Job, tmp_path: Path) -> None:
+def test_a_missing_version_is_refused_with_those_that_can_be_restored(job: Job, tmp_path: Path) -> None:
     other = reader(job, tmp_path / "reader")
     with pytest.raises(
         MissingError, match=r"version 13 .* cannot be restored.*versions that can be restored"

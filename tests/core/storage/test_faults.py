@@ -77,7 +77,7 @@ class TestEachFault:
         assert (tmp_path / "b").read_bytes() == b"0123456789"
 
     @pytest.mark.parametrize(("name", "seen"), [("damaged-read", b"01234\x346789"), ("short-read", b"01234")])
-    def test_wrong_bytes_on_the_way(
+    def test_faults_on_the_way_change_the_bytes_read_and_not_those_stored(
         self, storage: FaultyStorage, tmp_path: Path, name: str, seen: bytes
     ) -> None:
         storage.fault = lambda operation, path: FAULTS[name].fault

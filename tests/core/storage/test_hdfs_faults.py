@@ -88,21 +88,25 @@ def _denied(cluster: HdfsCluster, path: str, stranger: Storage) -> None:
 
 
 @pytest.mark.parametrize("opened", ["webhdfs"], indirect=True)
-def test_permission_denied(hdfs_cluster: HdfsCluster, witness: Witness, path: str) -> None:
+def test_a_denied_permission_is_named(hdfs_cluster: HdfsCluster, witness: Witness, path: str) -> None:
     _denied(hdfs_cluster, path, WebHdfsStorage([hdfs_cluster.web], path, user="stranger"))
     goes_on(witness)
 
 
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("opened", ["jvm"], indirect=True)
-def test_permission_denied_to_the_jvm(hdfs_cluster: HdfsCluster, witness: Witness, path: str) -> None:
+def test_a_permission_denied_to_the_jvm_is_named(
+    hdfs_cluster: HdfsCluster, witness: Witness, path: str
+) -> None:
     conf, user = hdfs_cluster.configuration, {"HADOOP_USER_NAME": "stranger"}
     with serving(hdfs_cluster.uri, configuration=conf, environment=user) as jvm:
         _denied(hdfs_cluster, path, open_storage(f"{hdfs_cluster.uri}{path}", jvm=jvm))
     goes_on(witness)
 
 
-def test_a_quota_that_is_exceeded(hdfs_cluster: HdfsCluster, witness: Witness, path: str) -> None:
+def test_an_exceeded_quota_is_named_with_the_fix_and_loses_nothing(
+    hdfs_cluster: HdfsCluster, witness: Witness, path: str
+) -> None:
     before = _finished(witness.storage)
     hdfs_cluster.set_space_quota(path, 1000)
     try:
@@ -128,7 +132,7 @@ def _finished(storage: Storage) -> dict[str, list[Entry]]:
 
 
 @pytest.mark.tier("long")
-def test_a_datanode_dies_in_mid_upload(
+def test_a_store_goes_on_after_the_death_of_a_datanode_in_mid_upload(
     hdfs_cluster: HdfsCluster,
     witness: Witness,
     tmp_path: Path,
@@ -163,7 +167,7 @@ def test_a_datanode_dies_in_mid_upload(
 
 
 @pytest.mark.tier("long")
-def test_the_namenode_restarts(hdfs_cluster: HdfsCluster, witness: Witness) -> None:
+def test_a_store_goes_on_after_a_restart_of_the_namenode(hdfs_cluster: HdfsCluster, witness: Witness) -> None:
     stop = threading.Event()
 
     def restart() -> None:

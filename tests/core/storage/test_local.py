@@ -253,19 +253,19 @@ class TestDirectoriesThatCannotBeSynced:
 
 
 class TestErrors:
-    def test_a_file_where_a_directory_belongs(self, storage: LocalStorage) -> None:
+    def test_a_file_in_place_of_a_directory_is_named(self, storage: LocalStorage) -> None:
         storage.directory.parent.joinpath("store").write_bytes(b"")
         with pytest.raises(StorageError, match="store"):
             storage.write("delta/a", b"")
 
-    def test_a_directory_where_a_file_belongs(self, storage: LocalStorage) -> None:
+    def test_a_directory_in_place_of_a_file_is_named(self, storage: LocalStorage) -> None:
         (storage.directory / "delta" / "a").mkdir(parents=True)
         with pytest.raises((StorageError, ConflictError), match="delta/a"):
             storage.write("delta/a", b"", overwrite=True)
         with pytest.raises(StorageError, match="delta/a"):
             storage.read("delta/a")
 
-    def test_the_directory_vanishes(self, storage: LocalStorage) -> None:
+    def test_a_directory_that_vanished_is_made_again_by_a_write(self, storage: LocalStorage) -> None:
         storage.write("delta/a", b"1")
         shutil.rmtree(storage.directory)
         assert storage.list_files("delta") == []

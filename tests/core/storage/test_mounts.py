@@ -38,7 +38,7 @@ def test_an_nfs_with_attribute_caching_is_found(mounted: list, expected: str | N
     assert cached_mount(Path("/data/local/checkpoint"), mountinfo(*mounted)) == expected
 
 
-def test_a_name_with_a_space() -> None:
+def test_a_mount_whose_name_has_a_space_is_found() -> None:
     found = cached_mount(Path("/data x/checkpoint"), mountinfo(("/data\\040x", "nfs4", "")))
     assert found == "/data x"
 

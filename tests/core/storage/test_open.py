@@ -24,7 +24,7 @@ from state_store.errors import OptionError
         ("relative/x", "relative/x"),
     ],
 )
-def test_local_paths(uri: str, directory: str) -> None:
+def test_local_paths_in_all_spellings_open_the_same_directory(uri: str, directory: str) -> None:
     storage = open_storage(uri)
     assert isinstance(storage, LocalStorage)
     assert storage.directory == Path(directory)

@@ -113,7 +113,7 @@ class _OnS3(StorageConformance):
             storage.write("delta/a", b"abc", overwrite=True)
 
     @pytest.mark.parametrize("overwrite", [False, True])
-    def test_a_lost_answer(self, storage: Storage, overwrite: bool) -> None:
+    def test_a_file_is_written_though_the_answer_is_lost(self, storage: Storage, overwrite: bool) -> None:
         """The client repeats the request: with a condition it may then find its own file in the way."""
         with self.server.failing(first(1, lost_answer, "PUT", "/delta/a")):
             try:
@@ -201,7 +201,7 @@ class TestArrowOnS3(_OnS3):
         storage.write("delta/a", b"abc", overwrite=True)
         assert self.server.requests == [("PUT", f"/bucket/{self.prefix}/delta/a")]
 
-    def test_a_bucket_that_is_not_there(self) -> None:
+    def test_a_missing_bucket_is_named_with_the_fix(self) -> None:
         storage = open_storage("s3://no-such-bucket/store")
         with pytest.raises(StorageError, match=r"no-such-bucket/store/delta/a.*make the bucket"):
             storage.write("delta/a", b"abc", overwrite=True)

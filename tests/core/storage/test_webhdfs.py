@@ -153,7 +153,7 @@ def _connection_error(at: str | None = None) -> Exception:
     return Lost("the connection was lost", request=Request("PUT", at) if at else None)
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_an_address_without_a_service_is_named(tmp_path: Path) -> None:
     storage = open_storage("webhdfs://127.0.0.1:9/store")
     with pytest.raises(StorageError, match=r"webhdfs://127\.0\.0\.1:9/store/delta"):
         storage.list_files("delta")

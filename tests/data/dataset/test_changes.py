@@ -57,7 +57,7 @@ def changes_by_key(table, keys: list[str]) -> dict[str, tuple]:
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])
-def test_between_any_two_versions(name, tmp_path):
+def test_diff_shows_the_changes_between_any_two_versions(name, tmp_path):
     directory = str(checkpoint(name, tmp_path))
     kinds = set()
     for older, newer in PAIRS:
@@ -134,7 +134,7 @@ def test_the_command_prints_the_changes(tmp_path, capsys):
     assert main(["diff", directory, "3", "2"]) == exit_codes.USAGE
 
 
-def test_versions_by_batch_and_by_time(tmp_path, capsys):
+def test_versions_of_changes_are_chosen_by_batch_and_by_time(tmp_path, capsys):
     directory = str(checkpoint("flights", tmp_path))
     for path in (Path(directory) / "commits").glob("[0-9]*"):
         os.utime(path, (1_700_000_000 + int(path.name), 1_700_000_000 + int(path.name)))

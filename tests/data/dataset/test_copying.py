@@ -42,7 +42,7 @@ def test_a_copy_is_the_query(name, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
-def test_a_copy_of_a_join(form, tmp_path):
+def test_a_copy_of_a_join_has_the_same_rows(form, tmp_path):
     source, target = str(shutil.copytree(JOIN / form, tmp_path / form)), str(tmp_path / "target")
     copy(source, target)
     for side in ("left", "right"):

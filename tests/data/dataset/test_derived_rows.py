@@ -69,7 +69,7 @@ def kept(n: int, at: int | None) -> dict[str, Any]:
     return {"value": {"n": n}, "ttlExpirationMs": at}
 
 
-def test_a_value_with_a_time_to_live(tmp_path):
+def test_a_value_with_a_time_to_live_gets_its_expiry_index(tmp_path):
     found = made("kept", [{**A, **kept(1, 300)}, {**B, **kept(2, 200)}], tmp_path)
     assert {(row["name"], row["value"]["n"]) for row in found["kept"]} == {("a", 1), ("b", 2)}
     assert found["$ttl_kept"] == [
@@ -111,7 +111,7 @@ def test_expired_rows_are_left_out_except_timers(tmp_path):
     assert len(timers["$eventTimers_timestampToKey"]) == 1
 
 
-def test_timers_by_key_and_by_time(tmp_path):
+def test_timers_are_written_by_key_and_by_time(tmp_path):
     rows = [{"key": key, "expiryTimestampMs": at} for key, at in ((A, 70), (B, 50), (A, 60))]
     found = made("$eventTimers_keyToTimestamp", rows, tmp_path)
     by_time = [(row["expiryTimestampMs"], row["key"]) for row in found["$eventTimers_timestampToKey"]]
@@ -134,12 +134,12 @@ def test_timers_by_their_own_name_have_no_values():
 
 
 @pytest.mark.parametrize("at", [None, -1])
-def test_rows_without_an_expiry(at, tmp_path):
+def test_rows_without_an_expiry_are_refused(at, tmp_path):
     with pytest.raises(OptionError, match="'ttlExpirationMs' of the rows of 'kept' is null or below 0"):
         made("kept", [{**A, **kept(1, at)}], tmp_path)
 
 
-def test_rows_without_the_column_of_their_expiry(tmp_path):
+def test_rows_without_the_column_of_their_expiry_are_refused(tmp_path):
     view = VIEWS["kept"]
     batch = pa.RecordBatch.from_pylist([{**A, "value": {"n": 1}}], pa.schema([*KEY, VALUE.field("value")]))
     with pytest.raises(MissingError, match="no column 'ttlExpirationMs'"):
@@ -152,7 +152,7 @@ def test_derived_rows_cannot_be_imported(name):
         Replacement(VIEWS[name], [], VIEWS)
 
 
-def test_a_list_without_its_derived_view():
+def test_a_list_without_its_derived_view_is_refused():
     known = {name: view for name, view in VIEWS.items() if name != "$min_times"}
     with pytest.raises(FormatError, match=r"no '\$min_times'"):
         DerivedRows.among(VIEWS["times"], known)

@@ -87,6 +87,6 @@ def test_time_outs_without_a_watermark_go_by_the_time() -> None:
 
 
 @pytest.mark.parametrize("kind", ["window", "plain"])
-def test_states_without_expiry(kind) -> None:
+def test_states_without_expiry_have_no_rule(kind) -> None:
     assert expiry(kind, watermark_ms=0) is None
     assert expiry("time to live", watermark_ms=None) is None

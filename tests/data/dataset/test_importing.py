@@ -65,7 +65,7 @@ def test_rows_of_a_file_replace_all(tmp_path, capsys):
         }
 
 
-def test_both_sides_of_a_join_at_once(tmp_path, capsys):
+def test_both_sides_of_a_join_are_imported_at_once(tmp_path, capsys):
     source, target = str(shutil.copytree(JOIN, tmp_path / "join")), str(tmp_path / "target")
     arguments = []
     for side in ("left", "right"):
@@ -100,7 +100,7 @@ def sides(checkpoint: str) -> list[list[dict]]:
     return found
 
 
-def test_rows_that_do_not_fit(tmp_path):
+def test_rows_that_do_not_fit_are_refused(tmp_path):
     source, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "target")
     with state_store.open(source) as state:
         table = state.to_arrow()

@@ -81,7 +81,7 @@ def test_all_rows_of_a_key_are_in_its_partition(columns, layout, is_index_of_map
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
 
 
-def test_keys_as_texts():
+def test_keys_are_read_from_texts():
     """A key can be given as the text that `show` prints, windows and other structs as JSON."""
     key = {"window": pa.array([{"start": 0, "end": 60_000_000}], WINDOW), "tags": pa.array([["a", None]])}
     view = view_of(key, KeyLayout())

@@ -45,7 +45,7 @@ def test_rows_are_the_same_and_each_is_found(name, partitions, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
-def test_all_stores_of_a_join(form, tmp_path):
+def test_all_stores_of_a_join_are_repartitioned_together(form, tmp_path):
     source, target = str(shutil.copytree(JOIN / form, tmp_path / form)), str(tmp_path / "target")
     repartition(source, target, 3)
     places: dict[str, dict] = {}
@@ -75,7 +75,7 @@ def test_spark_s_logs_have_the_number(tmp_path):
     assert Query.open(str(target)).operators[0].stores == {"default": 7}
 
 
-def test_refused_arguments(tmp_path):
+def test_impossible_arguments_are_refused(tmp_path):
     source = checkpoint("flights", tmp_path)
     target = str(tmp_path / "target")
     assert main(["repartition", str(source), target, "--partitions", "3", "--json"]) == 0

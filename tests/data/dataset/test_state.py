@@ -55,7 +55,7 @@ def test_the_error_for_a_missing_package_names_the_command(package, flights, mon
         state_store.open(flights)
 
 
-def test_a_missing_key(flights):
+def test_a_missing_key_is_none_and_a_wrong_one_is_refused(flights):
     with state_store.open(flights) as state:
         assert state.get("no such carrier") is None
         assert state.get(["C0"]) == state.get("C0") == state.get({"carrier": "C0"})
@@ -66,7 +66,7 @@ def test_a_missing_key(flights):
                 state.get(wrong)
 
 
-def test_columns_and_filters(flights):
+def test_columns_and_filters_select_what_is_read(flights):
     rows = expected("flights", VERSIONS[-1])
     with state_store.open(flights) as state:
         some = state.to_arrow(["delay", "carrier"], pc.field("flights") > 8)
@@ -103,7 +103,7 @@ def test_duckdb_and_polars_read_a_state(flights):
         assert polars.DataFrame(state)["flights"].sum() == total
 
 
-def test_some_partitions(flights):
+def test_partitions_select_what_is_read(flights):
     rows = expected("flights", VERSIONS[-1])
     with state_store.open(flights, partitions=[1]) as state:
         assert in_order(state.to_arrow().to_pylist()) == [row for row in rows if row["partition_id"] == 1]
@@ -115,7 +115,7 @@ def test_some_partitions(flights):
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
-def test_sides_of_a_join(form, tmp_path):
+def test_each_side_of_a_join_is_read_as_its_rows(form, tmp_path):
     """Each side has 24 rows of the last 4 batches; older rows were evicted."""
     directory = str(shutil.copytree(JOIN / form, tmp_path / form))
     sides = {}
@@ -139,7 +139,7 @@ def test_sides_of_a_join(form, tmp_path):
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_side_of_a_join_over_time(form, side, tmp_path):
+def test_the_history_of_a_side_of_a_join_equals_each_version(form, side, tmp_path):
     """At each version a key has the rows that wait then; the version wrote it if they differ."""
     directory = str(shutil.copytree(JOIN / form, tmp_path / form))
     with state_store.open(directory, store=side) as state:
@@ -174,7 +174,7 @@ def test_a_history_begins_at_the_oldest_restorable_version(form, tmp_path):
             assert in_order(at.rows) == in_order(then.rows_of(1).to_pylist())
 
 
-def test_versions_by_batch_and_time(flights):
+def test_a_version_is_chosen_by_batch_and_by_time(flights):
     logs = sorted((Path(flights) / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for number, path in enumerate(logs):
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
@@ -191,7 +191,7 @@ def test_versions_by_batch_and_time(flights):
         state_store.open(flights, version=9)
 
 
-def test_missing_operators_and_checkpoints(flights, tmp_path):
+def test_missing_operators_and_checkpoints_are_named(flights, tmp_path):
     with pytest.raises(MissingError, match="no stateful operator 3; there are: 0"):
         state_store.open(flights, operator=3)
     with pytest.raises(MissingError, match="checkpointLocation"):
@@ -252,7 +252,7 @@ def test_a_read_only_storage_has_no_lease(tmp_path, monkeypatch):
         ("encodingFormat", "avro", FormatError, "encoded with Avro"),
     ],
 )
-def test_state_that_is_not_read(key, value, error, why, tmp_path):
+def test_state_of_an_unknown_form_is_refused_with_the_reason(key, value, error, why, tmp_path):
     directory = checkpoint("flights", tmp_path)
     for path in (directory / "offsets").iterdir():
         lines = path.read_text().split("\n")

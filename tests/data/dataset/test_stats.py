@@ -60,7 +60,7 @@ def test_sizes_are_those_of_the_rows(tmp_path):
         assert [entry.version for entry in state.stats(sample=0, recent=2).recent] == [3, 4]
 
 
-def test_the_history_of_a_key(flights):
+def test_the_history_of_a_key_equals_its_row_of_each_version(flights):
     with state_store.open(flights) as state:
         for carrier in ("C0", "C3", "C4"):
             found = {version.version: version for version in state.history(carrier)}
@@ -86,7 +86,7 @@ def test_the_commands_print_statistics_and_history(flights, capsys):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_ages_of_keys(flights, version):
+def test_ages_of_keys_are_those_of_their_last_changes(flights, version):
     with state_store.open(flights, version=version) as state:
         found = state.stats(sample=None).ages
         carriers = [row["carrier"] for row in expected("flights", version)]
@@ -111,7 +111,7 @@ def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
         assert found.keys == state.count() and found.older == 1  # C4 has no more flights
 
 
-def test_expired_rows(flights, tmp_path):
+def test_expired_rows_are_counted_by_the_clock_of_the_query(flights, tmp_path):
     for version in VERSIONS:
         commit = json.loads((Path(flights) / f"commits/{version - 1}").read_text().splitlines()[1])
         rows = expected("flights", version)

@@ -182,7 +182,7 @@ def test_many_commits_and_checkpoints_leave_few_files_and_one_directory(tmp_path
         assert len(list(again.scan())) == 3 * MOST_RUNS + 1
 
 
-def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:
+def test_rows_of_spark_are_decoded_to_arrow(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     with EmbeddedStore.open(str(tmp_path / "state")) as store:
         for number in range(3):

@@ -70,11 +70,11 @@ def check(found: Estimate, history: History) -> None:
     assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[-2 * FULL_EVERY :]) <= 1.2
 
 
-def test_an_estimate_of_a_planned_query(history: History) -> None:
+def test_an_estimate_of_a_planned_query_is_close_to_its_run(history: History) -> None:
     check(of(planned(history)), history)
 
 
-def test_an_estimate_of_a_query_that_has_run(history: History) -> None:
+def test_an_estimate_of_a_measured_query_is_close_to_its_run(history: History) -> None:
     found = state_store.measure(str(history.root))
     assert (found.version, found.stored_bytes, found.stored_files) == (BATCHES, *history.stored[-1])
     assert found.retained == RETAIN and found.workload.interval_ms == INTERVAL_MS
@@ -103,7 +103,7 @@ def large(tmp_path_factory) -> History:
     return made
 
 
-def test_an_estimate_of_a_job_that_is_large_for_its_files(large: History) -> None:
+def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(large: History) -> None:
     workload = Workload(LARGE_KEYS, KEY_BYTES, VALUE_BYTES, large.changes.per_batch, INTERVAL_MS, 1)
     settings = DatabaseSettings(threads=1, file_bytes=16 << 10)
     found, uncut = (

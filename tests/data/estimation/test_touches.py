@@ -25,7 +25,7 @@ def distinct(batches: list[set[int]], width: int) -> float:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 1.5])
-def test_keys_of_several_batches(exponent: float) -> None:
+def test_distinct_keys_of_several_batches_are_predicted(exponent: float) -> None:
     batches = drawn(exponent, 400, 128)
     found = zipf(KEYS, distinct(batches, 1), exponent)
     for width in (1, 4, 16, 64):
@@ -54,7 +54,7 @@ def test_new_keys_are_counted_apart_from_existing_ones() -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_look_ups_that_find_their_key_among_the_last(exponent: float) -> None:
+def test_the_share_of_look_ups_of_recent_keys_is_predicted(exponent: float) -> None:
     batches = drawn(exponent, 200, 200)
     found = zipf(KEYS, distinct(batches, 1), exponent)
     for share in (0.3, 0.8):

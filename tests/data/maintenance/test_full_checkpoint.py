@@ -29,7 +29,7 @@ def test_all_stores_get_a_full_checkpoint(query):
     assert all(query.restored(key) == query.state[key] for key in query.keys)
 
 
-def test_only_the_requested_stores(query):
+def test_only_the_requested_stores_get_a_full_checkpoint(query):
     made = state_store.full_checkpoint(str(query.root), partition=1)
     assert [store.key.partition for store in made.made] == [1]
 

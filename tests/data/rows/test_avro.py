@@ -122,7 +122,7 @@ def row_of(fields: list[pa.Field], row: dict[str, Any], schema: int = 0) -> byte
 
 
 @given(st.lists(VALUES, max_size=5))
-def test_rows_of_every_type_and_nulls(rows):
+def test_rows_of_every_type_and_nulls_are_decoded(rows):
     columns = decode_avro([row_of(FIELDS, row) for row in rows], FIELDS, {0: FIELDS})
     expected = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]
     assert [column.to_pylist() for column in columns] == [column.to_pylist() for column in expected]
@@ -144,7 +144,7 @@ def test_values_without_an_avro_type_are_refused():
         encode_avro([pa.array([1], pa.duration("us"))], 0, 1)
 
 
-def test_rows_that_older_schemas_wrote():
+def test_rows_of_older_schemas_are_decoded():
     before = [pa.field("n", pa.int32()), pa.field("gone", pa.string())]
     now = [pa.field("n", pa.int64()), pa.field("new", pa.string())]
     rows = [row_of(before, {"n": 1, "gone": "x"}, 0), row_of(now, {"n": 2, "new": "y"}, 7)]
@@ -154,7 +154,7 @@ def test_rows_that_older_schemas_wrote():
         decode_avro(rows, now, {0: before})
 
 
-def test_keys_with_a_prefix_and_keys_that_are_ordered():
+def test_keys_with_a_prefix_and_ordered_keys_survive_a_round_trip():
     fields = [pa.field("key", pa.struct([("k", pa.string())])), pa.field("user", pa.int64())]
     first = b"\0" + record(fields[:1], {"key": {"k": "a"}})
     key = len(first).to_bytes(4, "little") + first + row_of(fields[1:], {"user": 5})

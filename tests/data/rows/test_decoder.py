@@ -70,7 +70,7 @@ def unsafe_row(row: dict[str, object]) -> bytes:
 
 @settings(deadline=None)
 @given(ROWS)
-def test_rows_of_every_type_and_nulls(rows: list[dict[str, object]]) -> None:
+def test_rows_of_every_type_and_nulls_are_decoded(rows: list[dict[str, object]]) -> None:
     assert decode([unsafe_row(row) for row in rows], SCHEMA).to_pylist() == rows
 
 
@@ -78,7 +78,7 @@ def word(value: int) -> bytes:
     return b"\0" + bytes(8) + struct.pack("<q", value)
 
 
-def test_dates_timestamps_and_decimals() -> None:
+def test_dates_timestamps_and_decimals_are_decoded() -> None:
     cases = [
         (pa.date32(), 20_000, date(2024, 10, 4)),
         (pa.timestamp("us", "UTC"), 1_000_000, datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)),
@@ -105,14 +105,14 @@ def test_a_type_that_is_not_known_is_named() -> None:
         (pa.month_day_nano_interval(), 0, "16 bytes"),
     ],
 )
-def test_nested_values_that_do_not_fit(kind: pa.DataType, stored: int, why: str) -> None:
+def test_nested_values_that_do_not_fit_are_damaged(kind: pa.DataType, stored: int, why: str) -> None:
     """Return a row whose only column refers to the word after it."""
     row = word(16 << 32 | 8) + struct.pack("<q", stored)
     with pytest.raises(DamagedError, match=why):
         decode([row], pa.schema([("x", kind)]))
 
 
-def test_a_decimal_of_more_bytes_than_it_can_have() -> None:
+def test_a_decimal_of_too_many_bytes_is_damaged() -> None:
     with pytest.raises(DamagedError, match="1 to 16 bytes"):
         decode([word(16 << 32 | 24) + bytes(24)], pa.schema([("x", pa.decimal128(30, 0))]))
 
@@ -130,7 +130,7 @@ def test_damaged_rows_are_an_error_or_other_values(batch: pa.RecordBatch, data: 
         decode([bytes(broken), *rows[1:]], batch.schema).validate()
 
 
-def test_rows_of_other_columns_than_the_schema_has() -> None:
+def test_rows_with_more_columns_are_read_and_those_with_fewer_are_damaged() -> None:
     """Bytes beyond the columns are ignored, as by Spark; a missing column is an error."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     columns = [pa.array([5]), pa.array(["text"]), pa.array([[1, 2]]), pa.array([7])]
@@ -141,7 +141,7 @@ def test_rows_of_other_columns_than_the_schema_has() -> None:
         decode(encode(columns[:1], 1), schema)
 
 
-def test_rows_that_are_no_rows() -> None:
+def test_bytes_that_are_no_row_are_damaged() -> None:
     schema = pa.schema([("x", pa.string())])
     with pytest.raises(DamagedError, match="at least 17"):
         decode([b"\0" + bytes(8)], schema)
@@ -151,6 +151,6 @@ def test_rows_that_are_no_rows() -> None:
         decode([word(16 << 32 | 5)], schema)
 
 
-def test_raw_bytes_as_a_table() -> None:
+def test_raw_bytes_become_a_table() -> None:
     table = to_table([(b"a", b"1"), (b"b", b"")])
     assert table.to_pylist() == [{"key": b"a", "value": b"1"}, {"key": b"b", "value": b""}]

@@ -43,7 +43,7 @@ def test_slices_of_columns_are_encoded_as_they_are(batch: pa.RecordBatch, data: 
 
 @settings(max_examples=12)
 @given(batches(), st.data())
-def test_keys_with_a_prefix(batch: pa.RecordBatch, data: st.DataObject) -> None:
+def test_keys_with_a_prefix_survive_a_round_trip(batch: pa.RecordBatch, data: st.DataObject) -> None:
     layout = KeyLayout(tuple(range(data.draw(st.integers(0, batch.num_columns)))))
     keys = encode_keys(batch.columns, batch.num_rows, layout, before=b"\0\7")
     found = decode_keys(keys, list(batch.schema), layout, skip=2)
@@ -63,7 +63,7 @@ def test_rows_are_read_at_any_offset(batch: pa.RecordBatch, gaps: list[int], dat
     assert [column.to_pylist() for column in found] == [batch.column(number).to_pylist() for number in only]
 
 
-def test_keys_that_order_their_rows() -> None:
+def test_keys_that_order_their_rows_follow_sparks_documentation() -> None:
     """The sign comes first, then the number, big-endian, as Spark's documentation says."""
     numbers = [-5, 7, None]
     encoded = [
@@ -129,7 +129,7 @@ def test_numbers_that_are_equal_are_in_one_partition(kind: pa.DataType) -> None:
     assert (zero, first) == (other, second)
 
 
-def test_a_key_of_unknown_partition() -> None:
+def test_a_key_without_a_partition_of_spark_is_refused() -> None:
     with pytest.raises(FormatError, match="partition by"):
         partitions_of(
             [pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))], [pa.field("m", pa.null())], 4

@@ -68,7 +68,7 @@ def check(directory, options: dict[str, str]) -> None:
 
 
 @pytest.mark.tier("more")
-def test_options_of_the_process(tmp_path):
+def test_options_of_the_process_act_together_as_in_sparks_worker(tmp_path):
     check(tmp_path, TOGETHER)
 
 
@@ -77,5 +77,5 @@ EACH = {**TOGETHER, "spark.python.worker.reuse": "false", "spark.python.use.daem
 
 @pytest.mark.tier("long")
 @pytest.mark.parametrize("option", EACH)
-def test_each_option_of_the_process(tmp_path, option):
+def test_each_option_of_the_process_acts_as_in_sparks_worker(tmp_path, option):
     check(tmp_path, {option: EACH[option]})

@@ -71,7 +71,7 @@ def test_memory_of_a_large_group_is_that_of_sparks_worker(tmp_path):
 
 @pytest.mark.tier("long")
 @pytest.mark.timeout(3600)
-def test_a_group_of_ten_million_rows(tmp_path):
+def test_a_group_of_ten_million_rows_takes_little_memory(tmp_path):
     numbers, _, growth = played(tmp_path, LargeGroup, [(1000, 1), (10_000_000, 1)])
     assert numbers == [1000, 10_000_000]
     assert growth < 100 * 1024, f"{growth} KB"  # as rows of Python they are more than 3 GB
@@ -79,7 +79,7 @@ def test_a_group_of_ten_million_rows(tmp_path):
 
 @pytest.mark.tier("long")
 @pytest.mark.timeout(3600)
-def test_a_map_of_a_million_entries(tmp_path):
+def test_a_map_of_a_million_entries_takes_little_memory(tmp_path):
     count = 1_000_000
     numbers, _, growth = played(tmp_path, LargeMap, [(1, count), (1, 1)])
     assert numbers == [2 * count, 2 * count]
@@ -88,7 +88,7 @@ def test_a_map_of_a_million_entries(tmp_path):
 
 @pytest.mark.tier("long")
 @pytest.mark.timeout(3600)
-def test_a_list_of_a_million_entries(tmp_path):
+def test_a_list_of_a_million_entries_takes_little_memory(tmp_path):
     count = 1_000_000
     numbers, _, growth = played(tmp_path, LargeList, [(1, count), (1, 1)])
     assert numbers == [count, count + 1]

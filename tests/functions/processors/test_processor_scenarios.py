@@ -87,12 +87,12 @@ def by(frame: Any, *keys: str, form: str = "rows") -> Any:
     return groups.transformWithStateInPandas if form == "frames" else groups.transformWithState
 
 
-def test_variables_that_are_deleted(play):
+def test_deleting_variables_is_as_in_sparks_worker(play):
     _, _, figures = play(lambda frame, run: by(frame, "a")(processors.Deletes(), SAID, "update", "None"))
     assert figures[0]["numDeletedStateVars"] > 0
 
 
-def test_processing_time_timers_that_are_due(play):
+def test_processing_time_timers_fire_as_in_sparks_worker(play):
     rows, _, figures = play(
         lambda frame, run: by(frame, "a")(processors.Due(), SAID, "update", "processingTime"),
         no_data_batches=False,
@@ -115,7 +115,9 @@ def test_late_rows_stay_without_event_time(play, time_mode):
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_initial_state", [False, True])
-def test_a_key_of_columns_that_are_not_neighbours(spark, play, form, with_initial_state):
+def test_a_key_of_columns_that_are_not_neighbours_is_as_in_sparks_worker(
+    spark, play, form, with_initial_state
+):
     processor = processors.Sums if form == "rows" else processors.SumsOfFrames
     initial = None
     if with_initial_state:
@@ -128,7 +130,7 @@ def test_a_key_of_columns_that_are_not_neighbours(spark, play, form, with_initia
 
 
 @pytest.mark.tier("more")
-def test_timers_of_an_initial_state(spark, play):
+def test_timers_of_an_initial_state_fire_as_in_sparks_worker(spark, play):
     initial = spark.createDataFrame([("x", 28_401_125), ("w", 28_401_130)], "a string, v long").groupBy("a")
     rows, _, _ = play(
         lambda frame, run: by(frame, "a")(
@@ -140,7 +142,7 @@ def test_timers_of_an_initial_state(spark, play):
 
 
 @pytest.mark.tier("more")
-def test_timers_in_a_single_partition(play, conf):
+def test_timers_in_a_single_partition_fire_as_in_sparks_worker(play, conf):
     conf("spark.sql.shuffle.partitions", "1")
     conf(STATE_RECORDS, "2")
     play(
@@ -149,7 +151,7 @@ def test_timers_in_a_single_partition(play, conf):
     )
 
 
-def test_times_to_live_that_are_over(play):
+def test_expired_values_are_gone_as_in_sparks_worker(play):
     rows, _, figures = play(
         lambda frame, run: by(frame, "a")(processors.Forgets(), SAID, "update", "processingTime"),
         no_data_batches=False,
@@ -160,7 +162,7 @@ def test_times_to_live_that_are_over(play):
 
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("form", FORMS)
-def test_nested_output(play, form):
+def test_nested_output_is_as_in_sparks_worker(play, form):
     processor = processors.Composite if form == "rows" else processors.CompositeFrames
     rows, _, _ = play(
         lambda frame, run: by(frame, "a", form=form)(processor(), processors.COMPOSITE, "update", "None")
@@ -168,7 +170,7 @@ def test_nested_output(play, form):
     assert "Row(x=2" in str(rows)
 
 
-def test_workers_in_turns_on_a_checkpoint(play):
+def test_both_workers_continue_a_checkpoint_in_turns(play):
     play(
         lambda frame, run: by(frame, "a")(processors.Deletes(), SAID, "update", "None"),
         runs=3,
@@ -180,7 +182,7 @@ def test_workers_in_turns_on_a_checkpoint(play):
 
 
 @pytest.mark.tier("more")
-def test_a_schema_that_changes_from_run_to_run(play, conf):
+def test_a_schema_that_grows_from_run_to_run_is_as_in_sparks_worker(play, conf):
     conf(ENCODING, "avro")
     versions = [processors.Evolving, processors.MoreFields, processors.WiderField]
     rows, _, _ = play(
@@ -201,7 +203,9 @@ REFUSED = [
 
 @pytest.mark.tier("more")
 @pytest.mark.parametrize(("encoding", "processor", "words"), REFUSED)
-def test_a_schema_that_may_not_change(stream, conf, encoding, processor, words):
+def test_a_forbidden_change_of_schema_is_refused_as_in_sparks_worker(
+    stream, conf, encoding, processor, words
+):
     for name, value in {**OURS, ENCODING: encoding}.items():
         conf(name, value)
     errors = []
@@ -217,14 +221,14 @@ def test_a_schema_that_may_not_change(stream, conf, encoding, processor, words):
 
 
 @pytest.mark.tier("more")
-def test_large_texts_in_all_variables(play):
+def test_large_texts_in_all_variables_are_kept_as_in_sparks_worker(play):
     rows, _, _ = play(lambda frame, run: by(frame, "a")(processors.LargeTexts(), SAID, "update", "None"))
     assert len(rows) == 3
 
 
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("coerces", ["true", "false"])
-def test_integers_for_decimals(stream, conf, coerces):
+def test_integers_for_decimals_are_taken_if_spark_takes_them(stream, conf, coerces):
     option = "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
     for name, value in {**OURS, option: coerces}.items():
         conf(name, value)
@@ -246,7 +250,7 @@ def test_integers_for_decimals(stream, conf, coerces):
 
 
 @pytest.mark.tier("more")
-def test_readers_of_states_and_of_their_changes(spark, stream, conf):
+def test_spark_reads_states_and_their_changes_as_after_its_own_worker(spark, stream, conf):
     for name, value in OURS.items():
         conf(name, value)
     found = []
@@ -267,7 +271,7 @@ def test_readers_of_states_and_of_their_changes(spark, stream, conf):
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_initial_state", [False, True])
-def test_a_query_that_does_not_stream(spark, conf, form, with_initial_state):
+def test_a_batch_query_gives_the_rows_of_sparks_worker(spark, conf, form, with_initial_state):
     for name, value in OURS.items():
         conf(name, value)
     processor = processors.Sums if form == "rows" else processors.SumsOfFrames

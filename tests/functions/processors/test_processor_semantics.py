@@ -67,7 +67,7 @@ def test_errors_are_sparks_at_the_line_of_the_user(spark, processor):
 
 
 @pytest.mark.parametrize("processor", processors.RUN + processors.RUN_WITH_FRAMES)
-def test_unusual_processors(spark, processor):
+def test_unusual_processors_behave_as_in_sparks_worker(spark, processor):
     stock, _ = play(spark, processor, "false")
     batched, plan = play(spark, processor, "true")
     assert batched == stock

@@ -150,7 +150,7 @@ def program(seed: int, rows: int, keys: int, batches: int = 3):
 OURS = {PROVIDER_KEY: PROVIDER_CLASS, FORMAT_KEY: "2"}
 
 
-def test_operators_behind_a_processor(spark, conf):
+def test_operators_behind_a_processor_get_the_rows_of_sparks_worker(spark, conf):
     """The rows of a processor go to an aggregation by windows, under a watermark and with timers."""
     for name, value in OURS.items():
         conf(name, value)
@@ -177,7 +177,7 @@ def test_operators_behind_a_processor(spark, conf):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_long_programs(spark, form):
+def test_long_programs_end_as_in_sparks_worker(spark, form):
     check(spark, form, program(1, 600, 60), OURS)
 
 
@@ -203,7 +203,9 @@ PROGRAMS = settings(
 
 @PROGRAMS
 @generated
-def test_generated_program(spark, batches, form, records, state_records, message, store):
+def test_a_generated_program_ends_as_in_sparks_worker(
+    spark, batches, form, records, state_records, message, store
+):
     check_generated(spark, batches, form, records, state_records, message, store)
 
 
@@ -211,7 +213,9 @@ def test_generated_program(spark, batches, form, records, state_records, message
 @pytest.mark.timeout(3600)
 @settings(PROGRAMS, max_examples=40)
 @generated
-def test_many_generated_programs(spark, batches, form, records, state_records, message, store):
+def test_many_generated_programs_end_as_in_sparks_worker(
+    spark, batches, form, records, state_records, message, store
+):
     check_generated(spark, batches, form, records, state_records, message, store)
 
 

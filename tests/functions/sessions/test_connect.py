@@ -49,7 +49,7 @@ spark.stop()
 """
 
 
-def test_marked_functions_through_connect(tmp_path):
+def test_marked_functions_run_through_connect(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):

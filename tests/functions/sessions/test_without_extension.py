@@ -61,7 +61,7 @@ print("FOUND", json.dumps([texts, refusal, list(map(list, spark.read.parquet(roo
 """
 
 
-def test_same_results_and_one_warning(tmp_path):
+def test_results_are_the_same_without_the_extension_and_one_warning_says_so(tmp_path):
     outside.write_source(tmp_path / "source")
     (warned, refusal, rows), log = outside.run(SESSION, tmp_path)
     assert len(warned) == 1

@@ -101,7 +101,7 @@ MUTANTS = [
         f"{_AGENT}/committing.py",
         "if received_bytes != size_bytes or crc != request.crc32:",
         "if received_bytes != size_bytes:",
-        ("tests/bad_input/test_content.py::test_a_delta_that_is_not_what_was_announced",),
+        ("tests/bad_input/test_content.py::test_a_delta_that_differs_from_its_announcement_is_refused",),
     ),
     Mutant(
         "a base that the JVM holds is removed after a newer merge",

@@ -88,7 +88,9 @@ MUTANTS = [
         f"{_DELETION}/retention.py",
         "if name.path in candidates and is_known:",
         "if name.path in candidates:",
-        (f"{_INTERLEAVINGS}::test_a_snapshot_that_is_replaced_while_a_cleaner_reads",),
+        (
+            f"{_INTERLEAVINGS}::test_retained_versions_survive_the_replacement_of_a_snapshot_that_is_being_read",
+        ),
     ),
     Mutant(
         "a single fast clock expires a live lease",

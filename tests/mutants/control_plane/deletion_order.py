@@ -9,7 +9,7 @@ from mutants.mutant import Mutant
 _DELETION = "state_store/core/deletion"
 _EVERY = "tests/core/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 _FAULTS = "tests/core/deletion/test_interleavings_with_faults.py"
-_A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner",)
+_A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner_leave_whole_snapshots_and_nothing_else",)
 _PUBLISH = (f"{_FAULTS}::TestACallFails::test_a_call_of_publish_or_of_a_cleaner_fails",)
 
 MUTANTS = [
@@ -110,14 +110,14 @@ MUTANTS = [
         f"{_DELETION}/retention.py",
         "if written and condemned - plan.condemned <= deleted:",
         "if written:",
-        (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
+        (f"{_EVERY}::test_a_writer_and_two_cleaners_leave_whole_snapshots[few-switches]",),
     ),
     Mutant(
         "tombstones of others are removed before their files",
         f"{_DELETION}/retention.py",
         "            if not files & remaining:\n",
         "            if True:\n",
-        (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
+        (f"{_EVERY}::test_a_writer_and_two_cleaners_leave_whole_snapshots[few-switches]",),
     ),
     Mutant(
         "tombstones are read after the files",
@@ -128,7 +128,7 @@ MUTANTS = [
         "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
         "        entries |= _entries(storage, SHARED_DIRECTORY)\n"
         "        tombstones = Tombstones.read(storage)\n",
-        (f"{_EVERY}::test_a_snapshot_that_breaks_while_a_cleaner_reads",),
+        (f"{_EVERY}::test_retained_versions_survive_damage_to_a_snapshot_that_is_being_read",),
     ),
     Mutant(
         "a clean-up sweeps no leases of the dead",

@@ -216,7 +216,7 @@ def test_a_partition_count_that_changed_is_kept_as_it_was(spark, tmp_path):
 
 
 @pytest.mark.parametrize("size", [4 << 20, pytest.param(64 << 20, marks=pytest.mark.tier("long"))])
-def test_empty_and_large_keys_and_values(spark, tmp_path, size: int):
+def test_empty_and_large_keys_and_values_are_kept(spark, tmp_path, size: int):
     def query(records):
         key = F.expr(f"repeat(key, {size})").alias("key")
         value = F.expr(f"repeat(cast(value as string), if(value = 1, {size}, 0))")

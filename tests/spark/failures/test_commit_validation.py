@@ -69,7 +69,7 @@ def forget(log: Path, batch: int) -> None:
         (log / name).unlink(missing_ok=True)
 
 
-def test_a_file_sink_with_a_batch_that_the_query_did_not_commit(spark, tmp_path):
+def test_a_batch_that_only_the_file_sink_has_fails_and_runs_again_without_its_log(spark, tmp_path):
     """The sink does not run the batch again, so no store commits, and format 2 misses the identifiers."""
     flow, output = Flow(spark, tmp_path / "flow", **{FORMAT: 2}), tmp_path / "output"
     flow.feed(RECORDS)

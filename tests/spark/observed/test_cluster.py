@@ -24,7 +24,7 @@ def stores(app: Running, query: str) -> list[dict]:
     return app.get(f"queries/{query}/stores").json["stores"]
 
 
-def test_reports_and_full_checkpoints_on_two_executors(tmp_path: Path) -> None:
+def test_two_executors_report_and_make_full_checkpoints(tmp_path: Path) -> None:
     with (
         Cluster(tmp_path / "cluster") as cluster,
         Running(

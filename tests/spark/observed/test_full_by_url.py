@@ -67,7 +67,7 @@ def test_it_makes_full_checkpoints_of_a_running_query(
         (("--url", "http://127.0.0.1:1"), exit_codes.RETRY, "does not answer"),
     ],
 )
-def test_a_wrong_address_or_name(
+def test_a_wrong_address_or_name_is_refused(
     app: Running, arguments: tuple[str, ...], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [text.replace("UI", app.ui, 1) if text.startswith("UI") else text for text in arguments]
@@ -78,7 +78,9 @@ def test_a_wrong_address_or_name(
 @pytest.mark.parametrize(
     ("user", "words"), [("viewer", "may look but not change"), ("stranger", "answers 403")]
 )
-def test_a_user_that_may_not(app: Running, user: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_permission_is_refused(
+    app: Running, user: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (app.room / "user").write_text(user)
     try:
         code, _, err = run(capsys, "--url", app.ui, "--query", "totals")
@@ -87,7 +89,9 @@ def test_a_user_that_may_not(app: Running, user: str, words: str, capsys: pytest
         (app.room / "user").write_text("operator")
 
 
-def test_a_query_that_was_stopped(app: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_query_is_refused_with_the_command_to_use(
+    app: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
     app.start("short")
     app.feed("short", 1)
     app.do("stop", name="short")

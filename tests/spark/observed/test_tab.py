@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_requests_that_are_refused(app: Running, case: str) -> None:
+def test_wrong_requests_are_refused(app: Running, case: str) -> None:
     status, how = REFUSED[case]
     answer = app.get("queries/totals/checkpoints", method="POST", **how)
     assert answer.status == status, answer.text

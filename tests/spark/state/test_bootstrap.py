@@ -213,7 +213,7 @@ def expiring(table: pa.Table) -> pa.RecordBatchReader:
 
 
 @pytest.mark.tier("long")
-def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
+def test_a_query_continues_from_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
     """The checkpoint is a URI that Spark and this Python both know."""
     options = session_settings.spark_options("incremental", 2, [scala_jar])
     options |= {f"spark.hadoop.{name}": value for name, value in s3_server.hadoop_properties.items()}

@@ -146,7 +146,9 @@ def test_a_query_of_format_1_continues_in_a_session_of_format_2(spark, provider,
 
 @pytest.mark.older(more=("4.2",), long=("4.1",))
 @pytest.mark.parametrize("query", [remembered, flow_totals])
-def test_a_query_of_format_2_in_a_session_of_format_1(spark, provider, tmp_path, query):
+def test_a_query_of_format_2_keeps_its_format_or_is_refused_in_a_session_of_format_1(
+    spark, provider, tmp_path, query
+):
     """Spark 4.3 keeps the query's format. Before, the session's is impossible, and nothing is written."""
     if provider != "incremental":
         pytest.skip("what the incremental store does beyond Spark's own")

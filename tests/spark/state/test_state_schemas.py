@@ -73,7 +73,7 @@ def test_columns_keep_the_names_of_the_first_batch(stream):
 
 
 @pytest.mark.tier("long")
-def test_rows_of_columns_that_spark_did_not_check(spark, tmp_path):
+def test_rows_of_unchecked_columns_are_read_by_the_first_schema(spark, tmp_path):
     """Spark refuses other columns, unless its check is off; its file stays that of the first batch.
 
     Then additional columns are not shown, by Spark's source either, and rows that lack a column raise an
@@ -123,7 +123,7 @@ def counting(variables: Sequence[str], gone: Sequence[str] = ()) -> StatefulProc
 
 
 @pytest.mark.tier("long")
-def test_variables_that_are_added_and_dropped(stream):
+def test_each_version_has_the_variables_of_its_time(stream):
     """Each version has the variables of its time; the error for a missing one names its versions."""
 
     def query(*variables: str, gone: Sequence[str] = ()) -> DataFrame:

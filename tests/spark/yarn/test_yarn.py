@@ -41,7 +41,9 @@ def sockets(yarn: miniyarn.YarnCluster) -> list[Path]:
     return [path for path in yarn.directory.rglob("agent-*.sock") if path.is_socket()]
 
 
-def test_a_query_in_client_mode(yarn: miniyarn.YarnCluster, packed_environment: Path, tmp_path: Path) -> None:
+def test_a_query_runs_in_client_mode(
+    yarn: miniyarn.YarnCluster, packed_environment: Path, tmp_path: Path
+) -> None:
     """The environment is a local file, which `spark-submit` uploads."""
     with Application(yarn, tmp_path / "client", "client", str(packed_environment)) as application:
         application.feed(4)
@@ -60,7 +62,9 @@ def test_a_query_in_client_mode(yarn: miniyarn.YarnCluster, packed_environment: 
         yarn.wait_until(lambda: not yarn.local_files(application.id), "removal of the local files")
 
 
-def test_two_applications_in_cluster_mode(yarn: miniyarn.YarnCluster, archive: str, tmp_path: Path) -> None:
+def test_two_applications_run_in_cluster_mode(
+    yarn: miniyarn.YarnCluster, archive: str, tmp_path: Path
+) -> None:
     with (
         Application(yarn, tmp_path / "first", "cluster", archive) as first,
         Application(yarn, tmp_path / "second", "cluster", archive) as second,
