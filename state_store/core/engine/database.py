@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.engine.failures import translated
 from state_store.core.engine.settings import DatabaseSettings, rocks_options
 from state_store.core.runtime import SYSTEM, Running
-from state_store.errors import BusyError, DamagedError
+from state_store.errors import BusyError, DamagedError, InternalError
 
 _IDLE_POLL_S = 0.002
 _IDLE_GRACE_S = 1.0
@@ -36,14 +37,32 @@ class TableFile:
     entries: int
 
 
+class _Cursor:
+    """A scan's place in a database. It keeps the database's files open for as long as it has an iterator."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+
+class _Ended:
+    """The iterator of a scan whose database was closed."""
+
+    def next(self) -> None:
+        raise InternalError("the database was closed before the end of a scan")
+
+
 class Database:
-    """An open database; a context manager that closes it. Every method raises as `failures.translated`."""
+    """An open database; a context manager that closes it. Every method raises as `failures.translated`.
+
+    Scans that have not ended keep no files open once it is closed.
+    """
 
     def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
         import rocksdict
 
         self.directory = directory
         self._cancelled = self._closed = False
+        self._cursors: set[_Cursor] = set()
         if settings.compression is None and not create:
             settings = replace(settings, compression=written_compression(directory))
         options = rocks_options(settings, create=create)
@@ -64,6 +83,8 @@ class Database:
         if self._closed:
             return
         self._closed = True
+        for cursor in self._cursors:
+            cursor.iterator = _Ended()
         try:
             with translated("close", str(self.directory)):
                 self._db.close()
@@ -190,6 +211,7 @@ class Database:
 
         Raises:
             DamagedError: At a corrupt block; the scan never just ends early.
+            InternalError: If the database was closed meanwhile.
         """
         import rocksdict
 
@@ -197,12 +219,17 @@ class Database:
         if end is not None:
             options.set_iterate_upper_bound(end)
         with translated("scan", str(self.directory)):
-            iterator = self._db.iter(options)
-            iterator.seek(start)
-            while iterator.valid():
-                yield iterator.key(), iterator.value()
-                iterator.next()
-            iterator.status()
+            cursor = _Cursor(self._db.iter(options))
+            self._cursors.add(cursor)
+            try:
+                cursor.iterator.seek(start)
+                while cursor.iterator.valid():
+                    yield cursor.iterator.key(), cursor.iterator.value()
+                    cursor.iterator.next()
+                cursor.iterator.status()
+            finally:
+                cursor.iterator = None  # an error that is kept would keep it, too
+                self._cursors.discard(cursor)
 
     def runs(self) -> list[list[TableFile]]:
         """Return the sorted runs, newest first: each file of level 0, then each level in key order."""

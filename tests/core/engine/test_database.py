@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -21,7 +22,7 @@ from state_store.core.engine.database import (
 )
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.errors import BusyError, DamagedError, StateStoreError, StorageError
+from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError, StorageError
 
 SETTINGS = DatabaseSettings(threads=1, max_runs=2, size_amplification_percent=1000)
 
@@ -191,6 +192,38 @@ def test_a_scan_says_where_a_block_is_corrupt(filled: Database, tmp_path: Path) 
     path.write_bytes(bytes(data))
     with Database(filled.directory, SETTINGS) as again, pytest.raises(DamagedError, match=file.name):
         list(again.scan())
+
+
+def test_a_scan_keeps_no_files_open_after_the_database(filled: Database) -> None:
+    scan = filled.scan()
+    next(scan)
+    assert open_tables(filled)
+    filled.close()
+    assert open_tables(filled) == []
+    with pytest.raises(InternalError, match="was closed before the end of a scan"):
+        next(scan)
+
+
+def test_the_error_of_a_scan_keeps_no_files_open(filled: Database, tmp_path: Path) -> None:
+    path = filled.directory / filled.files()[0].name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    filled.close()
+    path.unlink()
+    path.write_bytes(data)
+    with Database(filled.directory, SETTINGS) as again, pytest.raises(DamagedError) as failed:
+        list(again.scan())
+    assert failed.value.__traceback__ is not None
+    assert open_tables(filled) == []
+
+
+def open_tables(database: Database) -> list[str]:
+    """Return the tables of a database that this process has open."""
+    places: list[str] = []
+    for number in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing itself
+            places.append(str(number.readlink()))
+    return [place for place in places if place.startswith(f"{database.directory}/") and ".sst" in place]
 
 
 def test_a_directory_that_is_no_database(tmp_path: Path) -> None:
