@@ -102,6 +102,40 @@ def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
 
 
+@pytest.mark.parametrize("then", ["close", "open again", "go on"])
+def test_under_format_1_a_refusal_that_storage_failed_is_repeated(
+    jvm: Jvm, tmp_path: Path, then: str
+) -> None:
+    """Storage fails from the listing after the upload on, so the mark on the attempt fails as well."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    location = f"probe://{tmp_path}/state"
+    jvm("provider", provider="p", location=location, conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="taken")
+    jvm("begin", provider="p", store="again", version=1)
+    jvm("put", store="again", rows={"c": "failed"})
+    jvm("on_fs", operation="any", nth=3, times=1000, action="fail")
+    with pytest.raises(DriverError, match="the probe refuses"):
+        jvm("commit", store="again")
+    jvm("abort", store="again")
+    deltas = tmp_path / "state/0/0/delta"
+    assert len(list(deltas.glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
+    assert not list(deltas.glob("*.refused"))
+    expected = {"a": "1", "b": "taken"}
+    if then == "open again":
+        jvm("close", provider="p")
+        assert not list(deltas.glob("*.refused"))
+    jvm("on_fs", operation="never", action="fail")
+    if then == "close":
+        jvm("close", provider="p")
+        assert list(deltas.glob("*.refused"))
+    if then == "go on":
+        jvm.batch("p", 2, c="3")
+        expected["c"] = "3"
+    jvm("provider", provider="q", location=location, conf=conf)
+    assert jvm.rows("q", len(expected)) == expected
+
+
 @pytest.mark.parametrize("taken", ["first", "second"])
 def test_a_batch_that_runs_a_second_time_restores_nothing(jvm: Jvm, tmp_path: Path, taken: str) -> None:
     """Two actions of `foreachBatch` do this: each begins with a read store; Spark takes the first."""

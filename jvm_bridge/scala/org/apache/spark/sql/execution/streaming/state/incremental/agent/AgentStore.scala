@@ -35,6 +35,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     path.getFileSystem(hadoopConf).makeQualified(path)
   }
   private lazy val files = new FileCalls(location, hadoopConf)
+  private lazy val key = s"$location/${id.operatorId}/${id.partitionId}/${id.storeName}"
   private val held = ConcurrentHashMap.newKeySet[String]
 
   @volatile private var listener: AgentEvent => Unit = _ => ()
@@ -77,11 +78,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** Writes bytes of a file in storage to their place in the local file below a base's directory. */
   def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
-    call("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
+    callNow("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
 
   /** Writes many ranges of bytes to their places, as [[fetch]] does: name, offset and length of each. */
   def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
-    call("ranges",
+    callNow("ranges",
       Seq("directory" -> directory,
         "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.row(Seq(name, offset, length)) })))
 
@@ -138,10 +139,23 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
 
   /**
-   * Reports that the task of a committed version failed, which Spark's ids would show. Never throws; if the report is
-   * lost, the next attempt wins all the same because its ordinal is higher.
+   * Refuses an attempt whose task failed, which Spark's ids would show. Never throws: a refusal that does not come to
+   * storage is repeated before the next call that depends on the attempts there, and that call fails if it still cannot
+   * be written. If this JVM ends before, the next attempt wins all the same because its ordinal is higher.
    */
-  def refuse(version: VersionId): Unit = bestEffort("refuse", versioned(version): _*)
+  def refuse(version: VersionId): Unit = {
+    OwedRefusals.add(key, version)
+    tryOwedRefusals()
+  }
+
+  private def tryOwedRefusals(): Unit =
+    for (version <- OwedRefusals.of(key); _ <- bestEffort("refuse", versioned(version): _*))
+      OwedRefusals.remove(key, version)
+
+  private def writeOwedRefusals(): Unit = for (version <- OwedRefusals.of(key)) {
+    callNow("refuse", versioned(version))
+    OwedRefusals.remove(key, version)
+  }
 
   /** Reports that a base has a damaged block. Never throws. */
   def foundDamage(directory: String): Unit = bestEffort("damaged", "directory" -> directory)
@@ -154,6 +168,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** Reports that the provider is closed. Never throws, and starts no agent. */
   def close(): Unit = {
+    tryOwedRefusals()
     val answer = bestEffort("close")
     agent.unregister(instance, owed = answer.exists(_.path("owed").asBoolean))
   }
@@ -167,6 +182,15 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
 
   private def call(
+      op: String,
+      arguments: Seq[(String, Any)],
+      timeoutMs: AgentLimits => Long = _.callTimeoutMs,
+      option: String = "callTimeout"): ObjectNode = {
+    writeOwedRefusals()
+    callNow(op, arguments, timeoutMs, option)
+  }
+
+  private def callNow(
       op: String,
       arguments: Seq[(String, Any)],
       timeoutMs: AgentLimits => Long = _.callTimeoutMs,
