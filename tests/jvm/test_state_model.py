@@ -150,6 +150,10 @@ def test_threads_outlive_all_errors(class_path: str, tmp_path: Path) -> None:
     assert "survive all errors" in walk(class_path, tmp_path, "agent.EventThreads")
 
 
+def test_no_span_is_written_after_an_interrupt(class_path: str, tmp_path: Path) -> None:
+    assert "all spans end before" in walk(class_path, tmp_path, "agent.InterruptedSpans")
+
+
 def test_threads_that_cannot_be_started_end_nothing(class_path: str, tmp_path: Path) -> None:
     """Let stacks of a gibibyte fill the address space, as a limit of threads ends them on an executor."""
     usual, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -4,10 +4,10 @@ import java.io.{EOFException, FileNotFoundException, InputStream, IOException, O
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
-import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+import java.util.concurrent.{ConcurrentHashMap, ExecutionException, Future, TimeUnit}
 
+import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
-import scala.util.Try
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -245,7 +245,8 @@ private object FileCalls {
 
   /**
    * Returns the results of all parts of some work, which run at the same time. After a failure no further part begins,
-   * and none runs any more when this returns.
+   * and none runs any more when this returns: the agent may use the files for something else by then. An interrupt of
+   * this thread counts as a failure.
    */
   private[agent] def together(work: Seq[() => Long]): Seq[Long] =
     if (work.size == 1) Seq(work.head())
@@ -266,10 +267,26 @@ private object FileCalls {
             None
         }
       }
-      futures.foreach(future => Try(future.get()))
+      futures.foreach(future => awaitEnd(future)(interrupt => failure = interrupt))
       if (failure != null) throw failure
       futures.map(_.get())
     }
+
+  /** Waits until some work has ended, also if this thread is interrupted meanwhile. */
+  @tailrec
+  private def awaitEnd(work: Future[_])(onInterrupt: InterruptedException => Unit): Unit = {
+    val hasEnded =
+      try {
+        work.get()
+        true
+      } catch {
+        case _: ExecutionException => true
+        case e: InterruptedException =>
+          onInterrupt(e)
+          false
+      }
+    if (!hasEnded) awaitEnd(work)(onInterrupt)
+  }
 
   /**
    * Refuses to read from observers of HDFS, whose answers may be old; docs/operations.md describes the consequences.
