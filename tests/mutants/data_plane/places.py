@@ -17,12 +17,16 @@ EITHER = (*STORES, *MODEL)
 DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
 GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
 ANEW = (
-    "tests/bridge/test_stores.py::test_memory_forgets_versions_that_another_executor_recommitted_in_format_1",
+    "tests/bridge/test_numbered_attempts.py::test_memory_forgets_versions_that_another_executor_recommitted_in_format_1",
 )
-TRIED = ("tests/bridge/test_stores.py::test_under_format_1_a_task_looks_again_after_an_attempt_that_failed",)
-FAILED = ("tests/bridge/test_stores.py::test_memory_forgets_the_commit_of_a_failed_task_in_format_1",)
+TRIED = (
+    "tests/bridge/test_numbered_attempts.py::test_under_format_1_a_task_looks_again_after_an_attempt_that_failed",
+)
+FAILED = (
+    "tests/bridge/test_numbered_attempts.py::test_memory_forgets_the_commit_of_a_failed_task_in_format_1",
+)
 UPLOADED = (
-    "tests/bridge/test_stores.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
+    "tests/bridge/test_numbered_attempts.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
 THREADS = ("tests/jvm/test_state_model.py::test_threads_outlive_all_errors",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_remote_files_find_their_rows",)

@@ -1,0 +1,125 @@
+"""Attempts at a version under checkpoint format 1, where the store gives them ids of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driver import DriverError, Jvm, gone
+
+pytestmark = pytest.mark.spark
+
+
+def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    assert jvm.batch("p", 0, a="1") == (1, None)
+    jvm.batch("p", 1, b="first")
+    jvm.batch("p", 1, b="second")
+    assert jvm.rows("p", 2) == {"a": "1", "b": "second"}
+    assert jvm.rows("q", 2) == {"a": "1", "b": "second"}
+
+
+def test_memory_forgets_versions_that_another_executor_recommitted_in_format_1(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="first")
+    jvm.batch("q", 1, b="second")
+    with pytest.raises(DriverError, match="version 2, which it builds on, was committed anew"):
+        jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 2) == {"a": "1", "b": "second"}
+    jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 3) == jvm.rows("q", 3) == {"a": "1", "b": "second", "c": "3"}
+
+
+def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm, tmp_path: Path) -> None:
+    """The delta of an attempt is stored and its commit fails: the task of the next job knows that."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm.batch("p", 0, a="1")
+    for store in ("first", "second"):
+        jvm("begin", provider="p", store=store, version=1, first=True)
+        jvm("put", store=store, rows={"b": store})
+        if store == "first":
+            jvm("on_fs", operation="list", action="fail")
+            with pytest.raises(DriverError, match="the probe refuses"):
+                jvm("commit", store=store)
+    jvm("commit", store="second")
+    deltas = sorted(path.name for path in (tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))
+    assert [name.split("_")[1].split("-")[0] for name in deltas] == ["a0", "a1"]
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "second"}
+
+
+def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    """The batch runs again: its delta is stored, and the commit fails in the listing after it."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="taken")
+    jvm("begin", provider="p", store="again", version=1)
+    jvm("put", store="again", rows={"c": "failed"})
+    jvm("on_fs", operation="list", action="fail")
+    with pytest.raises(DriverError, match="the probe refuses"):
+        jvm("commit", store="again")
+    jvm("abort", store="again")
+    assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
+
+
+@pytest.mark.parametrize("then", ["close", "open again", "go on"])
+def test_under_format_1_a_refusal_that_storage_failed_is_repeated(
+    jvm: Jvm, tmp_path: Path, then: str
+) -> None:
+    """Storage fails from the listing after the upload on, so the mark on the attempt fails as well."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    location = f"probe://{tmp_path}/state"
+    jvm("provider", provider="p", location=location, conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="taken")
+    jvm("begin", provider="p", store="again", version=1)
+    jvm("put", store="again", rows={"c": "failed"})
+    jvm("on_fs", operation="any", nth=3, times=1000, action="fail")
+    with pytest.raises(DriverError, match="the probe refuses"):
+        jvm("commit", store="again")
+    jvm("abort", store="again")
+    deltas = tmp_path / "state/0/0/delta"
+    assert len(list(deltas.glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
+    assert not list(deltas.glob("*.refused"))
+    expected = {"a": "1", "b": "taken"}
+    if then == "open again":
+        jvm("close", provider="p")
+        assert not list(deltas.glob("*.refused"))
+    jvm("on_fs", operation="never", action="fail")
+    if then == "close":
+        jvm("close", provider="p")
+        assert list(deltas.glob("*.refused"))
+    if then == "go on":
+        jvm.batch("p", 2, c="3")
+        expected["c"] = "3"
+    jvm("provider", provider="q", location=location, conf=conf)
+    assert jvm.rows("q", len(expected)) == expected
+
+
+def test_memory_forgets_the_commit_of_a_failed_task_in_format_1(jvm: Jvm, tmp_path: Path) -> None:
+    """If another executor has made the version since, the next task does not build on it."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="s", version=1, first=True)
+    jvm("put", store="s", rows={"b": "first"})
+    jvm("commit", store="s")
+    jvm("fail_task", store="s")
+    assert gone(lambda: not list((tmp_path / "state/0/0/delta").glob("*.refused")))
+    jvm.batch("q", 1, b="second")
+    jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 3) == jvm.rows("q", 3) == {"a": "1", "b": "second", "c": "3"}
