@@ -3,7 +3,10 @@
 A class says nothing about JSON unless a field has another name there. Then it is decorated:
 
 - `@json_names(size_bytes="bytes")` renames a field;
-- `@json_names(version=INLINE)` puts the members of the field's value among those of the class.
+- `@json_names(version=INLINE)` puts the members of the field's value among those of the class;
+- `@json_names(key=OMITTED)` leaves the field out. It has a default if the class is decoded.
+
+A class whose callers ask for its JSON as a method is a `JsonObject`.
 
 Fields are of type `int`, `float`, `str`, `bool`, `Path`, `Any`, `Literal[...]`, a class of this kind, or
 `tuple[T, ...]`, `Sequence[T]`, `frozenset[T]` and `Mapping[str, T]` of these. `T | None` may stand outermost.
@@ -25,6 +28,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 INLINE = ""
 """In `json_names`: the field has no member of its own; the members of its value take its place."""
+
+OMITTED = "\0"
+"""In `json_names`: the field is not in JSON."""
 
 Positive = Annotated[int, 1]
 """A number from 1 to 2^63 - 1."""
@@ -55,13 +61,21 @@ class _Field(NamedTuple):
 
 
 def json_names(**names: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator that gives fields other names in JSON, or `INLINE`."""
+    """Return a class decorator that gives fields other names in JSON, or `INLINE` or `OMITTED`."""
 
     def decorate(cls: type[T]) -> type[T]:
         setattr(cls, _NAMES, names)
         return cls
 
     return decorate
+
+
+class JsonObject:
+    """Base of dataclasses with a method `to_json`, which writes their fields."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as values for JSON."""
+        return fields_to_json(self)
 
 
 def to_json(value: Any) -> Any:
@@ -93,6 +107,8 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass or a named tuple as a JSON object, even if it has `to_json` itself."""
     members: dict[str, Any] = {}
     for attribute, name in _names(type(value)):  # type: ignore[arg-type]
+        if name == OMITTED:
+            continue
         member = to_json(getattr(value, attribute))
         if name != INLINE:
             members[name] = member
@@ -118,6 +134,8 @@ def from_json(cls: type[T], members: Any) -> T:
         raise Mismatch("is not a JSON object")
     values = {}
     for field in _fields(cls):  # type: ignore[arg-type]
+        if field.name == OMITTED:
+            continue
         value = members if field.name == INLINE else members.get(field.name)
         if value is not None:
             values[field.attribute] = field.decode(value, field.name)

@@ -119,6 +119,18 @@ def test_something_else_than_an_object_is_refused(members):
         codec.from_json(Thing, members)
 
 
+@codec.json_names(key=codec.OMITTED)
+@dataclass(frozen=True)
+class Keyed(codec.JsonObject):
+    size: int
+    key: str = "unknown"
+
+
+def test_an_omitted_field_is_not_written_and_has_its_default_when_read():
+    assert Keyed(5, "k").to_json() == {"size": 5}
+    assert codec.from_json(Keyed, {"size": 5, "key": "k", codec.OMITTED: "k"}) == Keyed(5)
+
+
 def test_an_object_with_a_form_of_its_own_encodes_itself():
     class Own:
         def to_json(self) -> Sequence[int]:

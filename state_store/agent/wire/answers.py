@@ -15,19 +15,15 @@ from state_store.agent.lazy.hydration import Progress
 from state_store.core.checkpoint.attempts import ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId, version_order
-from state_store.core.codec import INLINE, fields_to_json, json_names
+from state_store.core.codec import INLINE, JsonObject, fields_to_json, json_names
 from state_store.core.planning.chain import Chain
 from state_store.core.snapshots.assembly import Restored, RestoredDelta
 from state_store.core.snapshots.publish import Published
 from state_store.errors import StateStoreError
 
 
-class Answer:
-    """Base of the answers: writes itself field by field."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return fields_to_json(self)
+class Answer(JsonObject):
+    """Base of the answers."""
 
 
 @dataclass(frozen=True)

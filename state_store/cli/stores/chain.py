@@ -9,6 +9,7 @@ from rich.tree import Tree
 from state_store.cli.command import NUMBER, query_command
 from state_store.cli.output import moment, print_json, print_tree, size, visible
 from state_store.cli.progress_display import Meter
+from state_store.core.codec import fields_to_json
 from state_store.data.dataset import chains
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
@@ -32,12 +33,7 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
     if as_json:
         print_json(
             [
-                {
-                    "operator": key.operator,
-                    "partition": key.partition,
-                    "name": key.name,
-                    "chain": [link.to_json() for link in found.links],
-                }
+                {**fields_to_json(key), "chain": [link.to_json() for link in found.links]}
                 for key, found in by_store.items()
             ]
         )

@@ -171,5 +171,5 @@ def _row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
         size(checkpoint.bytes),
         counted(checkpoint.chain_files, "file"),
         size(checkpoint.chain_bytes),
-        round(checkpoint.ms),
+        checkpoint.ms,
     )

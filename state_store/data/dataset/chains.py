@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import format_moment
@@ -18,8 +18,9 @@ from state_store.data.query.arguments import Location, counted
 from state_store.errors import MissingError
 
 
+@json_names(version=INLINE)
 @dataclass(frozen=True)
-class Link:
+class Link(JsonObject):
     """A version in the history of the requested one, with its files.
 
     `is_read` says that a restore of the requested version reads a file of this one. `made_ms` is its time by
@@ -34,20 +35,6 @@ class Link:
     snapshot_bytes: int
     is_read: bool
     reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the link as values for JSON."""
-        return {
-            "version": self.version.number,
-            "id": self.version.checkpoint_id,
-            "made_ms": self.made_ms,
-            "delta_bytes": self.delta_bytes,
-            "snapshot": self.snapshot,
-            "snapshot_files": self.snapshot_files,
-            "snapshot_bytes": self.snapshot_bytes,
-            "is_read": self.is_read,
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import format_moment
@@ -19,8 +20,16 @@ _NAMED_STARTS = 2
 """Snapshots of one kind that a line names one by one."""
 
 
+class Start(NamedTuple):
+    """The snapshot that a restore starts from: `merge` or `full`, and its version."""
+
+    kind: str
+    version: int
+
+
+@json_names(key=OMITTED, version=INLINE, start="snapshot")
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(JsonObject):
     """A restorable version of a store.
 
     `made_ms` is the time of Spark's commit by the storage's clock, in ms since 1970 UTC, or the time of the
@@ -33,29 +42,12 @@ class Checkpoint:
     committed: bool
     made_ms: int
     wrote: tuple[str, ...]
-    start: tuple[str, int] | None
+    start: Start | None
     deltas: int
     files: int
     bytes: int
     new_bytes: int
     reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the checkpoint as values for JSON."""
-        start = None if self.start is None else {"kind": self.start[0], "version": self.start[1]}
-        return {
-            "version": self.version.number,
-            "id": self.version.checkpoint_id,
-            "committed": self.committed,
-            "made_ms": self.made_ms,
-            "wrote": list(self.wrote),
-            "snapshot": start,
-            "deltas": self.deltas,
-            "files": self.files,
-            "bytes": self.bytes,
-            "new_bytes": self.new_bytes,
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True)
@@ -231,7 +223,7 @@ def _checkpoint(
         committed,
         times_ms.get(version.number - 1 if committed else -1, store.contents.entries[path].modified_ms),
         tuple(wrote),
-        None if manifest is None else (_kind(manifest.kind), manifest.version),
+        None if manifest is None else Start(_kind(manifest.kind), manifest.version),
         len(store.plan(version).deltas),
         len(files),
         sum(file.size_bytes for file in files),
@@ -248,19 +240,19 @@ def _partitions(count: int) -> str:
     return counted(count, "partition")
 
 
-def _starts(starts: Sequence[tuple[str, int] | None]) -> Iterator[str]:
+def _starts(starts: Sequence[Start | None]) -> Iterator[str]:
     """Yield the snapshots that restores start from; those of one kind as a span if there are many."""
     versions: dict[str, list[int]] = {}
     for start in starts:
         if start is not None:
-            versions.setdefault(start[0], []).append(start[1])
+            versions.setdefault(start.kind, []).append(start.version)
     for start in starts:
         if start is None:
             yield "nothing"
-        elif len(set(versions[start[0]])) <= _NAMED_STARTS:
-            yield f"{start[0]} {start[1]}"
+        elif len(set(versions[start.kind])) <= _NAMED_STARTS:
+            yield f"{start.kind} {start.version}"
         else:
-            yield f"{start[0]} {min(versions[start[0]])}-{max(versions[start[0]])}"
+            yield f"{start.kind} {min(versions[start.kind])}-{max(versions[start.kind])}"
 
 
 def _tally(words: Iterable[str]) -> str:

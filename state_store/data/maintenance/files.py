@@ -8,6 +8,7 @@ from typing import Any
 
 from state_store.core.checkpoint.names import VersionId, origin_of
 from state_store.core.checkpoint.reasons import REASONS, reason_of
+from state_store.core.codec import fields_to_json
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
@@ -43,7 +44,7 @@ class HeldFile:
             "origin": self.origin,
             "count": len(self.holders),
             "reason": self.reason,
-            "holders": [{"version": holder.number, "id": holder.checkpoint_id} for holder in self.holders],
+            "holders": [fields_to_json(holder) for holder in self.holders],
         }
 
 
@@ -78,12 +79,7 @@ class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
         return {
             "checkpoint": self.checkpoint,
             "stores": [
-                {
-                    "operator": key.operator,
-                    "partition": key.partition,
-                    "name": key.name,
-                    "files": [file.to_json() for file in files],
-                }
+                {**fields_to_json(key), "files": [file.to_json() for file in files]}
                 for key, files in self.items()
             ],
         }

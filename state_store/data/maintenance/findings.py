@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.core.compat import zip
 from state_store.data.query import StoreKey
 
@@ -17,8 +17,9 @@ _BAD = ("damaged", "missing", "format")
 """Kinds that say that a file cannot be used; the others say that it could not be looked at."""
 
 
+@json_names(key=OMITTED, problem="what", is_usable=OMITTED)
 @dataclass(frozen=True)
-class Finding:
+class Finding(JsonObject):
     """A problem.
 
     `kind` is that of an error. `file` is below the store's directory, and `problem` is a predicate about it.
@@ -42,13 +43,10 @@ class Finding:
         """Return the problem and the versions that it costs."""
         return f"{self.problem}{_costs(self.versions)}"
 
-    def to_json(self) -> dict[str, Any]:
-        versions = [_version_json(version) for version in self.versions]
-        return {"kind": self.kind, "file": self.file, "what": self.problem, "versions": versions}
 
-
+@json_names(key=INLINE)
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(JsonObject):
     """Result of checking one store.
 
     `restored` is the version that was restored last as the committed one, with `keys` rows. `restorable` are
@@ -63,19 +61,6 @@ class Verdict:
     restorable: tuple[VersionId, ...]
     findings: tuple[Finding, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.key.operator,
-            "partition": self.key.partition,
-            "name": self.key.name,
-            "files": self.files,
-            "bytes": self.bytes,
-            "restored": _version_json(self.restored),
-            "keys": self.keys,
-            "restorable": [_version_json(version) for version in self.restorable],
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
 
 def _costs(versions: Iterable[VersionId]) -> str:
     """Return a clause such as "; versions 3-6 cannot be restored"."""
@@ -86,7 +71,3 @@ def _costs(versions: Iterable[VersionId]) -> str:
     starts = [number for number in numbers if number - 1 not in numbers]
     runs = [str(end) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
     return f"; version{'s' if len(numbers) > 1 else ''} {', '.join(runs)} cannot be restored"
-
-
-def _version_json(version: VersionId | None) -> dict[str, Any] | None:
-    return None if version is None else {"version": version.number, "id": version.checkpoint_id}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from state_store.core.checkpoint.lineage import describe_restorable
 from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.runtime import SYSTEM, Runtime
@@ -40,8 +41,9 @@ _TRIES = 3
 """Attempts for a store while its query goes on and retires the version."""
 
 
+@json_names(key=INLINE, version=INLINE)
 @dataclass(frozen=True)
-class FullCheckpoint:
+class FullCheckpoint(JsonObject):
     """The full checkpoint of one store.
 
     Attributes:
@@ -62,40 +64,16 @@ class FullCheckpoint:
     bytes: int
     chain_files: int
     chain_bytes: int
-    ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the checkpoint as values for JSON."""
-        return {
-            "operator": self.key.operator,
-            "partition": self.key.partition,
-            "name": self.key.name,
-            "version": self.version.number,
-            "id": self.version.checkpoint_id,
-            "keys": self.keys,
-            "files": self.files,
-            "bytes": self.bytes,
-            "chain_files": self.chain_files,
-            "chain_bytes": self.chain_bytes,
-            "ms": round(self.ms),
-        }
+    ms: int
 
 
+@json_names(key=INLINE)
 @dataclass(frozen=True)
-class Failure:
+class Failure(JsonObject):
     """A store of which no full checkpoint was made, and the reason."""
 
     key: StoreKey
     error: StateStoreError
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the failure as values for JSON."""
-        return {
-            "operator": self.key.operator,
-            "partition": self.key.partition,
-            "name": self.key.name,
-            "error": self.error.to_json(),
-        }
 
 
 @dataclass(frozen=True)
@@ -284,5 +262,5 @@ def store_full_checkpoint(
         published.manifest.total_bytes,
         restored.chain.files,
         restored.chain.size_bytes,
-        (runtime.monotonic_s() - began_s) * 1000,
+        round((runtime.monotonic_s() - began_s) * 1000),
     )

@@ -17,6 +17,7 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
     VersionId,
 )
+from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.contents import refuse_newer_formats
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
@@ -49,8 +50,9 @@ _WHY = {
 }
 
 
+@json_names(size_bytes="bytes")
 @dataclass(frozen=True)
-class Step:
+class Step(JsonObject):
     """An action on one file: a leak is removed, a damaged file discarded, a snapshot made anew."""
 
     action: str
@@ -58,12 +60,10 @@ class Step:
     size_bytes: int
     why: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"action": self.action, "file": self.file, "bytes": self.size_bytes, "why": self.why}
 
-
+@json_names(key=INLINE)
 @dataclass(frozen=True)
-class Repair:
+class Repair(JsonObject):
     """The steps of a repair of one store, done or planned, and the problems that stay.
 
     `skipped` says why nothing is removed, and `undecided` why nothing is discarded.
@@ -74,17 +74,6 @@ class Repair:
     left: tuple[Finding, ...]
     skipped: str | None = None
     undecided: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.key.operator,
-            "partition": self.key.partition,
-            "name": self.key.name,
-            "steps": [step.to_json() for step in self.steps],
-            "skipped": self.skipped,
-            "undecided": self.undecided,
-            "left": [finding.to_json() for finding in self.left],
-        }
 
 
 def repair_store(
