@@ -26,7 +26,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from state_store.cli import exit_codes
-from state_store.data.dataset.moments import format_moment, format_moments
+from state_store.data.dataset.moments import UNKNOWN, format_moments, moment_or_unknown
 from state_store.errors import StateStoreError, StorageError
 
 _HIDDEN = re.compile(
@@ -345,20 +345,25 @@ def size(bytes_: float) -> str:
     return filesize.decimal(int(bytes_))
 
 
-def moment(milliseconds: int) -> str:
-    """Return a moment as a text that `--at` reads back, with the offset of its zone."""
-    return format_moment(milliseconds, zone())
+def moment(milliseconds: int | None) -> str:
+    """Return a moment as a text that `--at` reads back, with the offset of its zone; None is unknown."""
+    return moment_or_unknown(milliseconds, zone())
 
 
-def moment_cells(name: str, milliseconds: Sequence[int], *, brief: bool = False) -> tuple[Heading, list[str]]:
+def moment_cells(
+    name: str, milliseconds: Sequence[int | None], *, brief: bool = False
+) -> tuple[Heading, list[str]]:
     """Return a column of moments; the offset of the zone is in the heading if all have it in common.
 
     Args:
         name: the heading.
-        milliseconds: the moments, in ms since 1970 UTC.
+        milliseconds: the moments, in ms since 1970 UTC; None: nobody knows it.
         brief: leave out the milliseconds of moments that are whole seconds.
     """
-    offset, texts = format_moments(milliseconds, zone())
+    known = [moment for moment in milliseconds if moment is not None]
+    offset, shown = format_moments(known, zone())
+    pending = iter(shown)
+    texts = [UNKNOWN if moment is None else next(pending) for moment in milliseconds]
     if brief:
         texts = [text.replace(".000", "") for text in texts]
     return text_column(f"{name} ({offset})" if offset else name), texts

@@ -87,6 +87,6 @@ def test_stores_are_sorted_by_their_fields() -> None:
 
 
 def test_an_absent_figure_is_left_out() -> None:
-    shown = to_json(Checkpoint(1, 0, 2, 3, {}, 0, 0, 0, 0))
+    shown = to_json(Checkpoint(1, 0, 3, {}, 0, 0, 0, 0))
     assert "shared_bytes" not in shown
     assert shown["deltas"] == 0

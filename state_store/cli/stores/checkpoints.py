@@ -72,7 +72,9 @@ Column = tuple[Heading, "list[object]"]
 
 def _columns(lines: Sequence[histories.Line], *, brief: bool = False) -> list[Column]:
     """Return the columns of the table with their cells; `brief`: times have no milliseconds."""
-    moments = [_to_seconds(line.made_ms) if brief else line.made_ms for line in lines]
+    moments = [
+        _to_seconds(line.made_ms) if brief and line.made_ms is not None else line.made_ms for line in lines
+    ]
     committed, times = moment_cells("committed", moments, brief=brief)
     number, text = number_column, text_column
     reasons: list[object] = [line.reasons for line in lines]
@@ -111,7 +113,7 @@ def _to_seconds(milliseconds: int) -> int:
 
 def _is_brief(lines: Sequence[histories.Line]) -> bool:
     """Return True if every time, in whole seconds, still names its version: none was committed in between."""
-    moments = sorted(line.made_ms for line in lines)
+    moments = sorted(line.made_ms for line in lines if line.made_ms is not None)
     return not any(before < after <= _to_seconds(before) for before, after in pairwise(moments))
 
 

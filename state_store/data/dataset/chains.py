@@ -11,9 +11,9 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
-from state_store.data.dataset.moments import format_moment
+from state_store.data.dataset.moments import moment_or_unknown
 from state_store.data.dataset.reading.versions import version_number
-from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query import CommitTimes, Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, counted
 from state_store.errors import MissingError
 
@@ -24,11 +24,12 @@ class Link(JsonObject):
     """A version in the history of the requested one, with its files.
 
     `is_read` says that a restore of the requested version reads a file of this one. `made_ms` is its time by
-    the storage's clock, in ms since 1970 UTC; `reason` is the cause of the snapshot, if the snapshot has it.
+    the storage's clock, in ms since 1970 UTC, None if only a copied file says it; `reason` is the cause of
+    the snapshot, if the snapshot has it.
     """
 
     version: VersionId
-    made_ms: int
+    made_ms: int | None
     delta_bytes: int | None
     snapshot: str | None
     snapshot_files: int
@@ -82,7 +83,7 @@ class StoreChain:
         rows = [
             (
                 link.version.number,
-                format_moment(link.made_ms),
+                moment_or_unknown(link.made_ms),
                 "yes" if link.is_read else "",
                 link.delta_bytes,
                 link.snapshot and f"{link.snapshot}, {counted(link.snapshot_files, 'file')}",
@@ -162,15 +163,13 @@ def chain(
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
         found = query.for_each(keys, FoundStore.read, meter=meter)
-    times_ms = query.logs.end_times_ms()
+    times = query.logs.end_times()
     return Chains(
-        {store.key: StoreChain(store.key, tuple(_links(store, committed, times_ms))) for store in found}
+        {store.key: StoreChain(store.key, tuple(_links(store, committed, times))) for store in found}
     )
 
 
-def _links(
-    store: FoundStore, committed: Mapping[StoreKey, VersionId], times_ms: Mapping[int, int]
-) -> Iterator[Link]:
+def _links(store: FoundStore, committed: Mapping[StoreKey, VersionId], times: CommitTimes) -> Iterator[Link]:
     """Yield the versions in the history of the committed one, newest first."""
     version = store.restorable(committed.get(store.key))
     if version is None:
@@ -180,13 +179,9 @@ def _links(
     for at in store.contents.lineages.history(version):
         delta, name = store.delta(at), SnapshotName(*at)
         manifest = store.contents.restorable_snapshots.get(name)
-        paths = [file.path for file in (delta, name if manifest else None) if file is not None]
         yield Link(
             at,
-            times_ms.get(
-                at.number - 1,
-                max((store.contents.entries[path].modified_ms for path in paths), default=0),
-            ),
+            store.made_ms(at, times),
             None if delta is None else store.contents.listing.deltas[delta],
             None if manifest is None else "full" if manifest.kind == FULL else "merge",
             0 if manifest is None else len(manifest.files),

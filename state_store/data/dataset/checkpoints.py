@@ -12,8 +12,8 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
-from state_store.data.dataset.moments import format_moment
-from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.dataset.moments import latest, moment_or_unknown
+from state_store.data.query import CommitTimes, Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, counted
 
 _NAMED_STARTS = 2
@@ -33,14 +33,15 @@ class Checkpoint(JsonObject):
     """A restorable version of a store.
 
     `made_ms` is the time of Spark's commit by the storage's clock, in ms since 1970 UTC, or the time of the
-    version's file if Spark's log lacks the batch. `wrote` says which files were made at the version: `delta`,
-    `merge`, `full`; `reason` is the cause of the snapshot among these, if a file has it.
+    version's file if Spark's log lacks the batch, or None if that file is a copy. `wrote` says which files
+    were made at the version: `delta`, `merge`, `full`; `reason` is the cause of the snapshot among these, if
+    a file has it.
     """
 
     key: StoreKey
     version: VersionId
     committed: bool
-    made_ms: int
+    made_ms: int | None
     wrote: tuple[str, ...]
     start: Start | None
     deltas: int
@@ -59,7 +60,7 @@ class Line:
     """
 
     version: int
-    made_ms: int
+    made_ms: int | None
     stores: int
     wrote: str
     starts_from: str
@@ -110,7 +111,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
             same = list(group)
             yield Line(
                 version,
-                max(checkpoint.made_ms for checkpoint in same),
+                latest(checkpoint.made_ms for checkpoint in same),
                 len(same),
                 _tally(kind for checkpoint in same for kind in checkpoint.wrote),
                 _tally(_starts([checkpoint.start for checkpoint in same])),
@@ -132,7 +133,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
             rows = [
                 (
                     line.version,
-                    format_moment(line.made_ms),
+                    moment_or_unknown(line.made_ms),
                     line.stores,
                     line.wrote,
                     line.starts_from,
@@ -190,13 +191,13 @@ def checkpoints(
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
         found = query.for_each(keys, FoundStore.read, meter=meter)
-    times_ms = query.logs.end_times_ms()
+    times = query.logs.end_times()
     return Checkpoints(
-        query, {store.key: _history(store, committed.get(store.key), times_ms) for store in found}
+        query, {store.key: _history(store, committed.get(store.key), times) for store in found}
     )
 
 
-def _history(store: FoundStore, committed: VersionId | None, times_ms: Mapping[int, int]) -> list[Checkpoint]:
+def _history(store: FoundStore, committed: VersionId | None, times: CommitTimes) -> list[Checkpoint]:
     """Return all restorable versions of a store, oldest first.
 
     `committed` is the version that Spark committed last; the versions on its lineage are marked as committed.
@@ -204,24 +205,21 @@ def _history(store: FoundStore, committed: VersionId | None, times_ms: Mapping[i
     newest = store.restorable(committed)
     lineage = set(store.contents.lineages.history(newest)) if newest else set()
     return [
-        _checkpoint(store, version, version in lineage, times_ms) for version in store.registry.checkpoints()
+        _checkpoint(store, version, version in lineage, times) for version in store.registry.checkpoints()
     ]
 
 
-def _checkpoint(
-    store: FoundStore, version: VersionId, committed: bool, times_ms: Mapping[int, int]
-) -> Checkpoint:
+def _checkpoint(store: FoundStore, version: VersionId, committed: bool, times: CommitTimes) -> Checkpoint:
     files = [file for file in store.registry.files(version) if not file.is_snapshot]
     manifest = store.manifest(version)
     delta, own = store.delta(version), store.contents.manifests.get(SnapshotName(*version))
     wrote = (["delta"] if delta else []) + ([_kind(own.kind)] if own else [])
     new = {file.path: file.size_bytes for file in files if file.origin == version.number}
-    path = delta.path if delta else SnapshotName(*version).path
     return Checkpoint(
         store.key,
         version,
         committed,
-        times_ms.get(version.number - 1 if committed else -1, store.contents.entries[path].modified_ms),
+        store.made_ms(version, times, is_committed=committed),
         tuple(wrote),
         None if manifest is None else Start(_kind(manifest.kind), manifest.version),
         len(store.plan(version).deltas),

@@ -7,11 +7,11 @@ from functools import cached_property
 
 from state_store.core.checkpoint.lineage import Plan
 from state_store.core.checkpoint.manifest import Manifest
-from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.storage import Storage
-from state_store.data.query import StoreKey
+from state_store.data.query import CommitTimes, StoreKey
 from state_store.errors import ConflictError
 
 
@@ -67,6 +67,23 @@ class FoundStore:
     def delta(self, version: VersionId) -> DeltaName | None:
         """Return the delta that made `version`; None if it is gone."""
         return next((delta for delta in self.contents.listing.deltas if delta.version_id == version), None)
+
+    def made_ms(self, version: VersionId, times: CommitTimes, *, is_committed: bool = True) -> int | None:
+        """Return when `version` was committed or, if Spark's log has forgotten it, made.
+
+        Args:
+            version: a version that can be restored.
+            times: the times of the query's batches.
+            is_committed: Spark has committed it.
+
+        Returns:
+            Milliseconds since 1970 UTC; None if nothing says it but the time of a copied file.
+        """
+        delta, name = self.delta(version), SnapshotName(*version)
+        entry = self.contents.entries.get(delta.path if delta else name.path)
+        made_ms = times.of(version.number, entry.modified_ms if entry else 0, is_committed=is_committed)
+        own = self.contents.manifests.get(name)
+        return own.created_ms if made_ms is None and delta is None and own is not None else made_ms
 
     def manifest(self, version: VersionId) -> Manifest | None:
         """Return the manifest of the snapshot that a restore of `version` starts from; None without one."""

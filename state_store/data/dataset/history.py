@@ -36,13 +36,14 @@ class KeyVersion:
 
     Attributes:
         version: the version.
-        committed_ms: time of the commit by the storage's clock, in ms since 1970 UTC.
+        committed_ms: time of the commit by the storage's clock, in ms since 1970 UTC; None if a copy of the
+            checkpoint does not say it.
         is_changed: True if the batch of the version wrote the key.
         found: its rows as columns of the state; empty if it has none.
     """
 
     version: int
-    committed_ms: int
+    committed_ms: int | None
     is_changed: bool
     found: pyarrow.RecordBatch
 
@@ -174,7 +175,7 @@ class History:
             [
                 pyarrow.field("version", pyarrow.int64(), False),
                 pyarrow.field("batch", pyarrow.int64(), False),
-                pyarrow.field("committed", pyarrow.timestamp("ms", "UTC"), False),
+                pyarrow.field("committed", pyarrow.timestamp("ms", "UTC")),
                 pyarrow.field("change", pyarrow.string()),
             ],
         )

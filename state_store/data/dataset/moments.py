@@ -7,7 +7,7 @@ and the offset of its zone, so that it names the same version when it is parsed 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Union
 
@@ -16,6 +16,9 @@ from state_store.errors import OptionError
 
 Moment = Union[datetime, date, str, int, float]
 """A moment as callers give it: a `datetime` object, a text for `parse_moment`, or seconds since 1970 UTC."""
+
+UNKNOWN = "unknown"
+"""In place of the time of a version whose files are copies, and whose batch Spark's log has forgotten."""
 
 EXAMPLES = "2024-02-29, 2024-02-29 08:00:00.5+01:00, 2024-02-29T07:00:00Z, 1709190000 or '2 hours ago'"
 
@@ -107,6 +110,17 @@ def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
     return shown.isoformat(sep=" ", timespec="milliseconds")
+
+
+def moment_or_unknown(milliseconds: int | None, zone: tzinfo | None = None) -> str:
+    """Return a moment as `format_moment` does; None, which nobody knows, is `unknown`."""
+    return UNKNOWN if milliseconds is None else format_moment(milliseconds, zone)
+
+
+def latest(moments: Iterable[int | None]) -> int | None:
+    """Return the latest of some moments; None if one of them is not known."""
+    found = list(moments)
+    return None if None in found else max((moment for moment in found if moment is not None), default=None)
 
 
 def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> tuple[str, list[str]]:

@@ -30,12 +30,12 @@ class LastChanges:
     Attributes:
         version: the version.
         committed_ms: time of its commit by the storage's clock, in ms since 1970 UTC, in the first partition
-            read.
+            read; None if a copy of the checkpoint does not say it.
         keys: the number of these keys.
     """
 
     version: int
-    committed_ms: int
+    committed_ms: int | None
     keys: int
 
 
@@ -67,7 +67,7 @@ def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
         StorageError: as the storage raises it.
     """
     keys: dict[int, int] = {}
-    times_ms: dict[int, int] = {}
+    times_ms: dict[int, int | None] = {}
     rows = 0
     since = max(0, partitions.version - MOST_DELTAS)
     with partitions.pinned(partitions.version, since) as pins:
@@ -85,7 +85,7 @@ def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
 
 
 def _last_written(
-    partitions: Partitions, pin: PinnedVersion, prefix: bytes, times_ms: dict[int, int]
+    partitions: Partitions, pin: PinnedVersion, prefix: bytes, times_ms: dict[int, int | None]
 ) -> dict[int, int]:
     """Return the number of keys that each version wrote and no later version wrote or removed."""
     directory = partitions.directory / "ages"

@@ -7,7 +7,8 @@ it has ended.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from state_store.core.compat import zip
 from state_store.core.storage import Storage
@@ -18,6 +19,39 @@ from state_store.session.configuration import pinned_conf
 
 _MOST_SKEW_MS = 60_000
 """The most that the clocks of the driver and of the storage are taken to differ."""
+
+
+@dataclass(frozen=True)
+class CommitTimes:
+    """When the versions of a query were committed, as far as that is known.
+
+    Attributes:
+        ends_ms: the times of the batches in Spark's commit log, in ms since 1970 UTC.
+        copied: the batches among them whose file is a copy, and younger than the batch.
+    """
+
+    ends_ms: Mapping[int, int]
+    copied: frozenset[int] = frozenset()
+
+    def of(self, version: int, file_ms: int, *, is_committed: bool = True) -> int | None:
+        """Return when a version was committed, or its file was written, in ms since 1970 UTC.
+
+        Args:
+            version: the version.
+            file_ms: the time of its file, which in a copy says when that was copied.
+            is_committed: it is the one that Spark has committed under its number.
+
+        Returns:
+            None if Spark's log has forgotten the batch, and the file is a copy.
+        """
+        batch, known_ms = version - 1, self.ends_ms.get(version - 1)
+        if known_ms is not None:
+            return known_ms if is_committed or batch in self.copied else file_ms
+        if not self.ends_ms:
+            return file_ms
+        if batch > max(self.ends_ms):
+            return None if max(self.ends_ms) in self.copied else file_ms
+        return file_ms if file_ms <= self.ends_ms[min(self.ends_ms)] + _MOST_SKEW_MS else None
 
 
 class BatchLogs:
@@ -45,10 +79,18 @@ class BatchLogs:
 
         The clock is that of the storage. One listing: `end_times_ms` looks at more.
         """
-        return self._times_ms("commits")
+        return {
+            int(entry.name): entry.modified_ms
+            for entry in self._storage.list_files("commits")
+            if entry.name.isdigit()
+        }
 
-    def end_times_ms(self) -> dict[int, int]:
-        """Return when each batch of Spark's commit log was committed, in ms since 1970 UTC.
+    def end_times_ms(self) -> Mapping[int, int]:
+        """Return when each batch of Spark's commit log was committed, as `end_times` finds it."""
+        return self.end_times().ends_ms
+
+    def end_times(self) -> CommitTimes:
+        """Return when each batch of Spark's commit log was committed.
 
         The times are those of the entries' files, by the clock of the storage. In a copy, whose files are
         younger than the batches that followed, a batch counts as committed when the next began, and the
@@ -57,7 +99,7 @@ class BatchLogs:
         times = self.commit_times_ms()
         oldest = min(times, default=None)
         if oldest is None or self._began_before(oldest + 1, times.get(oldest, 0)) is None:
-            return times
+            return CommitTimes(times)
         newest, found = max(times), dict(times)
         for batch, at_ms in times.items():
             began_ms = self._began_before(batch + 1, at_ms)
@@ -67,26 +109,17 @@ class BatchLogs:
         if began_ms != times.get(newest - 1, 0):
             took_ms = began_ms - (self.batch_ms(newest - 1) or began_ms)
             found[newest] = min(times[newest], began_ms + max(1, took_ms))
-        return found
+        return CommitTimes(found, frozenset(batch for batch, at_ms in found.items() if at_ms != times[batch]))
 
     def _began_before(self, batch: int, at_ms: int) -> int | None:
         """Return when a batch began; None if that is unknown, or not clearly before a time."""
-        began_ms = self._batch_ms.get(batch) or self.batch_ms(batch)
-        if began_ms is None or began_ms + _MOST_SKEW_MS > at_ms:
-            return None
-        self._batch_ms[batch] = began_ms
-        return began_ms
-
-    def begin_times_ms(self) -> dict[int, int]:
-        """Return when each batch of Spark's offset log began, as `commit_times_ms`."""
-        return self._times_ms("offsets")
-
-    def _times_ms(self, log: str) -> dict[int, int]:
-        return {
-            int(entry.name): entry.modified_ms
-            for entry in self._storage.list_files(log)
-            if entry.name.isdigit()
-        }
+        began_ms = self._batch_ms.get(batch)
+        if began_ms is None:
+            began_ms = self.batch_ms(batch)
+            if began_ms is None:
+                return None
+            self._batch_ms[batch] = began_ms
+        return began_ms if 0 < began_ms <= at_ms - _MOST_SKEW_MS else None
 
     def watermark_ms(self, batch: int) -> int | None:
         """Return the watermark with which a batch ran, in ms since 1970 UTC.

@@ -125,7 +125,7 @@ def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
     started, committed = query.logs.newest_begun(), query.logs.newest_committed()
     if started is None or started == committed:
         return None
-    age_s = (now_ms - (query.logs.begin_times_ms().get(started) or 0)) / 1000
+    age_s = (now_ms - (query.logs.batch_ms(started) or 0)) / 1000
     if not 0 <= age_s <= _RECENT_S:
         return None
     return (

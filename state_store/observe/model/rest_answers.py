@@ -136,7 +136,7 @@ class Store:
     operator_name: str | None = declared("Spark's name of the operator.", default=None)
     version: int | None = declared("The version that the figures are of.", default=None)
     checkpoint_id: str | None = declared("Spark's id of that version (checkpoint format 2).", default=None)
-    committed_ms: int | None = declared("When that version was written, since 1970 UTC.", default=None)
+    committed_ms: int | None = declared("When that version was committed, since 1970 UTC.", default=None)
     keys: int | None = declared("Number of keys.", default=None)
     deltas: int | None = declared("Deltas that a restore reads after the snapshot.", default=None)
     deltas_since_full: int | None = declared("Deltas since the newest full checkpoint.", default=None)
@@ -272,13 +272,17 @@ class Checkpoint:
 
     version: int = declared("The version: the state after batch version - 1.")
     batch: int = declared("The batch that made it.")
-    made_ms: int = declared("When the last of its files was written, since 1970 UTC.")
     stores: int = declared("Stores that have it.")
     wrote: dict[str, int] = declared("Stores that wrote a `delta`, a `merge` and a `full` snapshot at it.")
     deltas: int = declared("Longest chain of deltas of a store.")
     files: int = declared("Files that it needs, in all stores.")
     bytes: int = declared("Bytes of these.")
     new_bytes: int = declared("Bytes that it wrote itself.")
+    made_ms: int | None = declared(
+        "When it was committed, since 1970 UTC; absent if nothing says it but the time at which the "
+        "checkpoint was copied.",
+        default=None,
+    )
     deltas_since_full: int | None = declared(
         "Most deltas of a store since its full checkpoint.", default=None
     )

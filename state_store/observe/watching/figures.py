@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.manifest import FULL, Manifest
-from state_store.core.checkpoint.names import SnapshotName, VersionId, origin_of
+from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, origin_of
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.data.dataset.found import FoundStore
+from state_store.data.query import CommitTimes
 from state_store.observe.model.rest_answers import AgeBytes, Failure, File, Store, StoreFiles
 
 AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
@@ -21,7 +22,8 @@ class VersionFigures:
 
     Attributes:
         version: the version.
-        made_ms: when its last file was written, milliseconds since 1970 UTC.
+        made_ms: when it was committed, milliseconds since 1970 UTC; None: nothing says it but the time of a
+            copied file.
         wrote: what was made at it: `delta`, `merge`, `full`.
         deltas: deltas that a restore reads after the snapshot.
         deltas_since_full: deltas since the newest full checkpoint.
@@ -34,7 +36,7 @@ class VersionFigures:
     """
 
     version: int
-    made_ms: int
+    made_ms: int | None
     wrote: tuple[str, ...]
     deltas: int
     deltas_since_full: int
@@ -46,12 +48,15 @@ class VersionFigures:
     reason: str | None = None
 
 
-def lineage_figures(store: FoundStore, newest: VersionId, *, is_local: bool) -> list[VersionFigures]:
+def lineage_figures(
+    store: FoundStore, newest: VersionId, times: CommitTimes, *, is_local: bool
+) -> list[VersionFigures]:
     """Return the figures of all versions that `newest` came from and that can be restored, oldest first.
 
     Args:
         store: the store.
         newest: the version that Spark committed last.
+        times: the times of the query's batches.
         is_local: storage is on this machine, which decides what a restore is expected to take.
     """
     contents = store.contents
@@ -76,11 +81,10 @@ def lineage_figures(store: FoundStore, newest: VersionId, *, is_local: bool) -> 
         size = delta_bytes + (base.total_bytes if base else 0)
         wrote = (("delta",) if delta else ()) + (((FULL if own.kind == FULL else "merge"),) if own else ())
         merged = sum(entry.size_bytes for entry in own.files if entry.origin == own.version) if own else 0
-        path = delta.path if delta else SnapshotName(*version).path
         found.append(
             VersionFigures(
                 version.number,
-                contents.entries[path].modified_ms,
+                store.made_ms(version, times),
                 wrote,
                 deltas,
                 deltas + (base.deltas_since_full if base else 0),
@@ -99,6 +103,7 @@ def store_figures(
     store: FoundStore,
     version: VersionId,
     history: list[VersionFigures],
+    times: CommitTimes,
     *,
     operator_name: str,
 ) -> Store:
@@ -108,6 +113,7 @@ def store_figures(
         store: the store.
         version: the version that Spark committed last.
         history: figures of its versions, oldest first; the last is that of `version`.
+        times: the times of the query's batches.
         operator_name: Spark's name of the operator.
     """
     contents, last = store.contents, history[-1]
@@ -147,7 +153,7 @@ def store_figures(
         snapshot_predicted_ms=manifest.cause.predicted_restore_ms if manifest and manifest.cause else None,
         full_ms=full.created_ms if full else None,
         full_version=full.version if full else None,
-        chain_since_ms=full.created_ms if full else _oldest_ms(store, plan.deltas, manifest),
+        chain_since_ms=full.created_ms if full else _oldest_ms(store, plan.deltas, manifest, times),
         restore_predicted_ms=round(last.restore_ms, 1),
         restore_basis="assumed",
         stored_files=len(stored),
@@ -183,10 +189,15 @@ def _newest_full(store: FoundStore, version: VersionId, manifest: Manifest | Non
     return max(older, key=lambda m: m.version, default=None)
 
 
-def _oldest_ms(store: FoundStore, deltas: tuple, manifest: Manifest | None) -> int | None:
-    paths = [delta.path for delta in deltas] + [entry.path for entry in (manifest.files if manifest else ())]
+def _oldest_ms(
+    store: FoundStore, deltas: tuple[DeltaName, ...], manifest: Manifest | None, times: CommitTimes
+) -> int | None:
+    """Return the time of the oldest version of which a file is needed; None if it is not known."""
+    origins = {delta.path: delta.version for delta in deltas}
+    origins.update((entry.path, entry.origin) for entry in (manifest.files if manifest else ()))
     entries = store.contents.entries
-    return min((entries[path].modified_ms for path in paths if path in entries), default=None)
+    present = [(version, entries[path].modified_ms) for path, version in origins.items() if path in entries]
+    return times.of(*min(present)) if present else None
 
 
 def _by_age(version: int, sizes: list[tuple[int, int]]) -> list[AgeBytes]:

@@ -16,7 +16,8 @@ from state_store.core.settings.options import Options
 from state_store.core.settings.parsing import parse
 from state_store.core.storage import open_storage
 from state_store.data.dataset.found import FoundStore
-from state_store.data.query import LISTED_AT_ONCE, Operator, Query, StoreKey
+from state_store.data.dataset.moments import latest
+from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Operator, Query, StoreKey
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
@@ -114,8 +115,7 @@ class Looker:
         """
         began_ms, began_s = self._runtime.wall_ms(), self._runtime.monotonic_s()
         query = self._opened()
-        times = query.logs.commit_times_ms()
-        batch = max(times, default=None)
+        batch = query.logs.newest_committed()
         last = self._last
         if batch is None and last is not None and last.batch is not None:
             self._query = None
@@ -132,8 +132,9 @@ class Looker:
         committed = query.committed(batch) if batch is not None else {}
         names = {operator.id: operator.name for operator in query.operators}
         keys = query.stores()
+        times = query.logs.end_times()
         pairs = parallel(
-            LISTED_AT_ONCE, lambda key: self._read(key, committed.get(key), names[key.operator]), keys
+            LISTED_AT_ONCE, lambda key: self._read(key, committed.get(key), names[key.operator], times), keys
         )
         found = {key: store for key, (store, _, _) in zip(keys, pairs, strict=True) if store is not None}
         options = _options(found.values())
@@ -145,7 +146,7 @@ class Looker:
             (self._runtime.monotonic_s() - began_s) * 1000,
             self._id,
             batch,
-            None if batch is None else times[batch],
+            None if batch is None else times.ends_ms.get(batch),
             tuple(_names(operator, found) for operator in query.operators),
             tuple(
                 figures if figures.version is None else replace(figures, restore_objective_ms=objective_ms)
@@ -188,7 +189,7 @@ class Looker:
         return query
 
     def _read(
-        self, key: StoreKey, committed: VersionId | None, operator_name: str
+        self, key: StoreKey, committed: VersionId | None, operator_name: str, times: CommitTimes
     ) -> tuple[FoundStore | None, Store, list[VersionFigures]]:
         place = Store(key.operator, key.partition, key.name, operator_name=operator_name)
         try:
@@ -213,8 +214,8 @@ class Looker:
                     f"{describe_restorable(store.registry.checkpoints())}",
                     file=key.path,
                 )
-            history = lineage_figures(store, version, is_local=self.is_local)
-            figures = store_figures(store, version, history, operator_name=operator_name)
+            history = lineage_figures(store, version, times, is_local=self.is_local)
+            figures = store_figures(store, version, history, times, operator_name=operator_name)
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
@@ -275,7 +276,7 @@ def _history(of_stores: list[list[VersionFigures]], objective_ms: int) -> list[C
             Checkpoint(
                 version=number,
                 batch=number - 1,
-                made_ms=max(version.made_ms for version in same),
+                made_ms=latest(version.made_ms for version in same),
                 stores=len(same),
                 wrote=wrote,
                 deltas=max(version.deltas for version in same),

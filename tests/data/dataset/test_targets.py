@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -212,15 +212,14 @@ def test_a_batch_that_has_not_ended_is_noted(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     offsets = source / "offsets/4"
-    os.utime(offsets, (0, 0))  # a fresh checkout is younger than an hour
-    assert main(["repartition", str(source), str(tmp_path / "before"), "--partitions", "3"]) == 0
-    assert "note:" not in capsys.readouterr().err
-    os.utime(offsets)
-    assert main(["repartition", str(source), str(tmp_path / "target"), "--partitions", "3"]) == 0
-    assert "note: batch 4 began " in capsys.readouterr().err
-    os.utime(offsets, (0, 0))
-    assert main(["repartition", str(source), str(tmp_path / "later"), "--partitions", "3"]) == 0
-    assert "note:" not in capsys.readouterr().err
+    header, described, *more = offsets.read_text().splitlines()
+    for age_s, is_noted in ((10, True), (36_000, False)):
+        began_ms = int(time.time() * 1000) - age_s * 1000
+        entry = json.dumps({**json.loads(described), "batchTimestampMs": began_ms})
+        offsets.write_text("\n".join([header, entry, *more]))
+        target = tmp_path / f"target-{age_s}"
+        assert main(["repartition", str(source), str(target), "--partitions", "3"]) == 0
+        assert ("note: batch 4 began " in capsys.readouterr().err) == is_noted
 
 
 @pytest.mark.parametrize("written", range(1, 3))

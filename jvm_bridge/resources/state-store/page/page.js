@@ -168,7 +168,7 @@
       figure("A checkpoint has", size(latest.bytes), share),
       figure("The last one wrote", size(latest.new_bytes), latest.stores === 1 ? "in one store" : `in ${count(latest.stores)} stores`),
       figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
-      figure("Full checkpoint", full ? `version ${full.version}` : "not here", full ? ago(full.made_ms) : "none in this history"),
+      figure("Full checkpoint", full ? `version ${full.version}` : "not here", full ? (full.made_ms ? ago(full.made_ms) : "when is unknown") : "none in this history"),
       figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions can be restored` : null));
     by("facts").textContent = [about.name, about.batch === undefined ? "no batch yet" : `batch ${count(about.batch)}, ${ago(about.committed_ms)}`,
       about.stores === undefined ? "" : `${count(about.stores)} stores`, (about.operators || []).map((o) => o.name + (o.variables.length ? ` (${o.variables.join(", ")})` : "")).join(", "),

@@ -21,7 +21,7 @@ from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.data.dataset.layout.views import View
 from state_store.data.dataset.reading.damage import lost_partition
 from state_store.data.dataset.reading.pinned import MOST_OPEN_FILES, PinnedVersion
-from state_store.data.query import LISTED_AT_ONCE, Progress, Query, StoreKey
+from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Progress, Query, StoreKey
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
 READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
@@ -116,16 +116,16 @@ class Partitions:
         yield
         progress.store_done()
 
-    def committed_ms(self, pin: PinnedVersion, delta: DeltaName) -> int:
+    def committed_ms(self, pin: PinnedVersion, delta: DeltaName) -> int | None:
         """Return when the version of a delta was committed, by the storage's clock.
 
-        If Spark's commit log has forgotten the batch, it is when the delta was written.
+        If Spark's commit log has forgotten the batch, it is when the delta was written, None for a copy.
         """
-        return self._commit_times_ms.get(delta.version - 1, pin.written_ms(delta))
+        return self._commit_times.of(delta.version, pin.written_ms(delta))
 
     @cached_property
-    def _commit_times_ms(self) -> Mapping[int, int]:
-        return self._query.logs.end_times_ms()
+    def _commit_times(self) -> CommitTimes:
+        return self._query.logs.end_times()
 
     def key(self, partition: int) -> StoreKey:
         """Return the store of a partition."""
