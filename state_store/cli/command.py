@@ -52,13 +52,15 @@ class Location(click.ParamType):
             self.fail("it is empty: is a variable of the shell not set?", param, ctx)
         if not is_file_name(text):
             self.fail(f"{text!a} {NO_FILE_NAME}", param, ctx)
-        if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
-            self.fail("the root of the file system is no target", param, ctx)
         try:
+            if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
+                self.fail("the root of the file system is no target", param, ctx)
             if not self._is_target and "://" not in text and Path(text).is_file():
                 self.fail(f"'{text}' is a file; a directory is needed", param, ctx)
         except (OSError, ValueError) as error:
             self.fail(str(error), param, ctx)
+        except RuntimeError:  # of Python before 3.13
+            self.fail(f"'{text}' is a symbolic link to itself", param, ctx)
         return text
 
 

@@ -29,6 +29,12 @@ def marker_of(storage: Storage) -> tuple[str, str | None] | None:
         return "a program", "another directory"
 
 
+def in_words(marker: tuple[str, str | None]) -> str:
+    """Return an operation and its source, if there is one, as part of a message."""
+    operation, source = marker
+    return operation if source is None else f"{operation} of '{source}'"
+
+
 def refuse_incomplete(storage: Storage, location: str) -> None:
     """Raise MissingError if a checkpoint directory has the marker.
 
@@ -38,12 +44,11 @@ def refuse_incomplete(storage: Storage, location: str) -> None:
     """
     marker = marker_of(storage)
     if marker is not None:
-        operation, source = marker
         advice = (
-            "the same command continues it" if operation == COPY else "remove the directory and start again"
+            "the same command continues it" if marker[0] == COPY else "remove the directory and start again"
         )
         raise MissingError(
-            f"'{location}' is incomplete: {operation} of '{source}' is still writing it, or was "
+            f"'{location}' is incomplete: {in_words(marker)} is still writing it, or was "
             f"interrupted. If it was interrupted, {advice}.",
             file=f"{location}/{MARKER}",
         )

@@ -14,6 +14,9 @@ from state_store.core.storage.mounts import warn_of_cached_attributes
 from state_store.errors import OptionError, StorageError
 
 _ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
+SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs", *_ARROW_SCHEMES)
+"""Schemes of URIs that `open_storage` knows without a JVM."""
+
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
 
@@ -67,6 +70,11 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
 
 def _local_path(uri: str, *, has_scheme: bool) -> str:
     path = uri[len("file:") :] if has_scheme else uri
+    if has_scheme and not path.startswith("/"):
+        raise OptionError(
+            f"'{uri}' is a URI without the root of its path: give file:///path, or a path without file:",
+            file=uri,
+        )
     if not path.startswith("//"):
         return path
     host, slash, rest = path[2:].partition("/")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.table_files import SUCCESS, local_path, new_directory, writing_file
 from state_store.data.query.arguments import Location, checked_location
-from state_store.data.query.targets import refuse_nested
+from state_store.data.query.targets import refuse_nested, refuse_no_directory
 from state_store.errors import ConflictError, Interrupted, OptionError, as_store_error
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ def write_export(
             with new_directory(location) as remote, writing_file(remote.scratch) as reading:
                 read = _each_read(partitions, reading)
                 return _write_all(read, schema, remote.scratch, remote.move, lost)
-        if directory.exists():
+        if directory.is_dir():
             raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
+        refuse_no_directory(directory)
         aside = directory.with_name(f".{directory.name}.{runtime.unique(4)}.incomplete")
         try:
             aside.mkdir(parents=True)

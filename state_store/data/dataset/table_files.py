@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local import LocalStorage
+from state_store.core.storage.open import SCHEMES
 from state_store.data.query.arguments import Location, checked_location
 from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError
 
@@ -25,7 +26,8 @@ def local_path(location: Location) -> Path | None:
         StorageError: as `open_storage` raises it.
     """
     text = checked_location(location, "location")
-    if isinstance(location, os.PathLike) or ":/" not in text:
+    scheme = text.partition(":")[0].lower()
+    if isinstance(location, os.PathLike) or (":/" not in text and scheme not in SCHEMES):
         return Path(text)
     storage = open_storage(text)
     return storage.directory if isinstance(storage, LocalStorage) else None

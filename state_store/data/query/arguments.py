@@ -23,7 +23,8 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
         argument: the argument that it is, for messages.
 
     Raises:
-        OptionError: it is empty, blank, the root of a file system, or of another type than a path.
+        OptionError: it is empty, blank, the root of a file system, begins with `~/`, or is of another type
+            than a path.
     """
     if not isinstance(location, (str, os.PathLike)):
         raise OptionError(f"{argument} is a path or a URI, not {shown(location)}", option=argument)
@@ -31,6 +32,10 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"{argument} is empty: give a path or a URI", option=argument)
     trimmed = text.rstrip("/")
+    if trimmed == "~" or text.startswith("~/"):
+        raise OptionError(
+            f"{argument} is {text!r}: a shell alone knows what ~ is; write the path in full", option=argument
+        )
     if not trimmed or trimmed.endswith(":"):
         raise OptionError(
             f"{argument} is {text!r}, the root of a file system, and no directory for one query",

@@ -7,9 +7,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
-from state_store.core.checkpoint.incomplete import COPY, MARKER, marker_of
+from state_store.core.checkpoint.incomplete import COPY, MARKER, in_words, marker_of
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Storage, open_storage
@@ -197,17 +198,29 @@ def _after_failure(storage: Storage, location: str, operation: str, *, is_new: b
     return None
 
 
+def refuse_no_directory(path: Path) -> None:
+    """Raise OptionError if a path cannot be a directory: a file or a dead link is in its place or above."""
+    for place in (path, *path.parents):
+        if not os.path.lexists(place):
+            continue
+        if not place.is_dir():
+            found = "a file" if place.exists() else "a symbolic link that leads nowhere"
+            is_there = "it is" if place == path else f"'{place}' is"
+            raise OptionError(f"the target '{path}' cannot be made: {is_there} {found}", option="target")
+        return
+
+
 def _refuse_used(storage: Storage, location: str, operation: str, source: str | None) -> None:
     """Raise ConflictError if a directory has something but the same copy, interrupted."""
-    if isinstance(storage, LocalStorage) and storage.directory.is_file():
-        raise OptionError(f"the target '{location}' is a file, not a directory", option="target")
+    if isinstance(storage, LocalStorage):
+        refuse_no_directory(storage.directory)
     marker = marker_of(storage)
     if marker is not None:
         if marker == (COPY, source) and operation == COPY:
             return
-        refuse_other = f"what {marker[0]} of '{marker[1]}' has written so far"
         raise ConflictError(
-            f"'{location}' is not empty: it has {refuse_other}. If that was interrupted, remove it",
+            f"'{location}' is not empty: it has what {in_words(marker)} has written so far. "
+            "If that was interrupted, remove it",
             file=location,
         )
     names = [name for name in storage.directories() if not name.startswith(SCRATCH_PREFIX)]

@@ -63,6 +63,42 @@ def test_targets_inside_of_the_checkpoint_and_around_it_are_refused(source: Path
     assert _files(source) == before
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_targets_that_cannot_be_directories_are_refused(source: Path, way: str) -> None:
+    root = source.parent
+    (root / "file").touch()
+    (root / "dead").symlink_to("nowhere")
+    (root / "loop").symlink_to("loop")
+    before = sorted(root.iterdir())
+    for target in ("file", "file/below", "dead", "dead/below", "loop", "loop/below"):
+        refused = (
+            r"is a file|link that leads nowhere|exists already" if target == "file" else "cannot be made"
+        )
+        with pytest.raises((OptionError, ConflictError), match=refused):
+            WAYS[way](source, str(root / target))
+    assert sorted(root.iterdir()) == before
+    assert main(["cp", str(source), str(root / "loop")]) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("~/copy", "shell alone"),
+        ("~", "shell alone"),
+        ("file:copy", "root of its path"),
+        ("s3:copy", "bucket"),
+    ],
+)
+def test_targets_that_would_be_another_place_are_refused(
+    source: Path, way: str, target: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    with pytest.raises(OptionError, match=says):
+        WAYS[way](source, target)
+    assert [path.name for path in source.parent.iterdir()] == [source.name]
+
+
 def _files(source: Path) -> list[Path]:
     return sorted(path for path in source.rglob("*") if path.is_file() and path.parent.name != "lease")
 
