@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or a
 STORES_AT_ONCE = 4
 _MAXIMUM = 2**31 - 1
 _INTERRUPTED = "state-store.interrupted"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program: of `kill`, `timeout`, a container's end; of a terminal that is closed."""
 
 
 class Location(click.ParamType):
@@ -180,7 +184,8 @@ class _StoreCommand(click.Command):
         """Run the command and return its exit code."""
         as_json = bool(ctx.params.get("as_json") or ctx.params.get("form") == "document")
         try:
-            return super().invoke(ctx)
+            with _interruptible():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             print_note(f"interrupted: {_left(ctx)}")
             return exit_codes.INTERRUPTED
@@ -199,6 +204,24 @@ class _StoreCommand(click.Command):
                 traceback.print_exc()
         print_error(reported, as_json=as_json)
         return exit_codes.OF_KIND[reported.kind]
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt a command as Ctrl-C does, so that it tidies up and says what is left.
+
+    A signal that the parent process has this one ignore, as nohup does with SIGHUP, stays ignored.
+    """
+    taken = []
+    if threading.current_thread() is threading.main_thread():
+        taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def note_unfinished(query: Query) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -78,23 +79,25 @@ def serve(
     """Serve a page, a REST API and Prometheus metrics of queries, running or stopped.
 
     Needs no Spark: it reads listings and archives in checkpoint storage. Requests for full checkpoints work
-    as `state-store full` does. Listens on this machine alone, unless there is a token. Ends with Ctrl-C.
+    as `state-store full` does. Listens on this machine alone, unless there is a token. Ctrl-C or
+    SIGTERM ends it.
     """
-    run(
-        checkpoints,
-        host=host,
-        port=port,
-        every=every,
-        restore_objective=restore_objective,
-        token_file=token_file,
-        allow_host=allow_host,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        read_only=read_only,
-        stores=stores,
-        documentation=documentation,
-        ready=_say,
-    )
+    with contextlib.suppress(KeyboardInterrupt):
+        run(
+            checkpoints,
+            host=host,
+            port=port,
+            every=every,
+            restore_objective=restore_objective,
+            token_file=token_file,
+            allow_host=allow_host,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            read_only=read_only,
+            stores=stores,
+            documentation=documentation,
+            ready=_say,
+        )
 
 
 def _say(url: str, count: int) -> None:

@@ -1,9 +1,11 @@
-"""Ctrl-C while a command writes: exit code 130, one sentence on what is left, and no traceback."""
+"""Ctrl-C and SIGTERM while a command writes: exit code 130, one sentence on what is left, no traceback."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,13 @@ def source(tmp_path: Path) -> Path:
 
 
 def interrupted(
-    monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], *words: object, after: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    place: tuple[Any, str],
+    *words: object,
+    after: int = 0,
+    number: signal.Signals = signal.SIGINT,
 ) -> None:
-    """Run a command whose user presses Ctrl-C in a step of it, after the step was done `after` times."""
+    """Run a command that gets a signal in a step of it, after the step was done `after` times."""
     module, name = place
     step: Callable[..., Any] = getattr(module, name)
     calls: list[object] = []
@@ -44,13 +50,15 @@ def interrupted(
     def press(*given: Any, **named: Any) -> Any:
         calls.append(given)
         if len(calls) > after:
-            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(number) is not signal.SIG_DFL, "it would end this process"
+            os.kill(os.getpid(), number)
             signal.sigtimedwait([], 60)  # the interrupt is raised here
         return step(*given, **named)
 
     with monkeypatch.context() as patches:
         patches.setattr(module, name, press)
         assert main([str(word) for word in words]) == exit_codes.INTERRUPTED
+    assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -58,11 +66,13 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", WRITERS)
 def test_nothing_is_left_of_a_command_that_begins_anew(
     source: Path,
     tmp_path: Path,
     command: str,
+    number: signal.Signals,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -70,7 +80,7 @@ def test_nothing_is_left_of_a_command_that_begins_anew(
     state_store.export(source, tmp_path / "rows")
     rows = [tmp_path / "rows"] if command == "import" else []
     target = tmp_path / "target"
-    interrupted(monkeypatch, place, command, source, *rows, target, *others)
+    interrupted(monkeypatch, place, command, source, *rows, target, *others, number=number)
     assert one_line(capsys) == f"state-store: interrupted: nothing is left in '{target}'"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flights", "rows"]
 
@@ -112,3 +122,14 @@ def test_an_interrupted_repair_says_if_it_may_have_written(
 ) -> None:
     interrupted(monkeypatch, (repair, "repair_store"), "repair", source, *words, "--stores", "1", after=1)
     assert one_line(capsys).endswith(says)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "state_store.cli", "serve", str(source), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline().startswith("Serving 1 query")
+        service.send_signal(number)
+        assert service.communicate(timeout=120) == ("", "")
+    assert service.returncode == 0
