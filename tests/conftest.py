@@ -38,6 +38,10 @@ NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+# matplotlib keeps a list of fonts: in the tests' cache, and not in a directory of its own.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
+os.environ.setdefault("MPLCONFIGDIR", str(_CACHE / "matplotlib"))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses a tier."""

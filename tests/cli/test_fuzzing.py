@@ -35,7 +35,8 @@ from state_store.errors import InternalError, OptionError, StateStoreError
 from state_store.session import build
 from state_store.session import jar as jars
 
-NOWHERE = Path(tempfile.mkdtemp(prefix="fuzzing-")) / "nowhere"
+_ROOM = tempfile.TemporaryDirectory(prefix="fuzzing-", ignore_cleanup_errors=True)
+NOWHERE = Path(_ROOM.name) / "nowhere"
 """A directory that no test makes beforehand; a command may make it."""
 
 SOME, MANY = 400, 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -13,6 +14,9 @@ from typing import Any
 import httpx
 import websocket
 from tools import tool
+
+_HOMES = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+"""Variables with directories where Chromium and its libraries keep settings, whatever the profile is."""
 
 
 class Browser:
@@ -36,6 +40,7 @@ class Browser:
                 f"--user-data-dir={self._profile.name}",
                 "about:blank",
             ],
+            env={**os.environ, **dict.fromkeys(_HOMES, self._profile.name)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
