@@ -1,6 +1,6 @@
 """The configuration of a Spark session that uses the store, and the check of a checkpoint's store.
 
-Nothing here imports pyspark or starts a JVM. Safe for any thread.
+Nothing here starts a JVM. Safe for any thread.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ from state_store.core.settings.session import (
     PROVIDER_KEY,
 )
 from state_store.errors import OptionError
+from state_store.session import inherited
 from state_store.session.jar import jar_path
+
+_AGENT_PYTHON = PREFIX + "agentPython"
+_LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")
 
 
 def spark_conf(
@@ -57,22 +62,34 @@ def spark_conf(
     Raises:
         OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
     """
+    if spark_version is not None and not isinstance(spark_version, str):
+        raise OptionError(f"spark_version is a text, not {spark_version!r}", option="spark_version")
+    conf = _conf_of_a_query(settings, agent_python)
+    conf.setdefault(_AGENT_PYTHON, os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    parsing.parse({_AGENT_PYTHON.removeprefix(PREFIX): conf[_AGENT_PYTHON]})
+    return {
+        EXTENSIONS_KEY: EXTENSION_CLASS,
+        LISTENERS_KEY: LISTENER_CLASS,
+        "spark.jars": str(jar_path(spark_version)),
+        **dict(sorted(conf.items())),
+    }
+
+
+def _conf_of_a_query(settings: Mapping[str, Any] | None, agent_python: str | None) -> dict[str, Any]:
+    """Return what may be set when a session has started; raise OptionError for a wrong setting."""
     if settings is not None and not isinstance(settings, Mapping):
         raise OptionError(f"settings are options by name, not {settings!r}", option="settings")
-    for name, value in (("agent_python", agent_python), ("spark_version", spark_version)):
-        if value is not None and not isinstance(value, str):
-            raise OptionError(f"{name} is a text, not {value!r}", option=name)
+    if agent_python is not None and not isinstance(agent_python, str):
+        raise OptionError(f"agent_python is a text, not {agent_python!r}", option="agent_python")
     options = {str(name).removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
-    options.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    if agent_python:
+        options.setdefault("agentPython", agent_python)
     parsing.parse(options)
     return {
         PROVIDER_KEY: PROVIDER_CLASS,
         FORMAT_KEY: "2",
-        EXTENSIONS_KEY: EXTENSION_CLASS,
-        LISTENERS_KEY: LISTENER_CLASS,
         FILE_MANAGER_KEY: FILE_MANAGER_CLASS,
-        "spark.jars": str(jar_path(spark_version)),
-        **{PREFIX + name: text for name, text in sorted(options.items())},
+        **{PREFIX + name: text for name, text in options.items()},
     }
 
 
@@ -89,10 +106,15 @@ def configure(
         spark = configure_spark_with_delta_pip(builder).getOrCreate()
 
     It sets what `spark_conf()` sets. The jar, the extension and the listener are added to those that the
-    configuration has. If a later call replaces `spark.sql.extensions`, as a builder's `config` does, Spark
-    still finds the extension, because the jar is on the class path when the session starts. A
-    manager of checkpoint files and a checkpoint format that the configuration has stay. A second call of
-    `configure` changes nothing.
+    session has: from the target, else from `spark-submit`, PYSPARK_SUBMIT_ARGS or
+    `spark-defaults.conf`, which a dictionary is not compared with. If a later call replaces
+    `spark.sql.extensions`, as a builder's `config` does, Spark still finds the extension, because the jar is
+    on the class path when the session starts. A manager of checkpoint files, a checkpoint format and a
+    Python of the agent that the configuration has stay. A second call changes what its settings name, and
+    nothing else.
+
+    A client of Spark Connect (`remote("sc://...")`) gets the provider, the checkpoint format and the settings
+    alone: its server needs the jar, the extension and the listener in a configuration of its own.
 
     Args:
         target: a `SparkSession.builder`, a `SparkConf`, or a dictionary of Spark's configuration.
@@ -107,16 +129,54 @@ def configure(
     Raises:
         OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
         TypeError: the target cannot be configured, for example because it is a running session.
+
+    Warns:
+        RuntimeWarning: a JVM without the jar is running, and the session would be part of it.
     """
-    get, put = _accessors(target)
-    python = agent_python or get("spark.pyspark.python")
+    own, put = _accessors(target)
+    if _is_remote(own):
+        for key, value in _conf_of_a_query(settings, agent_python).items():
+            _put_unless_kept(own, put, key, value)
+        return target
+    is_for_here = not isinstance(target, MutableMapping)
+    elsewhere = inherited.inherited() if is_for_here else {}
+
+    def get(key: str) -> str | None:
+        return own(key) or elsewhere.get(key)
+
+    python = agent_python or get(_AGENT_PYTHON) or get("spark.pyspark.python")
     for key, value in spark_conf(settings, agent_python=python, spark_version=spark_version).items():
-        if key in (LISTENERS_KEY, EXTENSIONS_KEY, "spark.jars"):
-            known = [part.strip() for part in (get(key) or "").split(",") if part.strip()]
-            put(key, ",".join(known if value in known else [*known, value]))
-        elif key not in (FILE_MANAGER_KEY, FORMAT_KEY) or not get(key):
-            put(key, value)
+        if key in _LISTS:
+            put(key, ",".join(dict.fromkeys([*_listed(key, get(key)), value])))
+        else:
+            _put_unless_kept(get, put, key, value)
+    if is_for_here and inherited.runs_without(PROVIDER_CLASS):
+        warnings.warn(
+            "a JVM without this store's jar is running: sessions of this process cannot use the store. Call "
+            "configure() before the first session starts, or give the jar to spark-submit (--jars)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return target
+
+
+def _listed(key: str, value: Any) -> list[str]:
+    """Return the parts of a list in a configuration."""
+    if value is not None and not isinstance(value, str):
+        raise OptionError(f"{key} is a text with commas, not {value!r}", option=key)
+    return [part.strip() for part in (value or "").split(",") if part.strip()]
+
+
+def _put_unless_kept(
+    get: Callable[[str], str | None], put: Callable[[str, str], Any], key: str, value: str
+) -> None:
+    if key not in (FILE_MANAGER_KEY, FORMAT_KEY) or not get(key):
+        put(key, value)
+
+
+def _is_remote(get: Callable[[str], str | None]) -> bool:
+    """Return True if a session will be a client of a server of Spark Connect that runs already."""
+    return (get("spark.remote") or os.environ.get("SPARK_REMOTE") or "").startswith("sc://")
 
 
 def _accessors(target: Any) -> tuple[Callable[[str], str | None], Callable[[str, str], Any]]:
