@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import maven_jars
 import pytest
 import scala_jars
 from called_jvm import called_jvm
-from minis3 import S3Server, lost_answer
+from minis3 import Environ, S3Server, Service, Start, lost_answer, status
 from py4j.protocol import Py4JJavaError
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long")]
@@ -24,20 +24,28 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Log:
-    """A directory of a log on S3."""
+    """A directory of a log on S3, in a new bucket."""
 
-    def __init__(self, jvm: Any, server: S3Server) -> None:
+    def __init__(self, jvm: Any, server: S3Server, *, conditional: bool = True) -> None:
         self._jvm = jvm
+        self.bucket = f"logs-{uuid.uuid4()}"
+        server.client().create_bucket(Bucket=self.bucket)
         configuration = jvm.org.apache.hadoop.conf.Configuration()
         for name, value in server.hadoop_properties.items():
             configuration.set(name, value)
-        self.key = f"logs/{uuid.uuid4()}"
-        root = jvm.org.apache.hadoop.fs.Path(f"s3a://bucket/{self.key}")
+        configuration.set("fs.s3a.create.conditional.enabled", str(conditional).lower())
+        root = jvm.org.apache.hadoop.fs.Path(f"s3a://{self.bucket}/log")
         package = jvm.org.apache.spark.sql.execution.streaming.state.incremental
         self.files = package.CheckpointFiles(root, configuration)
+        if not conditional:
+            self.files.mkdirs(root)  # Spark's manager needs the directory
 
     def path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"s3a://bucket/{self.key}/{name}")
+        return self._jvm.org.apache.hadoop.fs.Path(f"s3a://{self.bucket}/log/{name}")
+
+    def put(self, name: str) -> tuple[str, str]:
+        """Return the request that makes a file, as the server notes it."""
+        return "PUT", f"/{self.bucket}/log/{name}"
 
     def opened(self, name: str, content: bytes, *, overwrite: bool = False) -> Any:
         out = self.files.createAtomic(self.path(name), overwrite)
@@ -50,19 +58,71 @@ def log(jvm: Any, s3_server: S3Server) -> Log:
     return Log(jvm, s3_server)
 
 
-def content(server: S3Server, key: str) -> bytes:
-    body: bytes = server.client().get_object(Bucket="bucket", Key=key)["Body"].read()
+def content(server: S3Server, log: Log, name: str) -> bytes:
+    body: bytes = server.client().get_object(Bucket=log.bucket, Key=f"log/{name}")["Body"].read()
     return body
 
 
-def test_a_file_is_one_request(log: Log, s3_server: S3Server) -> None:
+def without_conditions(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+    """Serve the request as services do that do not know its condition."""
+    environ.pop("HTTP_IF_NONE_MATCH", None)
+    return service(environ, start)
+
+
+def test_a_file_is_one_request_once_the_service_has_refused_a_taken_name(
+    log: Log, s3_server: S3Server
+) -> None:
     s3_server.requests.clear()
-    out = log.opened("0", b"abc")
+    log.opened("0", b"abc").close()
+    assert s3_server.requests == [log.put("0"), log.put("0")]
+    s3_server.requests.clear()
+    out = log.opened("1", b"abc")
     out.close()
     out.close()
     out.cancel()
-    assert s3_server.requests == [("PUT", f"/bucket/{log.key}/0")]
-    assert content(s3_server, f"{log.key}/0") == b"abc"
+    assert s3_server.requests == [log.put("1")]
+    assert content(s3_server, log, "1") == b"abc"
+
+
+def test_a_service_that_ignores_conditions_is_refused_at_the_first_file(
+    log: Log, s3_server: S3Server
+) -> None:
+    with s3_server.failing(lambda method, path: without_conditions):
+        for name in ("0", "1"):
+            with pytest.raises(
+                Py4JJavaError, match=r"s3a://logs-\S+ ignores the condition .* replaced .*/log/"
+            ):
+                log.opened(name, b"abc").close()
+            assert content(s3_server, log, name) == b"abc"
+        log.opened("0", b"abcd", overwrite=True).close()
+    log.opened("2", b"abc").close()
+
+
+def test_without_conditions_a_taken_name_is_refused_by_spark(jvm: Any, s3_server: S3Server) -> None:
+    log = Log(jvm, s3_server, conditional=False)
+    with s3_server.failing(lambda method, path: without_conditions):
+        log.opened("0", b"abc").close()
+        with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+            log.opened("0", b"abcd").close()
+    assert content(s3_server, log, "0") == b"abc"
+
+
+def test_a_check_of_the_service_that_fails_is_made_with_the_next_file(log: Log, s3_server: S3Server) -> None:
+    seen = []
+
+    def after_the_first(method: str, path: str) -> Any:
+        seen.append(path)
+        return status("503 Slow Down", "SlowDown") if len(seen) > 1 else None
+
+    with s3_server.failing(after_the_first):
+        log.opened("0", b"abc").close()
+    assert len(seen) > 1
+    out = log.opened("1", b"abc")
+    with (
+        s3_server.failing(lambda method, path: without_conditions),
+        pytest.raises(Py4JJavaError, match="ignores the condition"),
+    ):
+        out.close()
 
 
 def test_a_file_is_refused_where_its_name_is_taken(log: Log, s3_server: S3Server) -> None:
@@ -71,9 +131,9 @@ def test_a_file_is_refused_where_its_name_is_taken(log: Log, s3_server: S3Server
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
         first.close()
     first.cancel()
-    assert content(s3_server, f"{log.key}/0") == b"second"
+    assert content(s3_server, log, "0") == b"second"
     log.opened("0", b"third", overwrite=True).close()
-    assert content(s3_server, f"{log.key}/0") == b"third"
+    assert content(s3_server, log, "0") == b"third"
 
 
 def test_a_file_whose_answer_was_lost_is_made(log: Log, s3_server: S3Server) -> None:
@@ -88,8 +148,8 @@ def test_a_file_whose_answer_was_lost_is_made(log: Log, s3_server: S3Server) -> 
     out = log.opened("0", b"abc")
     with s3_server.failing(once):
         out.close()
-    assert lost == [f"/bucket/{log.key}/0"]
-    assert content(s3_server, f"{log.key}/0") == b"abc"
+    assert lost == [log.put("0")[1]]
+    assert content(s3_server, log, "0") == b"abc"
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
         log.opened("0", b"abcd").close()
 
@@ -101,4 +161,4 @@ def test_a_cancelled_file_never_appears(log: Log, s3_server: S3Server) -> None:
     large.close()
     assert not log.files.exists(log.path("0"))
     assert not log.files.exists(log.path("1"))
-    assert s3_server.unfinished_uploads("bucket", log.key) == []
+    assert s3_server.unfinished_uploads(log.bucket) == []

@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{ByteArrayOutputStream, FilterOutputStream, IOException}
+import java.net.URI
 import java.util.Arrays
+import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{CommonPathCapabilities, FileSystem, FSDataOutputStream, Path}
@@ -9,18 +11,44 @@ import org.apache.hadoop.fs.{CommonPathCapabilities, FileSystem, FSDataOutputStr
 /**
  * Makes files of an object store that appear whole or not at all, each by one request: under its own name, on condition
  * that the name is free or may be replaced. Safe for any thread.
+ *
+ * Some services take the condition and ignore it. So the first file of a process in a bucket is written a second time,
+ * with the same bytes, which the service has to refuse.
  */
 private[incremental] final class ConditionalFiles private (fileSystem: FileSystem) {
   import ConditionalFiles._
 
   /**
    * Opens a new file, which appears at `path` when it is closed. Closing it throws FileAlreadyExistsException if the
-   * name is taken.
+   * name is taken, and another IOException if the service ignores the condition.
    *
    * @param overwrite true to replace an existing file
    */
   def create(path: Path, overwrite: Boolean): NewFile =
     new NewFile(path, NewFiles.begin(fileSystem, path, overwrite, conditional = !overwrite), !overwrite)
+
+  /**
+   * Writes a file that was just made once more. Does nothing if the service has refused such a file before, and decides
+   * nothing if this request fails.
+   *
+   * @throws java.io.IOException if the service replaces the file
+   */
+  private def checkRefusal(path: Path, bytes: Array[Byte]): Unit = if (!Refusing.contains(fileSystem.getUri)) {
+    val replaced =
+      try {
+        val again = NewFiles.begin(fileSystem, path, overwrite = false, conditional = true)
+        try again.write(bytes)
+        finally again.close()
+        true
+      } catch {
+        case e: IOException =>
+          if (NewFiles.isRefusal(e)) Refusing.add(fileSystem.getUri)
+          false
+      }
+    if (replaced) throw new IOException(s"${fileSystem.getUri} ignores the condition that a file is new: it replaced " +
+      s"$path. Two drivers that write one log would not notice each other. Use a service with conditional writes " +
+      s"(If-None-Match), or set spark.hadoop.$Switch=false, with which Spark makes the files of its logs by renames")
+  }
 
   /** Returns true if the file at `path` has these bytes. */
   private def has(path: Path, bytes: Array[Byte]): Boolean = {
@@ -50,8 +78,10 @@ private[incremental] final class ConditionalFiles private (fileSystem: FileSyste
 
     override def close(): Unit = if (isOpen) {
       isOpen = false
-      try out.close()
-      catch {
+      try {
+        out.close()
+        kept.foreach(written => checkRefusal(path, written.toByteArray))
+      } catch {
         case e: IOException if conditional && NewFiles.isRefusal(e) =>
           if (!kept.exists(written => has(path, written.toByteArray))) throw NewFiles.existsAlready(path, e)
       }
@@ -67,6 +97,12 @@ private[incremental] final class ConditionalFiles private (fileSystem: FileSyste
 
 private[incremental] object ConditionalFiles {
   private val MaxKeptBytes = 4 << 20
+
+  /** Hadoop's switch of conditions in S3A, on by default. */
+  private val Switch = "fs.s3a.create.conditional.enabled"
+
+  /** The buckets whose service has refused a file whose name was taken. */
+  private val Refusing = ConcurrentHashMap.newKeySet[URI]
 
   /** Returns such files for a directory; None if its storage cannot abort a file, or knows no condition. */
   def of(root: Path, hadoopConf: Configuration): Option[ConditionalFiles] = {
