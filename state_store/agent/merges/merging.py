@@ -26,7 +26,7 @@ from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, 
 from state_store.core.snapshots.publish import Published, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.streamed_full import StreamSizes, publish_streamed
-from state_store.core.snapshots.young_merge import merge_young, young_bytes
+from state_store.core.snapshots.young_merge import is_young, merge_young
 from state_store.errors import BusyError, DamagedError, MissingError
 
 LONGEST_REASON = 500
@@ -101,7 +101,8 @@ def _streamed(
 ) -> MergedStore | Skipped | None:
     """Make a snapshot of a store that does not fit on the disk, and a base of it that is cached by pages.
 
-    An incremental merge compacts all but the oldest run, if that does fit; any other makes a full snapshot.
+    An incremental merge compacts young runs that fit, if they have not outgrown the oldest; any other makes a
+    full snapshot.
 
     Returns:
         The merge, or None if the files are local, or compressed and therefore local.
@@ -118,8 +119,7 @@ def _streamed(
             return Skipped(f"version {request.version} has a snapshot already")
         _check_still_there(store, context, request)
         own, room = store.context, store.hydrations.merge_bytes // 2
-        young = young_bytes(restored)
-        if request.kind == INCREMENTAL and young is not None and young <= room:
+        if request.kind == INCREMENTAL and is_young(restored):
             try:
                 merged = merge_young(context, restored, room)
             except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all

@@ -25,6 +25,8 @@ from state_store.errors import BusyError, DamagedError, InternalError
 _IDLE_POLL_S = 0.002
 _IDLE_GRACE_S = 1.0
 _DEADLINE_POLL_S = 0.5
+_ANY_PERCENT = 1_000_000
+"""Percentage that no ratio of sizes of runs reaches."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,25 @@ class Database:
             # A pending compaction may have started as its grace ended; its inputs are deleted when it ends.
             while self._property("rocksdb.num-running-compactions"):
                 self._pause(deadline)
+
+    def compact_newest(self, count: int, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Let RocksDB compact so many of the newest sorted runs, two at least, to one, and no other run.
+
+        Raises:
+            BusyError: If `deadline()` returns true before the end.
+        """
+        others = len(self.runs()) - count
+        universal = (
+            f"size_ratio={_ANY_PERCENT};max_size_amplification_percent={_ANY_PERCENT};"
+            f"min_merge_width={count};max_merge_width={count};"
+        )
+        options = {
+            "compaction_options_universal": "{" + universal + "}",
+            "level0_file_num_compaction_trigger": str(others + 2),
+        }
+        with translated("compact", str(self.directory)):
+            self._db.set_options(options)
+        self.compact_runs(deadline=deadline)
 
     def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Rewrite all records into new files of the oldest run, without removed keys.

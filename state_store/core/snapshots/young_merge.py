@@ -1,22 +1,26 @@
 """Incremental merge of a store whose oldest run does not fit on the disk: younger runs are compacted.
 
 The files of the oldest run, most of the state, stay in storage, and the snapshot shares them. RocksDB opens
-their tails, and reads no row of them: its settings never let the oldest run take part in a compaction. Any
-thread may call, one at a time for a store.
+their tails, and reads no row of them: its settings never let the oldest run take part in a compaction. If the
+younger runs do not fit either, the newest of them that fit are compacted to one, and the others stay as the
+oldest does. Two neighbours of these do not fit together, so their number is bounded. Any thread may call, one
+at a time for a store.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from state_store.core.engine.database import tidy
+from state_store.core.engine.database import TableFile, tidy
 from state_store.core.files.spans import SPAN_BYTES, fetch_spans
 from state_store.core.files.transfer import difference
 from state_store.core.snapshots.assembly import LOOSE_DIRECTORY, Restored
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.ingestion import check_version, describe
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
 from state_store.core.snapshots.merge import Merged
 from state_store.core.snapshots.sparse_database import sparse_database
 from state_store.core.storage.contract import Span
@@ -30,26 +34,28 @@ _LEAST_RATIO = 2
 """Ratio of the oldest run to all younger ones from which on RocksDB does not compact it with them."""
 
 
-def young_bytes(restored: Restored) -> int | None:
-    """Return the bytes of the files that a merge compacts; None if the oldest run has to take part."""
+def is_young(restored: Restored) -> bool:
+    """Return True if a merge need not read the oldest run."""
     files = restored.base.files.values()
     oldest = max((file.level for file in files), default=0)
     oldest_bytes = sum(file.size_bytes for file in files if file.level == oldest)
     young = restored.base.size_bytes - oldest_bytes + sum(delta.size_bytes for delta in restored.deltas)
-    return young if oldest > 0 and young * _LEAST_RATIO <= oldest_bytes else None
+    return oldest > 0 and young * _LEAST_RATIO <= oldest_bytes
 
 
 @local_disk_errors()
-def merge_young(context: StoreContext, restored: Restored, window_bytes: int) -> Merged:
-    """Compact all but the oldest run of a restored version, in the directory of the restore.
+def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> Merged:
+    """Compact the newest runs of a restored version that fit on the disk, in the directory of the restore.
+
+    The oldest run never takes part.
 
     Args:
         context: The store.
         restored: The version, of which only tails may be local; its directory is private.
-        window_bytes: Disk for parts of the oldest run that RocksDB looks at.
+        room_bytes: Disk for the runs that are compacted, and once more for their result.
 
     Returns:
-        The merged base, of whose oldest run only the tails are local.
+        The merged base; only the tails of the other runs are local.
 
     Raises:
         DamagedError: A file is damaged.
@@ -57,17 +63,22 @@ def merge_young(context: StoreContext, restored: Restored, window_bytes: int) ->
     """
     clock_s = context.runtime.monotonic_s
     base = restored.base
-    oldest = max(file.level for file in base.files.values())
-    old = {name for name, file in base.files.items() if file.level == oldest}
     start = clock_s()
-    _complete(context, restored, old)
-    fetched = clock_s()
-    kept = tuple(file for file in restored.sparse if file.name in old)
     settings = replace(context.settings.for_store(base.size_bytes), size_amplification_percent=_NEVER_PERCENT)
     bounded = replace(context, settings=settings)
-    with sparse_database(bounded, replace(restored, sparse=kept), window_bytes) as (database, stream, known):
+    with sparse_database(bounded, restored, room_bytes) as (database, stream, known):
         ingested = clock_s()
-        database.compact_runs(deadline=lambda: context.deadline.passed)
+        runs = database.runs()
+        young = runs[: _fitting(runs[:-1], room_bytes)]
+        all_fit = len(young) == len(runs) - 1
+        some_fit = len(young) > 1 and len(runs) > settings.max_runs
+        if all_fit or some_fit:
+            _complete(context, restored, known, young)
+        fetched = clock_s()
+        if all_fit:
+            database.compact_runs(deadline=lambda: context.deadline.passed)
+        elif some_fit:
+            database.compact_newest(len(young), deadline=lambda: context.deadline.passed)
         files = describe(database, known, restored.version)
         newest = restored.chain.deltas[-1].name if restored.deltas else None
         keys, families = stream.read(
@@ -77,18 +88,35 @@ def merge_young(context: StoreContext, restored: Restored, window_bytes: int) ->
     tidy(base.directory, set(files))
     phases = {
         "link_ms": 0.0,
-        "fetch_ms": (fetched - start) * 1000,
-        "ingest_ms": (ingested - fetched) * 1000,
-        "compact_ms": (clock_s() - ingested) * 1000,
+        "fetch_ms": (fetched - ingested) * 1000,
+        "ingest_ms": (ingested - start) * 1000,
+        "compact_ms": (clock_s() - fetched) * 1000,
     }
     made = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
     return Merged(made, phases)
 
 
-def _complete(context: StoreContext, restored: Restored, old: set[str]) -> None:
-    """Fetch the sparse files as a whole that are not of the oldest run, and verify them."""
+def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
+    """Return the number of runs, from the first on, that take no more than that together."""
+    sizes = accumulate(sum(file.size_bytes for file in run) for run in runs)
+    return sum(1 for size_bytes in sizes if size_bytes <= room_bytes)
+
+
+def _complete(
+    context: StoreContext,
+    restored: Restored,
+    known: Mapping[str, DatabaseFile],
+    runs: Sequence[Sequence[TableFile]],
+) -> None:
+    """Fetch the sparse files of some runs as a whole, and verify them."""
     directory = restored.base.directory
-    young = [file for file in restored.sparse if file.name not in old]
+    sparse = {file.path: file for file in restored.sparse}
+    young = [
+        replace(sparse[path], name=file.name)
+        for run in runs
+        for file in run
+        if (path := known[file.name].path) in sparse
+    ]
     fetch_spans(
         context.storage,
         [

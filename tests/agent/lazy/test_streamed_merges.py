@@ -108,13 +108,11 @@ def read_elsewhere(job: Job, directory: Path) -> dict[bytes, bytes]:
     return other.rows(job.version)
 
 
-@pytest.mark.parametrize("kind", ["full", "incremental"])
-def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path, kind: str) -> None:
+def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path) -> None:
     job = limited(large, tmp_path / "reader")
     before = state_bytes(job)
     assert before > 8 * LIMIT
-    made = job.merge(kind)
-    assert made["kind"] == "full"
+    made = job.merge("full")
     assert made["new_files"] > 10
     watched = job.client
     # The cache's limit; tails and windows of the inputs, the table that is written, and the tails of tables.
@@ -267,8 +265,33 @@ def test_incremental_merges_share_the_oldest_run_and_read_no_row_of_it(settled: 
 
 def test_deltas_that_have_grown_are_merged_with_all(settled: Job, tmp_path: Path) -> None:
     job = limited(settled, tmp_path / "reader")
-    job.commit({key(row): os.urandom(400) for row in range(0, ROWS, 40)})
+    job.commit({key(row): os.urandom(400) for row in range(ROWS * 2 // 3)})
     assert job.merge("incremental")["kind"] == "full"
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+def test_young_runs_that_do_not_fit_are_merged_in_parts(settled: Job, tmp_path: Path) -> None:
+    """The young runs grow to more than the limit, and a merge reads an eighth of it at a time."""
+    job = limited(settled, tmp_path / "reader")
+    room = job.open_store.hydrations.merge_bytes // 2
+    chance = random.Random(5)
+    oldest = set(Path(job.location).glob("delta/*"))
+    written = 0
+    for number in range(36):
+        changed = chance.sample(range(ROWS), 300 if number == 20 else 80)
+        job.commit({key(row): None if row % 9 == 0 else os.urandom(400) for row in changed})
+        before = set(Path(job.location).glob("shared/*"))
+        made = job.merge("incremental")
+        new = set(Path(job.location).glob("shared/*")) - before
+        new_bytes = sum(path.stat().st_size for path in new)
+        assert (made["kind"], new_bytes <= room + (64 << 10)) == ("incremental", True)
+        written += new_bytes
+        job.call("release", directory=made["directory"])
+    young = sum(path.stat().st_size for path in set(Path(job.location).glob("delta/*")) - oldest)
+    assert young > LIMIT
+    assert written < 4 * young, "younger runs are written again and again"
+    assert made["chain"]["files"] <= 8 + 4 + 2 * young / room
+    assert job.client.most_bytes < 3 * LIMIT  # ends of some thirty small files lie in two directories
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 
