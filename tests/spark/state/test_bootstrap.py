@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +28,9 @@ from queries.small.census import FAR_MS, WITH_TTL, in_rows
 from queries.small.flow import Flow, session_options
 
 import state_store
+from state_store.data.dataset.rewriting import bootstrapping
 from state_store.data.dataset.rewriting.repartition import Rewritten
-from state_store.errors import ConflictError, MissingError, OptionError
+from state_store.errors import ConflictError, Interrupted, MissingError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -250,3 +253,41 @@ def test_rows_that_cannot_be_the_state_leave_nothing(spark, tmp_path):
     state_store.bootstrap(writer, str(flow.checkpoint), table())
     writer.trigger(availableNow=True).start().awaitTermination()
     assert rows_of(flow.checkpoint) >= {("a", 101, 1001)}
+
+
+@pytest.mark.parametrize("step", ["start", "batch", "rows"])
+def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(spark, tmp_path, monkeypatch, step):
+    """Ctrl-C comes while the query starts, in its batch, and while the rows are written."""
+    flow = Flow(spark, tmp_path, counted)
+    flow.feed([("a", 1)])
+    main = threading.main_thread().ident
+    pressed = []
+
+    def press() -> None:
+        if not pressed:
+            pressed.append(step)
+            signal.pthread_kill(main, signal.SIGINT)
+
+    def start(writer: Any) -> Any:
+        if step == "start":
+            press()
+        return writer.start()
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        frame.count()
+        if step == "batch":
+            press()
+
+    writer = writer_of(flow).foreachBatch(collect)
+    write = bootstrapping.write_imported
+    with monkeypatch.context() as patches:
+        if step == "rows":
+            patches.setattr(
+                bootstrapping, "write_imported", lambda *given, **named: [press(), write(*given, **named)]
+            )
+        with pytest.raises(Interrupted, match="nothing is left in") as raised:
+            state_store.bootstrap(writer, str(flow.checkpoint), table(), start=start)
+    assert str(flow.checkpoint) in str(raised.value)
+    assert spark.streams.active == []
+    assert not flow.checkpoint.exists()
+    assert bootstrapped_in_time(writer, str(flow.checkpoint), table()).rows == len(INITIAL)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from state_store.core.runtime import SYSTEM, Runtime
@@ -50,8 +52,8 @@ def bootstrap(
 
     Spark runs batch 0 of the query over nothing: the sink gets an empty batch, and the sources are not read.
     A function of `foreachBatch` has to read its batch. Afterwards the writer's `checkpointLocation` is
-    `checkpoint`, and its trigger is Spark's default. If the call fails, nothing is left in the directory.
-    Start no query there before it returns.
+    `checkpoint`, and its trigger is Spark's default. If the call fails or is interrupted, its queries are
+    stopped, and nothing is left in the directory. Start no query there before it returns.
 
     Args:
         writer: PySpark's `DataStreamWriter` of the query, with its sink; the session is one of this store.
@@ -103,8 +105,7 @@ def _run_first_batch(
     while True:
         storage.write(offsets, "\n".join([*header, *[_NO_OFFSET] * sources]).encode(), overwrite=True)
         try:
-            query = start(writer)
-            query.awaitTermination()
+            query = _run_to_end(writer, start)
             break
         except Exception as error:
             if "CheckpointInfo length: 0" in str(error):
@@ -124,6 +125,47 @@ def _run_first_batch(
         raise OptionError("the query has no stateful operator")
 
 
+def _run_to_end(writer: Any, start: Start) -> Any:
+    """Start a query, wait for its end, and return it; stop it if that fails or is interrupted."""
+    query = None
+    try:
+        with _interrupts_held_back():
+            query = start(writer)
+        query.awaitTermination()
+    except BaseException:
+        if query is not None:
+            with suppress(Exception):
+                query.stop()
+        raise
+    return query
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Raise an interrupt from the keyboard when the body has ended; the second one at once.
+
+    A query that the JVM starts goes on after an interrupt of the call, and nobody could stop it.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    held: list[tuple[int, Any]] = []
+
+    def hold(number: int, frame: Any) -> None:
+        held.append((number, frame))
+        if len(held) > 1:
+            usual(number, frame)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if held:
+        usual(*held[0])
+
+
 def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[str]:
     """Return the first lines of an entry of the offset log: the configuration that Spark pins.
 
@@ -136,7 +178,7 @@ def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[
         .writeStream
     )
     probe = probe.format("noop").option("checkpointLocation", f"{location}/probe")
-    probe.trigger(once=True).start().awaitTermination()
+    _run_to_end(probe.trigger(once=True), lambda writer: writer.start())
     version, pinned, *_ = storage.read(f"{scratch}/probe/offsets/0").decode("utf-8").split("\n")
     if version != "v1":
         raise FormatError(
