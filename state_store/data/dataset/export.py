@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -75,7 +76,7 @@ def write_export(
             aside.mkdir(parents=True)
             with writing_file(directory) as reading:
                 rows = _write_all(_each_read(partitions, reading), schema, aside, lambda _: None, lost)
-            aside.rename(directory)
+            _publish(aside, directory)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -84,6 +85,18 @@ def write_export(
         raise Interrupted(f"nothing is left of '{location}'") from error
     except OSError as error:
         raise as_store_error(error) from error
+
+
+def _publish(aside: Path, directory: Path) -> None:
+    """Rename a directory. Raise ConflictError if another export has made its target meanwhile."""
+    try:
+        aside.rename(directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise ConflictError(
+            f"'{directory}' exists already; it is not replaced", file=str(directory)
+        ) from error
 
 
 def _each_read(

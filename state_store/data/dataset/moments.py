@@ -81,9 +81,13 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
         OptionError: the value is no moment.
     """
     if isinstance(value, date):
-        given = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
         try:
-            found = _in_zone(given, zone)
+            if not isinstance(value, datetime):
+                found = _start(datetime(value.year, value.month, value.day), zone)
+            else:
+                found = _in_zone(value, zone)
+                if value.tzinfo is None and not _instants(value, zone):
+                    raise ValueError("clocks skipped it when summer time began")
             _ = found - _EPOCH
         except (OverflowError, ValueError, OSError) as error:
             raise OptionError(f"{value!r} is not a moment: {error}") from error
@@ -134,7 +138,10 @@ def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> t
     if len(offsets) != 1:
         return "", texts
     short = [text[:23] for text in texts]
-    again = [_milliseconds(_iso(text, zone)) for text in short]
+    try:
+        again = [_milliseconds(_iso(text, zone)) for text in short]
+    except ValueError:  # of the hour that is repeated when summer time ends
+        return "", texts
     return (offsets.pop(), short) if again == list(milliseconds) else ("", texts)
 
 
@@ -159,7 +166,7 @@ def _named(text: str, zone: tzinfo | None, now: datetime) -> datetime | None:
     if text not in ("today", "yesterday"):
         return None
     day = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
-    return _in_zone(day - timedelta(days=text == "yesterday"), zone)
+    return _start(day - timedelta(days=text == "yesterday"), zone)
 
 
 def _iso(text: str, zone: tzinfo | None) -> datetime | None:
@@ -169,7 +176,39 @@ def _iso(text: str, zone: tzinfo | None) -> datetime | None:
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     fraction = int((match[7] or "").ljust(6, "0")[:6])
     moment = datetime(year, month, day, hour, minute, second, fraction)
-    return _in_zone(moment, zone if match[8] is None else _offset(match[8].upper()))
+    if match[8] is not None:
+        return _in_zone(moment, _offset(match[8].upper()))
+    found = _instants(moment, zone)
+    if len(found) == 1:
+        return found[0]
+    if match[4] is None:
+        return _start(moment, zone)
+    name = "the local zone" if zone is None else f"the zone {zone}"
+    if found:
+        texts = " and ".join(moment.isoformat(sep=" ") for moment in found)
+        raise ValueError(f"clocks in {name} showed it twice, at {texts}: add the offset")
+    raise ValueError(f"clocks in {name} skipped it when summer time began: give another time, or an offset")
+
+
+def _start(day: datetime, zone: tzinfo | None) -> datetime:
+    """Return the first moment of a day, whose midnight clocks may skip or show twice."""
+    shown = _instants(day, zone) or sorted(_both(day, zone), key=datetime.timestamp)[1:]
+    return shown[0].astimezone(timezone.utc).astimezone(zone)
+
+
+def _both(moment: datetime, zone: tzinfo | None) -> list[datetime]:
+    """Return what a time means by the offset before and after a change of clocks."""
+    return [_in_zone(moment.replace(fold=fold), zone) for fold in (0, 1)]
+
+
+def _instants(moment: datetime, zone: tzinfo | None) -> list[datetime]:
+    """Return the moments at which clocks in a zone show a time, in order: none, one or two."""
+    same = [
+        at
+        for at in _both(moment, zone)
+        if at.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None, fold=0) == moment.replace(fold=0)
+    ]
+    return sorted({at.timestamp(): at for at in reversed(same)}.values(), key=datetime.timestamp)
 
 
 def _offset(text: str) -> tzinfo:

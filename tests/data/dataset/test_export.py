@@ -123,3 +123,18 @@ def test_rows_that_cannot_be_read_are_not_said_to_be_unwritten(tmp_path):
     with pytest.raises(StorageError, match=r"^the source is gone"):
         export.write_export(tmp_path / "target", schema, {"checkpoint": "query"}, [(0, failing())])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_of_two_exports_to_a_place_is_refused(tmp_path, monkeypatch):
+    directory, target = str(checkpoint("flights", tmp_path)), tmp_path / "exported"
+    write = export._write
+
+    def after_another(*given):
+        monkeypatch.undo()
+        state_store.export(directory, target)
+        return write(*given)
+
+    monkeypatch.setattr(export, "_write", after_another)
+    with pytest.raises(ConflictError, match="exists already"):
+        state_store.export(directory, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "flights"]

@@ -106,6 +106,62 @@ def test_the_repeated_hour_has_its_offset():
     assert (offset, texts) == ("", ["2024-10-27 02:30:00.000+01:00"])
 
 
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+HAVANA = zoneinfo.ZoneInfo("America/Havana")
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("2024-03-31 02:00", "skipped it"),
+        ("2024-03-31T02:59:59.999", "skipped it"),
+        (
+            "2024-10-27 02:00",
+            r"showed it twice, at 2024-10-27 02:00:00\+02:00 and 2024-10-27 02:00:00\+01:00",
+        ),
+        ("2024-10-27 02:59:59", "showed it twice.*add the offset"),
+    ],
+)
+def test_times_that_clocks_skip_or_show_twice_are_refused(local_zone, text, says, is_local):
+    local_zone("Europe/Berlin")
+    with pytest.raises(OptionError, match=says):
+        parse_moment(text, None if is_local else BERLIN)
+    assert parse_moment(f"{text}+01:00", BERLIN).utcoffset() == datetime.timedelta(hours=1)
+
+
+def test_times_beside_a_change_of_clocks_are_read(local_zone):
+    local_zone("Europe/Berlin")
+    for zone in (None, BERLIN):
+        for text, utc_hour in (
+            ("2024-03-31 01:59", 0),
+            ("2024-03-31 03:00", 1),
+            ("2024-10-27 01:59", 23),
+            ("2024-10-27 03:00", 2),
+        ):
+            assert parse_moment(text, zone).astimezone(UTC).hour == utc_hour, (text, zone)
+        with pytest.raises(OptionError, match="skipped it"):
+            as_moment(datetime.datetime(2024, 3, 31, 2, 30), zone)
+        for fold in (0, 1):
+            again = datetime.datetime(2024, 10, 27, 2, 30, fold=fold)
+            assert as_moment(again, zone).astimezone(UTC).hour == fold
+
+
+def test_a_day_begins_with_its_first_moment(local_zone):
+    """Clocks in Havana skip the midnight of 10 March, and show that of 3 November twice."""
+    local_zone("America/Havana")
+    now = datetime.datetime(2024, 3, 10, 12, tzinfo=UTC)
+    for zone in (None, HAVANA):
+        first = [
+            as_moment("2024-03-10", zone),
+            as_moment(datetime.date(2024, 3, 10), zone),
+            parse_moment("today", zone, now),
+            parse_moment("2024-11-03", zone),
+        ]
+        found = [moment.astimezone(UTC).isoformat()[:16] for moment in first]
+        assert found == [*["2024-03-10T05:00"] * 3, "2024-11-03T04:00"], zone
+
+
 def test_a_moment_that_no_calendar_has_is_a_number():
     assert format_moment(2**62, UTC) == str(2**62)
 
