@@ -62,8 +62,8 @@ def measure(
         for first in range(_LOADS):
             _write(root / "loaded", np.arange(first, keys, _LOADS))
         part = {"source": str(root / "loaded"), "request_ms": request_ms, "limit": 0, "full": True}
-        slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
-        state_bytes = sum(path.stat().st_size for path in root.glob("checkpoint/state/**/shared/*"))
+        made = slow_storage.run_part(_MODULE, {**part, "root": str(root), "local": str(root / "local")})
+        state_bytes = made["state_bytes"]
         for distribution in ("uniform", "zipf"):
             source, before = root / "loaded", set((root / "loaded").iterdir())
             rng = np.random.default_rng(1)
@@ -147,7 +147,8 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     query.stop()
     spark.stop()
     ms = [batch["durationMs"]["addBatch"] for batch in batches]
-    return {"ms": ms, "disk_bytes": sum(disk.values()), "rows": rows}
+    state_bytes = batches[-1]["stateOperators"][0]["customMetrics"]["incrementalChainBytes"]
+    return {"ms": ms, "disk_bytes": sum(disk.values()), "rows": rows, "state_bytes": state_bytes}
 
 
 if __name__ == "__main__":
