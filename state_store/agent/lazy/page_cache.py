@@ -16,6 +16,7 @@ import json
 import logging
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -40,6 +41,9 @@ LEAST_BYTES = 16 << 20
 
 MOST_AT_ONCE_BYTES = 32 << 20
 """Bytes of pages that a call brings at most, or a quarter of the room: they stay until they are read."""
+
+_LEAST_PAGES = 16
+"""Pages that the cache has however small the disk is."""
 
 LIST_NAME = "pages.json"
 """File in the directory of a base that lists its cached files, for an agent that replaces another."""
@@ -118,10 +122,14 @@ class PageCache:
         self._awaited_pages = 0
         self._other_bytes = 0
         self._cannot_evict = False
+        self._room_pages = sys.maxsize
+        """Pages that the disk has shown to have room for."""
 
     def limit(self, disk_bytes: int) -> None:
         """Set the limit, as the option of the executor says, and evict what is above; 0 switches it off."""
         with self._lock:
+            if disk_bytes != self._limit_bytes:
+                self._room_pages = sys.maxsize
             self._limit_bytes = disk_bytes
             if disk_bytes:
                 self._make_room(0)
@@ -234,7 +242,7 @@ class PageCache:
 
         Raises:
             InternalError: The base has no such file.
-            LocalDiskError: The disk is full, and is so with half as many pages.
+            LocalDiskError: The disk is full, and is so with half as many pages, to which the cache keeps.
             StateStoreError: The storage failed.
         """
         return self.read_all(storage, directory, [(name, offset, length)])
@@ -318,10 +326,19 @@ class PageCache:
                             piece.file.resident[page] = piece.file.uses[page] = 1
 
     def _evict_half(self) -> bool:
-        """Evict half of the pages that are there. Returns False if there are none, or none can be evicted."""
+        """Evict half of the pages that are there, and keep to what is left: others need the disk, too.
+
+        Returns:
+            False if there are none, or none can be evicted.
+        """
         with self._lock:
             before = self._resident_pages
             self._evict(-(-before // 2))
+            self._room_pages = max(_LEAST_PAGES, self._resident_pages)
+            _log.warning(
+                f"the local disk is full: pages of states take {self._room_pages * PAGE_BYTES} bytes from "
+                "now on, and not what pageCacheLimit allows"
+            )
             return self._resident_pages < before
 
     # ---- under the lock ----------------------------------------------------------------------------------
@@ -336,7 +353,8 @@ class PageCache:
         return self._resident_pages + self._awaited_pages + pages - self._page_limit()
 
     def _page_limit(self) -> int:
-        return max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        pages = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        return min(pages, self._room_pages)
 
     def _evict(self, pages: int) -> None:
         """Evict so many pages: the first that were not read since the hand has passed them.
