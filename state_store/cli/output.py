@@ -66,12 +66,25 @@ def stop_writing() -> NoReturn:
 
 
 def prepare() -> None:
-    """Let streams whose encoding lacks a character write its escape, and show moments in the local zone."""
+    """Let streams whose encoding lacks a character write its escape, and show moments in the local zone.
+
+    What a stream gets that the parent process has closed is lost, and in no file that is opened later.
+    """
     set_utc(False)
+    _open_closed_streams()
     codecs.register_error("state_store", _escaped)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and (stream.encoding or "").lower().replace("-", "") != "utf8":
             stream.reconfigure(errors="state_store")
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that are closed on the null device."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            os.set_inheritable(null, True)
+            setattr(sys, name, os.fdopen(null, "w" if descriptor else "r", encoding="utf-8", closefd=False))
 
 
 def set_utc(utc: bool) -> None:

@@ -272,3 +272,17 @@ def test_an_error_of_the_operating_system_is_a_sentence():
     assert error.message == "cannot use '/data/x': Permission denied"
     assert error.file == "/data/x"
     assert as_store_error(OSError("no file")).message == "no file"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("checkpoints", 0), ("get C99", 3)])
+def test_streams_that_are_closed_do_no_harm(tmp_path, closed, words, code):
+    name, *others = words.split()
+    command = [name, str(checkpoint("flights", tmp_path)), *others]
+    shell = f'exec "$0" -m state_store.cli "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", shell, sys.executable, *command], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == code
+    assert (done.stdout == "") == (" >&-" in f" {closed}" or code != 0)
+    assert (done.stderr == "") == ("2>&-" in closed or code == 0)
