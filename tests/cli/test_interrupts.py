@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,17 @@ def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
         service.send_signal(number)
         assert service.communicate(timeout=120) == ("", "")
     assert service.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["select count(*) from range(1000000) a, range(1000000) b", "from range(1000000) a, range(1000000) b"],
+)
+def test_a_query_is_interrupted(source: Path, query: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    later = threading.Timer(1, lambda: signal.pthread_kill(main_thread, signal.SIGINT))
+    later.start()
+    assert main(["sql", str(source), query, "--format", "csv"]) == exit_codes.INTERRUPTED
+    later.join()
+    assert one_line(capsys) == "state-store: interrupted: nothing was written"

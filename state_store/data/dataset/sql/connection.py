@@ -132,7 +132,10 @@ class Connection:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn errors of DuckDB into errors of this package, and restore the errors of readers."""
+        """Turn errors of DuckDB into errors of this package, and restore the errors of readers.
+
+        DuckDB raises an interrupt from the keyboard as a RuntimeError.
+        """
         import duckdb
         import pyarrow
 
@@ -142,6 +145,10 @@ class Connection:
             if self._failures:
                 raise self._failures[0] from error
             raise self._as_store_error(error) from error
+        except RuntimeError as error:
+            if "Query interrupted" in str(error):
+                raise KeyboardInterrupt from error
+            raise
 
     def _as_store_error(self, error: Exception) -> StateStoreError:
         import duckdb
