@@ -201,8 +201,12 @@ def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_pro
     assert not (tmp_path / "target").exists()
 
 
-def test_a_query_that_runs_meanwhile_is_refused(tmp_path, program):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_query_that_runs_meanwhile_is_refused(tmp_path, program, fails):
+    """Also if the copy fails, since the query has removed the version."""
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    if fails:
+        program.events_ = ({"error": {"kind": "missing", "message": "2.delta is gone"}},)
     program.meanwhile = staticmethod(lambda: (source / f"offsets/{VERSIONS}").write_text("v1\n{}\n"))
     error = refused(ConflictError, source, target, "incremental")
     assert "gone on meanwhile" in error.message

@@ -193,8 +193,8 @@ class _Migration:
     def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
         for operator in self._query.operators:
             spark_files.copy_operator(self._source, target, operator)
-        ids, rows = _followed(program, progress)
-        self._stopped.check()
+        with self._stopped.during():
+            ids, rows = _followed(program, progress)
         spark_files.copy_logs(
             self._source,
             target,

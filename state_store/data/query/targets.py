@@ -80,6 +80,20 @@ class Stopped:
         self._started, self._committed = query.logs.newest_begun(), query.logs.newest_committed()
         self._files = self._version_files()
 
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Check when the body has ended, and when it fails: a query that runs removes old versions.
+
+        Raises:
+            ConflictError: as `check`, in place of the error of the body.
+        """
+        try:
+            yield
+        except StateStoreError:
+            self.check()
+            raise
+        self.check()
+
     def check(self) -> None:
         """Raise ConflictError if the query has begun or committed a batch, or written files, since."""
         location = self._query.location

@@ -210,6 +210,22 @@ def test_a_query_that_runs_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("way", ["repartition", "import_state"])
+def test_a_query_that_removes_the_version_meanwhile_is_named(
+    source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = max((source / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+
+    def lose(*_given: object) -> None:
+        shutil.copyfile(newest, newest.with_name(str(int(newest.name) + 1)))
+        raise MissingError("the version is gone")
+
+    monkeypatch.setattr(repartition, "_write_stores", lose)
+    with pytest.raises(ConflictError, match="has gone on meanwhile"):
+        WAYS[way](source, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("way", ["repartition", "import_state"])
 def test_a_batch_that_is_on_its_way_is_noticed_by_the_files_of_its_tasks(
     source: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,9 +113,8 @@ def rewrite(
         for operator in query.operators
     }
     stores = sum(counts[operator.id] * len(operator.stores) for operator in query.operators)
-    with reporting(progress, "written", stores) as meter:
+    with stopped.during(), reporting(progress, "written", stores) as meter:
         ids, done = _write_stores(query, location, counts, replacements, has_ids, meter, runtime)
-    stopped.check()
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         spark_files.copy_operator(source, storage, operator, count)
