@@ -46,9 +46,12 @@ def sizes(extent: Extent) -> list[int]:
     return [keys for keys in (_SMALL, _MEDIUM, LARGE) if keys <= max(extent.largest, _SMALL)]
 
 
-def first_batch(keys: int, size: int = _BATCH, local: str = "absent") -> str:
-    """Return the name of the step that recovers into a batch of this size, with or without local files."""
-    return f"{_first_row(keys, local)}, batch of {short(size)}"
+def first_batch(keys: int, size: int = _BATCH, local: str = "absent", *, ahead: bool = False) -> str:
+    """Return the name of the step that recovers into a batch of this size, with or without local files.
+
+    `ahead` is for the step whose keys are announced before they are looked up.
+    """
+    return f"{_first_row(keys, local)}, batch of {short(size)}" + (", looked ahead" if ahead else "")
 
 
 def _first_row(keys: int, local: str) -> str:
@@ -133,6 +136,9 @@ def _run(name: str, part: Part, extent: Extent, where: Sequence[str] = ("absent"
             {"do": "restore", "label": _first_row(keys, local), **again},
             {"do": "recover", "label": first_batch(keys, size, local), "size": size, **again},
         ]
+        if name != LOCAL_CASE:  # there all files are there
+            label = first_batch(keys, size, local, ahead=True)
+            steps.append({"do": "recover", "label": label, "size": size, "ahead": True, **again})
     values = _LARGE_VALUE_BYTES if keys == LARGE else _VALUE_BYTES
     return Run([case(name, part.subjects, steps, ours=True, value_bytes=values, **shape)], heap_mb=4096)
 

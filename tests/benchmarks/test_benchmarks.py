@@ -395,6 +395,8 @@ def test_services_run_the_requested_sizes() -> None:
     small = services.s3_run(part, standard, {"fs.s3a.endpoint": "http://localhost:1"})
     assert [subject["name"] for subject in small.cases[0]["subjects"]] == every
     assert small.cases[0]["storage"].startswith("s3a://")
+    batches = [(step["label"], step.get("ahead", False)) for step in small.cases[0]["steps"][-2:]]
+    assert batches == [(services.first_batch(500_000, ahead=ahead), ahead) for ahead in (False, True)]
 
 
 def test_the_local_disk_has_the_largest_size_with_and_without_local_files() -> None:

@@ -131,9 +131,13 @@ final class Case(node: JsonNode, work: Path, events: Events) {
     forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
   }
 
-  /** Measures a batch on a fresh provider: the time that a query waits after it has lost an executor. */
+  /**
+   * Measures a batch on a fresh provider: the time that a query waits after it has lost an executor. With `ahead` only
+   * stores that take keys before they are looked up are measured.
+   */
   private def recover(label: String, step: JsonNode): Unit = {
     val wipe = step.path("local").asText("absent") == "absent"
+    val ahead = step.path("ahead").asBoolean(false)
     for (_ <- 0 until step.path("repetitions").asInt(3)) {
       version += 1
       val plans = planner.batch("uniform", step.get("size").asInt, version)
@@ -142,10 +146,10 @@ final class Case(node: JsonNode, work: Path, events: Events) {
         val started = System.nanoTime()
         subject.start()
         val initialised = System.nanoTime()
-        val times = subject.run(plans)
+        val times = subject.run(plans, ahead && subject.looksAhead)
         check(times.right, "the first batch after a restore")
         val init = initialised - started
-        record(label, subject, "recover", "end_ms" -> (init + times.wallNanos) / 1e6,
+        if (!ahead || subject.looksAhead) record(label, subject, "recover", "end_ms" -> (init + times.wallNanos) / 1e6,
           "open_ms" -> (init + times.openNanos) / 1e6, "rows_ms" -> times.rowsNanos / 1e6,
           "commit_ms" -> times.commitNanos / 1e6)
         subject.maintain()

@@ -54,10 +54,18 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
 
   def start(): Unit = stores.foreach(_.start())
 
-  def run(plans: Array[StorePlan]): BatchTimes = {
+  /** True if its stores take keys before they are looked up. */
+  def looksAhead: Boolean = LookAhead.isOf(stores.head.provider)
+
+  /**
+   * Runs a batch.
+   *
+   * @param ahead true to announce the keys before they are looked up, as the operators of the session extension do
+   */
+  def run(plans: Array[StorePlan], ahead: Boolean = false): BatchTimes = {
     val rows = plans.map(new BatchRows(_, shape.keys, shape.values))
     val started = System.nanoTime()
-    val parts = each(store => runBatch(stores(store), plans(store), rows(store)))
+    val parts = each(store => runBatch(stores(store), plans(store), rows(store), ahead))
     val ended = System.nanoTime()
     collect(parts.map(_._1))
     val times = parts.map(_._2)
@@ -101,11 +109,12 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
     case Some(executor) => stores.indices.map(store => executor.submit(() => work(store))).map(_.get())
   }
 
-  private def runBatch(handle: StoreHandle, plan: StorePlan, rows: BatchRows): (StateStore, BatchTimes) = {
+  private def runBatch(
+      handle: StoreHandle, plan: StorePlan, rows: BatchRows, ahead: Boolean): (StateStore, BatchTimes) = {
     val started = System.nanoTime()
     val store = handle.open()
     try {
-      touchAndCommit(handle, store, plan, rows, started)
+      touchAndCommit(handle, store, plan, rows, started, ahead)
     } catch {
       case e: Throwable => // an open store would keep the provider from being closed
         try store.abort()
@@ -119,12 +128,14 @@ final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Confi
       store: StateStore,
       plan: StorePlan,
       rows: BatchRows,
-      started: Long): (StateStore, BatchTimes) = {
+      started: Long,
+      ahead: Boolean): (StateStore, BatchTimes) = {
     val opened = System.nanoTime()
     var sum = 0L
     var place = 0
     val count = plan.touched.length
     while (place < count) {
+      if (ahead && place % LookAhead.Rows == 0) LookAhead.announce(store, rows, place, count, shape.keys)
       val key = rows.key(place)
       val old = store.get(key)
       if (old != null) sum += old.getLong(0) * (2L * place + 1)
