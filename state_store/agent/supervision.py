@@ -20,7 +20,7 @@ from state_store.agent.log import AGENT
 from state_store.core.runtime import Condition, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.storage.local_disk import local_disk_error
-from state_store.errors import BusyError, InternalError, StateStoreError, StorageError
+from state_store.errors import BusyError, InternalError, LocalDiskError, StateStoreError, StorageError
 
 NICENESS = 10
 
@@ -158,6 +158,8 @@ def as_state_store_error(error: BaseException) -> StateStoreError:
         The error itself if it is one of ours; StorageError for a local disk that is full or fails;
         InternalError, a defect of this program, for everything else.
     """
+    if isinstance(error, LocalDiskError):
+        return _of_local_disk(error)
     if isinstance(error, StateStoreError):
         return error
     if isinstance(error, OSError):
@@ -168,15 +170,21 @@ def as_state_store_error(error: BaseException) -> StateStoreError:
 
 
 def _of_the_machine(error: OSError) -> StateStoreError:
-    if error.filename is not None or error.errno in _FULL:
-        failure = local_disk_error(error)
-        failure.option = PREFIX + "localDir"  # the JVM's advice is about the executor's disk then
-        return failure
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return StorageError(
+        return BusyError(
             f"the agent has no file descriptor left ({_places(error)}): raise the limit 'ulimit -n'"
         )
+    if error.errno == errno.ENOMEM:
+        return BusyError(f"the machine has no memory left ({_places(error)}): give the executor more of it")
+    if error.filename is not None or error.errno in _FULL:
+        return _of_local_disk(local_disk_error(error))
     return StorageError(f"the operating system refused: {error.strerror or error} ({_places(error)})")
+
+
+def _of_local_disk(error: LocalDiskError) -> LocalDiskError:
+    """Name the option, so that the JVM does not advise to check the checkpoint's storage."""
+    error.option = error.option or PREFIX + "localDir"
+    return error
 
 
 def _places(error: BaseException) -> str:

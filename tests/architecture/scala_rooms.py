@@ -29,7 +29,9 @@ ROOMS: Mapping[str, Room] = {
     "release": _room("what differs between the releases of Spark, under one set of names"),
     "settings": _room("options and reserved names, as the control plane declares them"),
     "checkpoint": _room("versions, column families, deltas, JSON: values", "settings"),
-    "memory": _room("memory outside the heap: the budget, arenas, records, hashes, orders of keys"),
+    "memory": _room(
+        "memory outside the heap: the budget, arenas, records, hashes, orders of keys", "settings"
+    ),
     "sst": _room("RocksDB's SST files, read and written", "memory"),
     "delta": _room("a batch's changes as a file", "checkpoint memory sst"),
     "base": _room("a RocksDB directory, read only", "checkpoint memory sst"),

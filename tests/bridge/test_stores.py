@@ -323,6 +323,23 @@ def test_an_option_of_another_type_is_named(jvm: Jvm, tmp_path: Path) -> None:
         jvm("begin", provider="p", store="s", version=0)
 
 
+def test_a_local_dir_that_cannot_be_used_is_named_with_the_remedy_of_its_cause(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    jvm.provider("p", tmp_path / "state", localDir=str(file))
+    with pytest.raises(DriverError) as raised:
+        jvm.batch("p", 0, a="1")
+    text = str(raised.value)
+    assert str(file) in text and "(remove the file that stands where a directory has to be" in text
+    jvm.provider("q", tmp_path / "state", localDir=f"{file},/tmp")
+    with pytest.raises(DriverError, match=r"\[option\].* is one directory, not the list") as listed:
+        jvm.batch("q", 0, a="1")
+    for error in (raised, listed):
+        assert "Free space" not in str(error.value)
+
+
 def test_a_python_that_does_not_exist_is_named(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state", agentPython="/no/such/python")
     with pytest.raises(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from state_store.core.storage.local_disk import REMEDY
+from state_store.core.storage.local_disk import code_in, remedy
 from state_store.errors import (
     BusyError,
     DamagedError,
@@ -16,7 +17,6 @@ from state_store.errors import (
     StorageError,
 )
 
-_FULL = ("No space left", "Disk quota exceeded")
 _SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
 
 
@@ -30,7 +30,7 @@ def translated(action: str, directory: str) -> Iterator[None]:
 
     Raises:
         DamagedError: For a corruption.
-        LocalDiskError: For a full disk.
+        LocalDiskError: For a disk that is full or cannot be written.
         StorageError: For another input/output error.
         BusyError: For a lock or a cancelled compaction.
         InternalError: For anything else.
@@ -52,10 +52,11 @@ def _translate(action: str, directory: str, text: str) -> StateStoreError:
         return DamagedError(message, file=file)
     if status == "invalid argument" and ("does not exist" in text or "not an sstable" in text):
         return DamagedError(message, file=file)
+    code = code_in(text)
+    if code is not None and code != errno.ENOENT:
+        return LocalDiskError(f"{message} ({remedy(code)})", file=file)
     if status == "io error" and "lock" in text.lower():
         return BusyError(message, file=file)
-    if any(words in text for words in _FULL):
-        return LocalDiskError(f"{message} ({REMEDY})", file=file)
     if status in ("io error", "no space", "not found") or "No such file" in text:
         return StorageError(message, file=file)
     if status in ("operation aborted", "shutdown in progress", "resource busy", "operation timed out"):

@@ -13,7 +13,33 @@ from state_store.errors import LocalDiskError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNWRITABLE = (*_FULL, errno.EROFS, errno.EFBIG)
-REMEDY = "free space there, or use another directory: `localDir` for a query, TMPDIR for a command"
+_ELSEWHERE = "use another directory: `localDir` for a query, TMPDIR for a command"
+_NOT_ALLOWED = "let this process's user write there"
+_NO_DIRECTORY = "remove the file that stands where a directory has to be"
+_REMEDIES = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "delete files of this user there, have the quota raised",
+    errno.EROFS: "mount that file system so that it can be written",
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.ENOTDIR: _NO_DIRECTORY,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOENT: "keep cleaners of temporary files away from it",
+    errno.EIO: "replace that disk, whose faults the kernel's log describes",
+    errno.EFBIG: "raise the limit 'ulimit -f'",
+    errno.ENAMETOOLONG: "shorten the path",
+}
+
+
+def remedy(code: int | None) -> str:
+    """Return what a user can do about a local disk that failed with this number of the operating system."""
+    known = _REMEDIES.get(code or 0)
+    return _ELSEWHERE if known is None else f"{known}, or {_ELSEWHERE}"
+
+
+def code_in(text: str) -> int | None:
+    """Return the number of the error of a local disk that a message of RocksDB names, or None."""
+    return next((code for code in _REMEDIES if os.strerror(code) in text), None)
 
 
 def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
@@ -34,8 +60,9 @@ def local_disk_error(error: OSError, file: str | os.PathLike[str] | None = None)
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         place = "a disk of this machine" if name is None else f"the disk of '{Path(name).parent}'"
-        return LocalDiskError(f"{place} is full: {reason} ({REMEDY})", file=name)
-    return LocalDiskError(reason if name is None else f"'{name}': {reason}", file=name)
+        return LocalDiskError(f"{place} is full: {reason} ({remedy(error.errno)})", file=name)
+    failure = reason if name is None else f"'{name}': {reason}"
+    return LocalDiskError(f"{failure} ({remedy(error.errno)})", file=name)
 
 
 @contextmanager

@@ -279,6 +279,8 @@ def test_files_that_come_after_the_look_put_the_merge_back(
     ("error", "message"),
     [
         (OSError(errno.EMFILE, "Too many open files"), "no file descriptor left"),
+        (OSError(errno.EMFILE, "Too many open files", "/disk/base/x.sst"), "no file descriptor left"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "no memory left"),
         (OSError(errno.EIO, "Input/output error"), "the operating system refused: Input/output error"),
         (MemoryError(), "no memory left"),
         (

@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
-import java.io.File
-import java.nio.file.Files
+import java.io.{File, FileNotFoundException, IOException}
+import java.nio.file.{
+  AccessDeniedException, FileAlreadyExistsException, Files, FileSystemException, NoSuchFileException
+}
 import java.util.concurrent.{Executor, RejectedExecutionException}
 
 import scala.util.Random
@@ -9,10 +11,11 @@ import scala.util.Random
 import org.rocksdb.{ChecksumType, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.SeenAttempts
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, SeenAttempts}
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, WholeBases}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.LocalDisks
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions}
 
 /** Cases of a store on its machine: threads that cannot be started, and attempts that Spark names by numbers. */
@@ -22,6 +25,7 @@ object LocalCases {
     errorsOfWorkEndNoThread()
     verificationGoesOnOnceAThreadStarts()
     aNumberStandsForTheAttemptThatSparkTook()
+    theRemedyForALocalDiskIsThatOfItsCause()
     println("the store is right")
   }
 
@@ -86,6 +90,27 @@ object LocalCases {
     require(known(5).isEmpty && known(6).contains(next), "only earlier versions are forgotten")
     attempts.refused()
     require(known(6).isEmpty, "a number stands for a version that may not be Spark's")
+  }
+
+  private def theRemedyForALocalDiskIsThatOfItsCause(): Unit = {
+    val remedies = Seq(
+      new FileSystemException("/disk", null, "No space left on device") -> "Free space",
+      new FileNotFoundException("/disk/x (Disk quota exceeded)") -> "have the quota raised",
+      new FileSystemException("/disk", null, "Read-only file system") -> "Mount that file system",
+      new AccessDeniedException("/disk") -> "Let the user of the executor write there",
+      new FileNotFoundException("/disk/x (Permission denied)") -> "Let the user of the executor write there",
+      new FileAlreadyExistsException("/disk") -> "Remove the file that stands where",
+      new FileSystemException("/disk", null, "Not a directory") -> "Remove the file that stands where",
+      new NoSuchFileException("/disk/x") -> "Keep cleaners of temporary files away",
+      new IOException("Input/output error") -> "Replace that disk",
+      new IOException() -> "Check that disk")
+    for ((error, remedy) <- remedies) {
+      val message = AgentException.ofLocalDisk("/disk", error).getMessage
+      require(
+        message.contains(remedy) && message.endsWith(s", or set ${LocalDisks.Option} or spark.local.dir to another."),
+        message)
+      require(remedy == "Free space" || !message.contains("Free space"), message)
+    }
   }
 
   private def id(number: Long, text: String): VersionId = VersionId(number, Some(text))

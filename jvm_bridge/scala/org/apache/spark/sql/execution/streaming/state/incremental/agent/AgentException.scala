@@ -8,7 +8,7 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.ConvertableToCannotLoadStoreError
-import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.LocalDisks
 
 /**
  * A failure of the agent, or on the way to it, in the words that the user sees.
@@ -46,11 +46,9 @@ object AgentException {
 
   /** Returns the error for a local disk of this executor that is full or fails; it names the directory. */
   def ofLocalDisk(directory: String, error: IOException): AgentException =
-    new AgentException("storage", s"the local disk of '$directory' failed: ${error.getMessage}", file = Some(directory),
-      option = Some(LocalDir), cause = error)
-
-  private val LocalDir = Declarations.prefix + "localDir"
-  private val LocalDisk = s"Free space on that disk of the executor, or set $LocalDir or spark.local.dir to another."
+    new AgentException("storage",
+      s"the local disk of '$directory' failed: ${LocalDisks.reason(error)}. ${LocalDisks.remedy(error)}",
+      file = Some(directory), option = Some(LocalDisks.Option), cause = error)
 
   private val advice = Map(
     "option" -> "Correct the option and start the query again.",
@@ -66,7 +64,8 @@ object AgentException {
   private def describe(kind: String, text: String, file: Option[String], option: Option[String]): String = {
     val named = file.filterNot(text.contains).map(f => s" (file: $f)").getOrElse("") +
       option.filterNot(text.contains).map(o => s" (option: $o)").getOrElse("")
-    val remedy = if (option.contains(LocalDir)) LocalDisk else advice.getOrElse(kind, "")
+    val isLocalDisk = kind == "storage" && option.contains(LocalDisks.Option)
+    val remedy = if (isLocalDisk) "" else advice.getOrElse(kind, "") // the text has the remedy for its cause
     s"incremental state store [$kind]: $text$named $remedy".trim
   }
 }

@@ -8,14 +8,15 @@ import java.nio.file.attribute.PosixFilePermissions
 
 import scala.collection.mutable
 
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.LocalDisks
 import org.apache.spark.storage.StorageUtils
 
 /** The local disk of a directory is full or fails. The message tells users how to go on. */
 private[incremental] final class LocalDiskException(directory: File, cause: IOException)
     extends IOException(
       s"incremental state store [storage]: the state of this batch does not fit into the memory budget, and the local disk " +
-        s"of '$directory' failed when a part of it was moved there: ${cause.getMessage}. Free space on that disk of the " +
-        "executor, or set spark.sql.streaming.stateStore.incremental.localDir or spark.local.dir to another.",
+        s"of '$directory' failed when a part of it was moved there: ${LocalDisks.reason(cause)}. " +
+        LocalDisks.remedy(cause),
       cause)
 
 /**
