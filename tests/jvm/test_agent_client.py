@@ -6,10 +6,33 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import quick_java
 import scala_jars
 
 MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentClient"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_socket_is_in_the_directory_of_a_container(tmp_path: Path, inside: bool) -> None:
+    """A container of YARN works in a directory whose path is too long for a socket, and may be killed.
+
+    Its temporary directory is below it, and goes with it. A JVM that works elsewhere has its socket in a
+    directory with a short path.
+    """
+    container = tmp_path / ("container-" * 10)
+    temporary = container / "tmp"
+    temporary.mkdir(parents=True)
+    command = ["java", "-Xmx256m", *quick_java.probe_options(), f"-Djava.io.tmpdir={temporary}"]
+    command += ["-cp", scala_jars.probes_class_path(), MAIN.replace("AgentClient", "SocketPlace")]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, cwd=container if inside else tmp_path
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    place, is_there = ran.stdout.split()[-2:]
+    assert is_there == "true", "a socket cannot be bound there"
+    assert place.startswith("tmp/state-store-") == inside
+    assert inside or len(place) < 107
 
 
 def test_the_log_is_read_after_any_error_and_the_first_call_is_bounded(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ EVIDENCE = {
     "storage-clock": set(),
     "second-driver": {"attempt of a second driver"},
     "woken-agent": {"agent given up", "agent given up in mid-merge"},
-    "cleaner": {"clean"},
+    "cleaner": {"clean", "local file cleaned"},
 }
 """Events that histories with a trouble must have, or the simulation does less than it says."""
 

@@ -273,6 +273,7 @@ class Troubles:
             is_open = any(path == base or path in base.parents or base in path.parents for base in held)
             if not is_open:
                 path.rmdir() if path.is_dir() else path.unlink()
+                self._history.count("local file cleaned")
 
     def _tool(self, name: str, chance: random.Random) -> tuple[Any, Any]:
         scheduler = self._history.scheduler
