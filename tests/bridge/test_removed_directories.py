@@ -78,6 +78,8 @@ def test_a_failing_disk_of_a_commit_is_named(own_jvm: Jvm, tmp_path: Path) -> No
     with pytest.raises(DriverError, match=r"incremental state store \[storage\].*localDir") as failure:
         own_jvm.batch("p", version, id, b="2")
     assert str(incoming) in str(failure.value)
+    assert "Remove the file that stands where a directory has to be" in str(failure.value)
+    assert "Free space" not in str(failure.value)
     incoming.unlink()
     version, id = own_jvm.batch("p", version, id, b="2")
     assert own_jvm.rows("p", version, id) == {"a": "1", "b": "2"}

@@ -131,11 +131,10 @@ class Server:
             self._touch()
         try:
             return self._calls.handle(request)
-        except StateStoreError as error:
-            return error
         except Exception as error:
             failure = as_state_store_error(error)
-            AGENT.error(f"call {request.get('op')!r} failed: {failure}")
+            if failure is not error:
+                AGENT.error(f"call {request.get('op')!r} failed: {failure}")
             return failure
 
     def _touch(self) -> None:

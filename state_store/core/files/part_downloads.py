@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import local_disk_error, local_disk_errors
 from state_store.errors import ConflictError, DamagedError, StorageError
 
 PART_BYTES = 8 << 20
@@ -38,7 +38,7 @@ def make_hole(local: Path, size_bytes: int) -> None:
 
     Raises:
         ConflictError: It exists.
-        StorageError: The disk fails.
+        LocalDiskError: The disk fails.
     """
     try:
         with open(local, "xb", buffering=0) as file:
@@ -47,7 +47,7 @@ def make_hole(local: Path, size_bytes: int) -> None:
         raise ConflictError(f"'{local}' exists already", file=str(local)) from error
     except OSError as error:
         local.unlink(missing_ok=True)
-        raise StorageError(f"cannot make '{local}': {error.strerror}", file=str(local)) from error
+        raise local_disk_error(error, local) from error
 
 
 def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.core.storage.local_disk import local_disk_error
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
@@ -62,7 +63,7 @@ class ArrowStorage(Storage):
             with pyarrow.memory_map(str(local)) if size_bytes else pyarrow.BufferReader(b"") as source:
                 self._create(path, source.read_buffer(), overwrite)
         except OSError as error:
-            raise StorageError(f"cannot upload '{local}': {error}", file=str(local)) from error
+            raise local_disk_error(error, local) from error
 
     def download(self, path: str, local: Path) -> None:
         with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -21,7 +22,8 @@ from state_store.agent.wire.frames import (
     read_frame,
     write_frame,
 )
-from state_store.errors import InternalError
+from state_store.core.storage.local_disk import local_disk_error
+from state_store.errors import InternalError, StateStoreError
 
 
 class Echo:
@@ -45,6 +47,22 @@ def address(tmp_path: Path) -> Path:
         target=server.Server(str(path), "token", Echo(), FileConnections()).serve, daemon=True
     ).start()
     return path
+
+
+class FullDisk(Echo):
+    """Answers no call: the local disk is full."""
+
+    def handle(self, request: dict) -> Echo:
+        raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", "/disk/x"))
+
+
+def test_an_error_of_a_local_disk_names_the_option(tmp_path: Path) -> None:
+    """The JVM would advise to check checkpoint storage."""
+    calls = server.Server(str(tmp_path / "s"), "token", FullDisk(), FileConnections())
+    threading.Thread(target=calls.serve, daemon=True).start()
+    with pytest.raises(StateStoreError) as raised:
+        AgentClient(tmp_path / "s", "token").call("ping")
+    assert raised.value.option == "spark.sql.streaming.stateStore.incremental.localDir"
 
 
 def test_a_caller_with_the_token_is_answered(address: Path) -> None:

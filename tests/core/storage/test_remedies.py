@@ -1,4 +1,4 @@
-"""What users are advised to do when a disk of this machine fails: it depends on the cause."""
+"""Advice to users when a disk of this machine, or checkpoint storage, fails: it depends on the cause."""
 
 from __future__ import annotations
 
