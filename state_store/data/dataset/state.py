@@ -246,7 +246,10 @@ class State:
         """
         import pyarrow
 
-        check_text("order_by", order_by, "'flights desc'")
+        if not check_text("order_by", order_by, "'flights desc'").strip():
+            raise OptionError(
+                "--order-by is empty: give the order, such as 'flights desc'", option="--order-by"
+            )
         check_number("limit", limit, minimum=0, optional=True)
         check_flag("utc", utc)
         shown = Columns(self.view, columns).schema

@@ -77,7 +77,8 @@ def test_conditions_keep_matching_rows(flights, condition, kept):
 @pytest.mark.parametrize(
     ("condition", "why"),
     [
-        ("", "filter is wrong"),
+        ("", "filter is empty"),
+        ("  ", "filter is empty"),
         ("flights >", "syntax error"),
         ("flights > 8) or (1 = 1", "syntax error"),
         ("flights > 8; drop table state", "more than one statement"),
@@ -344,3 +345,9 @@ def test_names_are_quoted_as_in_sql():
         connection.register("state", NULLS)
         kept = "\"first name\" = 'a' or \"class\" = 'x'"
         assert connection.rows(f"SELECT n FROM state WHERE {kept}").read_all()["n"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("order", ["", "  "])
+def test_an_order_that_is_empty_is_refused(flights, order):
+    with pytest.raises(OptionError, match="--order-by is empty"):
+        flights.ordered(order)

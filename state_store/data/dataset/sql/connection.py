@@ -114,7 +114,8 @@ class Connection:
         """Raise OptionError unless the text is one expression."""
         import duckdb
 
-        check_text(self._option, text, "'flights > 8'")
+        if not check_text(self._option, text, "'flights > 8'").strip():
+            raise OptionError(f"{self._option} is empty: give an SQL expression", option=self._option)
         with self.translated():
             duckdb.SQLExpression(text)
 
