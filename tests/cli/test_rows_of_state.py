@@ -107,6 +107,7 @@ def test_get_prints_the_state_of_a_single_key(flights, capsys):
     assert json.loads(run(capsys, "get", flights, "C1", "--json")) == row
     assert "C1" in run(capsys, "get", flights, "carrier=C1")
     assert "no key nobody in version" in run(capsys, "get", flights, "nobody", code=exit_codes.NOT_FOUND)
+    assert "no key '' in version" in run(capsys, "get", flights, "", code=exit_codes.NOT_FOUND)
 
 
 @pytest.mark.parametrize("command", ["show", "get", "diff", "history"])

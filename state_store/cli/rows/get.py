@@ -39,7 +39,8 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
         with metered(state, "read", 1):
             rows = state.rows_of(parsed_key(state, key))
         if not rows.num_rows:
-            raise MissingError(f"there is no key {', '.join(key)} in version {state.version}")
+            named = ", ".join(text if text.strip() else f"'{text}'" for text in key)
+            raise MissingError(f"there is no key {named} in version {state.version}")
         if not state.has_one_row_a_key or target is not None or form not in ("table", DOCUMENT):
             print_rows(iter(rows.to_batches()), rows.schema, form, target, moment_columns(state.view))
             return
