@@ -316,6 +316,8 @@ def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[obje
 
 
 def _number(value: float) -> str:
+    if 0 < value < 0.01:
+        return "< 0.01"
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
 
 

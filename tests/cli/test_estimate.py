@@ -53,6 +53,8 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
     assert main(["estimate", flights, "--retain", "3"]) == exit_codes.OK
     shown = capsys.readouterr().out
     assert "3 versions retained" in shown and "partitions 0, 1" in shown
+    (price,) = [line.split()[-2:] for line in shown.splitlines() if line.startswith("dollars a month for st")]
+    assert price == ["<", "0.01"]
 
 
 @pytest.mark.parametrize(
