@@ -141,5 +141,5 @@ def _exchange(channel: socket.socket, request: FileRequest, body: bytes) -> tupl
     write_frame(channel, request, body)
     frame = read_frame(channel)
     if frame is None:
-        raise ProtocolError("it was closed")
+        raise ProtocolError("the JVM closed the connection before it answered")
     return frame

@@ -47,10 +47,10 @@ _OPTION = f"{PREFIX}localDir"
 
 
 class LocalRoots:
-    """Directories of this agent. Safe for any thread.
+    """The directories for local files of this agent. Safe for any thread.
 
-    `directories` are on Spark's disks, one on each. A query with `localDir` has another one below that. An
-    agent that replaces this one has the same names.
+    There is one in each of `directories`, which are Spark's local disks, and one in each `localDir` that a
+    query sets. An agent that replaces this one computes the same names, and uses the directories again.
     """
 
     def __init__(self, directories: Sequence[Path], runtime: Runtime = SYSTEM) -> None:

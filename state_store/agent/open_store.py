@@ -40,7 +40,7 @@ class Suspicions:
             self._counts[location] = self._counts.get(location, 0) + 1
 
     def settled(self, location: str, count: int) -> None:
-        """Note that all files were verified after `count` reports; later reports stay."""
+        """Forget `count` reports, after which all files were verified, unless more have come since."""
         with self._lock:
             if self._counts.get(location) == count:
                 del self._counts[location]

@@ -81,7 +81,7 @@ Examples:
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def state_store_command() -> None:
-    """Look at and work on the state of a Structured Streaming query, running or stopped."""
+    """Inspect and maintain the state of a Structured Streaming query, running or stopped."""
 
 
 for _command in (

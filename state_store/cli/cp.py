@@ -32,7 +32,7 @@ def cp(checkpoint: str, target: str, as_json: bool) -> None:
 
     Copies the version that Spark committed last, all its stores and Spark's logs, to TARGET; a query that is
     started on the copy goes on from there. Files that TARGET has already are not copied again: the same
-    command continues a copy that was interrupted. A lease holds the files of DIR meanwhile.
+    command continues a copy that was interrupted. Meanwhile a lease protects the files of DIR from deletion.
     """
     stores = len(Query.open(checkpoint).stores())
     with Meter("copied", stores) as meter, writing(target, if_interrupted=_HELP_AFTER_CTRL_C):

@@ -21,15 +21,15 @@ from state_store.observe.model.rules import FINE, NOTE
 @click.option(
     "--restore-objective",
     metavar="TIME",
-    help="Compare predicted restores with this. 0: with nothing. Default: the query's restoreObjective, as "
-    "its newest merge found it.",
+    help="The longest acceptable restore, with which predictions are compared; 0: none. Default: the query's "
+    "restoreObjective, as its newest merge found it.",
 )
 @json_option
 def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
     """Say what is wrong with a query's checkpoints, worst first, and what to do.
 
-    Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 when something is
-    wrong, notes aside. Works beside the running query and on a stopped one.
+    Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 if something is
+    wrong; notes do not count. Works beside the running query and on a stopped one.
     """
     examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look

@@ -194,7 +194,7 @@ def estimate_command(
     as_json: bool,
     **planned: Any,
 ) -> None:
-    """Estimate what a store takes.
+    """Estimate storage, memory and restore times of a query.
 
     Estimates the bytes and files that a query has in checkpoint storage in the long run, its uploads, its
     merges, the time of a restore and the memory that it needs. Describe a planned query by its numbers, or

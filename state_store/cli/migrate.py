@@ -66,6 +66,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @click.option(
     "--format",
     "checkpoint_format",
+    metavar="N",
     type=click.IntRange(1, 2),
     help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
 )

@@ -113,14 +113,17 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON with such characters as JSON's own escapes; line feeds stay. The values are the same."""
+    """Return JSON with the same values, in which the characters that `visible` escapes are JSON's escapes.
+
+    Line feeds stay as they are.
+    """
     if text.isascii() and "\x7f" not in text:
         return text
     return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _utf16(found[0]), text)
 
 
 def output() -> Console:
-    """Return the present standard output; texts are taken literally."""
+    """Return a console on `sys.stdout` that prints texts as they are, without markup."""
     width = None if sys.stdout.isatty() else 1 << 20
     return _Output(width=width, markup=False, emoji=False, highlight=False)
 

@@ -22,9 +22,12 @@ from state_store.observe.serving.starting import serve as run
     note=DIRECTORY,
 )
 @click.argument("checkpoints", metavar="[NAME=]DIR...", nargs=-1, required=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
 @click.option(
     "--port",
+    metavar="N",
     default=8190,
     show_default=True,
     type=click.IntRange(0, 65535),
@@ -39,8 +42,8 @@ from state_store.observe.serving.starting import serve as run
 @click.option(
     "--restore-objective",
     metavar="TIME",
-    help="Compare predicted restores with this. 0: with nothing. Default: each query's restoreObjective, as "
-    "its newest merge found it.",
+    help="The longest acceptable restore, with which predictions are compared; 0: none. Default: each "
+    "query's restoreObjective, as its newest merge found it.",
 )
 @click.option(
     "--token-file",

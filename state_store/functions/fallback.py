@@ -108,7 +108,10 @@ def _stored(state: GroupState, header: Header) -> list[pa.Array]:
 
 
 def _to_arrow(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value of `GroupState` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
+    """Return a value of `GroupState` as pyarrow takes it.
+
+    The fields of a row are matched by position, because Spark's worker turns nested names into lower case.
+    """
     if value is None:
         return None
     if pa.types.is_struct(dtype):
@@ -188,7 +191,7 @@ def _time_zone() -> str | None:
 
 
 def _times(state: GroupState) -> tuple[tuple[str, Any], ...]:
-    """Return what is the same for all groups of a pass, as the fields of a `Header`."""
+    """Return the fields of a `Header` about times, which are the same for all groups of a pass."""
     return (
         ("timeout_conf", state._timeout_conf),
         ("timed_out", state.hasTimedOut),

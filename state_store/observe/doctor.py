@@ -36,7 +36,7 @@ def doctor(checkpoint: Location, *, restore_objective: str | None = None) -> Exa
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        restore_objective: compare predicted restores with this, such as `10s`; `0`: with nothing. Default:
+        restore_objective: the longest acceptable restore, such as `10s`; `0`: any time is. Default:
             the query's `restoreObjective`, as its newest merge found it.
 
     Raises:

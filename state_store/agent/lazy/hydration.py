@@ -84,7 +84,10 @@ class Readiness(enum.Enum):
 
 
 class HydratedFile:
-    """A sparse file without its tail, which is local. Not safe for threads: the hydration locks."""
+    """The progress of one sparse file: the parts before its tail that are fetched. The tail is local already.
+
+    Not safe for threads: the hydration holds its lock.
+    """
 
     def __init__(self, spec: SparseFile, local: SparseBytes, part_bytes: int) -> None:
         self.spec = spec

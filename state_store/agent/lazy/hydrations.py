@@ -161,7 +161,7 @@ class Hydrations:
             return self._start(directory, files, found_damage, inherited=True)
 
     def read(self, directory: Path, name: str, offset: int, length: int, found_damage: FoundDamage) -> int:
-        """Fetch bytes of a sparse file of a base to their place. Returns their number.
+        """Fetch bytes of a sparse file of a base, to the same offset of the local file. Return their number.
 
         Raises:
             InternalError: The base has no such file.
@@ -172,7 +172,7 @@ class Hydrations:
     def read_all(
         self, directory: Path, ranges: Sequence[tuple[str, int, int]], found_damage: FoundDamage
     ) -> int:
-        """Fetch many ranges, by name, offset and length, as `read` does each. Returns the number of bytes."""
+        """Do `read` for many ranges, each a name, an offset and a length. Return the number of bytes."""
         with self._lock:
             is_hydrated = directory in self._running
         if is_hydrated or not self._pages.has(self._context.storage.location, directory):

@@ -183,7 +183,7 @@ class PageCache:
 
     @staticmethod
     def rename(source: Path, target: Path) -> None:
-        """Give a linked file, with its uses, the name of another one, which it replaces."""
+        """Replace `target` by `source`, a cached file, together with the counters of its pages."""
         with local_disk_errors(target):
             _uses_of(source).replace(_uses_of(target))
             source.replace(target)
@@ -309,7 +309,10 @@ class PageCache:
 
     @contextmanager
     def _room(self, pieces: Sequence[_Piece]) -> Iterator[None]:
-        """Have room for pieces while the body fetches them. They count as there then, even if it fails."""
+        """Evict pages until these pieces fit, and reserve their room while the body of `with` fetches them.
+
+        After the body their pages count as cached, even if it failed: some of them may be.
+        """
         count = sum(len(piece.pages) for piece in pieces)
         with self._lock:
             self._make_room(count)

@@ -1,4 +1,4 @@
-"""A merge of a store, from the base that it starts at to its own base and snapshot."""
+"""A merge of a store: from an older base and deltas it makes a new base and publishes a snapshot of it."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _cell(value: Any, unit: str | Mapping[str, str] | None) -> Cell:
 
 
 def _with_units(value: Any, units: Mapping[str, str]) -> Any:
-    """Return a row, or a list of rows, with texts in place of moments in numbers."""
+    """Return a row, or a list of rows, in which moments are texts and no longer numbers since 1970."""
     if isinstance(value, list):
         return [_with_units(row, units) for row in value]
     if not isinstance(value, dict):

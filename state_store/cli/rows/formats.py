@@ -112,7 +112,7 @@ def print_first(
         target: a file, or None for standard output.
         limit: the value of `limit_option`.
         described: a noun and its complement, such as `row of version 3`.
-        units: columns that are moments in numbers, each with its unit, and columns that are rows, each with
+        units: columns of moments that are numbers, each with its unit, and columns that are rows, each with
             the units of its own columns.
 
     Raises:

@@ -30,10 +30,10 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
     """Print the state of one key.
 
     KEY is a value for each column of the key in order, or NAME=VALUE for each; structs are JSON, and windows
-    may be as tables show them. null is null, but for texts: use show --where "NAME is null". A value that
-    begins with a minus comes after --. Only the partition that has the key is read. The exit code is 3 if
-    there is no such key. A side of a join has several rows for a key, and a list has one for each element:
-    --json prints these as an array, and a single row as an object.
+    may be as tables show them. null stands for a null value, except in a column of texts: use show --where
+    "NAME is null" there. A value that begins with a minus comes after --. Only the partition that has the
+    key is read. The exit code is 3 if there is no such key. A side of a join has several rows for a key, and
+    a list has one for each element: --json prints these as an array, and a single row as an object.
     """
     with chosen.open() as state:
         with metered(state, "read", 1):

@@ -37,7 +37,7 @@ from state_store.errors import OptionError
 )
 @click.option("--order-by", metavar="ORDER", help='The order of the rows in SQL: "n desc, name".')
 @click.option(
-    "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most that sorting takes."
+    "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most memory that sorting takes."
 )
 @click.option(
     "--key",

@@ -40,7 +40,7 @@ Tables:
 @limit_option
 @utc_option
 @click.option(
-    "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most that DuckDB takes."
+    "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most memory that DuckDB takes."
 )
 @click.option(
     "--operator",

@@ -187,20 +187,20 @@ def _in_python(column: pyarrow.Array) -> pyarrow.Array:
 
 
 def csv_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield the rows and the text of each batch as CSV, after those of the header."""
+    """Yield the header as CSV, then each batch, each text with its number of rows (0 for the header)."""
     yield 0, texts.csv_header()
     for batch in batches:
         yield batch.num_rows, texts.csv(batch)
 
 
 def lines_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield the rows and the text of each batch as JSON, an object a line."""
+    """Yield each batch as JSON, an object a line, with its number of rows."""
     for batch in batches:
         yield batch.num_rows, visible_json("".join(f"{text}\n" for text in texts.json(batch)))
 
 
 def document_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield the rows and the text of each batch as one JSON array, a row a line."""
+    """Yield the parts of one JSON array, a row a line: each batch with its number of rows, and the end."""
     first = "["
     for batch in batches:
         if batch.num_rows:

@@ -42,7 +42,9 @@ _ADVICE_UNREAD = (
         "s3://bucket/checkpoint --leaks-only --older-than 7d --apply --json",
     ),
 )
-@click.option("--apply/--dry-run", "apply", default=False, help="Do it. Default: say what would be done.")
+@click.option(
+    "--apply/--dry-run", "apply", default=False, help="Make the changes. Default: print what would be done."
+)
 @click.option(
     "--older-than",
     default="24h",

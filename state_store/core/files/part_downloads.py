@@ -51,17 +51,17 @@ def make_hole(local: Path, size_bytes: int) -> None:
 
 
 def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
-    """Download `length` bytes from `offset` on to their place.
+    """Download `length` bytes from `offset`, and write them at the same offset of the local file.
 
     Raises:
-        DamagedError: The stored file ends before.
+        DamagedError: The stored file is too short.
         StateStoreError: The storage fails.
     """
     check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
 
 
 def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:
-    """Raise DamagedError if only `count` of `length` bytes from `offset` on were there."""
+    """Raise DamagedError if storage returned only `count` of the `length` bytes from `offset`."""
     if count != length:
         file = f"{storage.location}/{path}"
         raise DamagedError(

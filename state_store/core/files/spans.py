@@ -22,7 +22,13 @@ AT_ONCE = 32
 
 
 def spans_of(path: str, local: Path, pieces: Iterable[tuple[int, int]]) -> Iterator[Span]:
-    """Yield the spans that have these pieces of a file, which are given as start and end, in order."""
+    """Join neighbouring pieces of a file into spans, each of which is fetched by one request.
+
+    Args:
+        path: The stored file.
+        local: The local file that gets the bytes.
+        pieces: Start and end of each piece, in ascending order.
+    """
     span: list[tuple[int, int]] = []
     start = end = 0
     for first, last in pieces:
@@ -38,10 +44,10 @@ def spans_of(path: str, local: Path, pieces: Iterable[tuple[int, int]]) -> Itera
 
 
 def fetch_spans(storage: Storage, spans: Sequence[Span], runtime: Runtime) -> None:
-    """Fetch spans to their places, many at a time.
+    """Fetch spans and write each at the same offset of its local file, many at a time.
 
     Raises:
-        DamagedError: A stored file ends before.
+        DamagedError: A stored file is too short.
         StateStoreError: The storage or the disk fails.
     """
     if storage.takes_spans_together:

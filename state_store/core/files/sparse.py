@@ -187,7 +187,7 @@ class SparseBytes:
             The number of bytes.
 
         Raises:
-            DamagedError: The stored file ends before.
+            DamagedError: The stored file is too short.
             StateStoreError: The storage or the disk fails.
         """
         if not self.is_inherited:
@@ -244,7 +244,7 @@ class SparseBytes:
             The number of bytes.
 
         Raises:
-            DamagedError: The stored file ends before.
+            DamagedError: The stored file is too short.
             StateStoreError: The storage or the disk fails.
         """
         placed_since = Ranges()

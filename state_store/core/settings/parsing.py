@@ -49,7 +49,7 @@ def options(*names: str) -> tuple[Option, ...]:
 
 def _declared(given: str) -> Option:
     if not isinstance(given, str):
-        raise OptionError(f"an option is named by a text, not {given!r}")
+        raise OptionError(f"the name of an option is a text, not {given!r}")
     name, equals, value = given.partition("=")
     name = name.removeprefix(PREFIX)
     _, option = _find(name)

@@ -129,7 +129,7 @@ class Storage(ABC):
         """Copy the pieces of spans to the same offsets of existing local files.
 
         Returns:
-            For each span the number of bytes copied, fewer than its bytes if the stored file ends before.
+            For each span the number of bytes copied, which is smaller if the stored file is too short.
 
         Raises:
             MissingError: If a stored file does not exist.
@@ -213,7 +213,7 @@ def new_local_file(local: Path) -> Iterator[IO[bytes]]:
 
 
 def write_at(local: Path, data: bytes | memoryview, offset: int) -> None:
-    """Write the bytes to their place in the existing file `local`.
+    """Write `data` at `offset` into the existing file `local`.
 
     Raises:
         LocalDiskError: If the disk is full or fails.

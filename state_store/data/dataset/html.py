@@ -18,7 +18,7 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 def cells(row: Mapping[str, object], units: Mapping[str, str]) -> list[object]:
-    """Return the values of a row, those that are moments in numbers as texts.
+    """Return the values of a row. Moments, which are numbers since 1970, become texts.
 
     Args:
         row: the values by column.

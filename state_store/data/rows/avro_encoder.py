@@ -23,7 +23,12 @@ _VERSION = bytes([ENCODING_VERSION])
 
 
 def encode_avro(columns: Sequence[pyarrow.Array], number: int, count: int) -> list[bytes]:
-    """Return `count` rows with the number of the schema whose fields the columns are.
+    """Return `count` rows of these columns in Spark's Avro encoding.
+
+    Args:
+        columns: The fields of the schema.
+        number: The number of the schema, which each row begins with.
+        count: The number of rows.
 
     Raises:
         FormatError: Spark does not encode a type with Avro, or there is a null for which Avro has no union.
@@ -69,7 +74,7 @@ def _field(column: pyarrow.Array) -> list[bytes]:
 
 
 def _element(column: pyarrow.Array) -> Iterable[bytes]:
-    """Return the values of an array or a map; only nested ones can be null."""
+    """Encode the elements of arrays or maps. Raises FormatError for a null of a type that is not nested."""
     import pyarrow
 
     if pyarrow.types.is_nested(column.type):
@@ -111,7 +116,7 @@ def _blocks(elements: Iterable[bytes], counts: Any) -> list[bytes]:
 
 
 def _plain(column: pyarrow.Array) -> Iterable[bytes]:
-    """Return the values of a type that is not nested; nulls become any value."""
+    """Encode values of a type that is not nested. The caller replaces the bytes of nulls."""
     import pyarrow
 
     kind, types = column.type, pyarrow.types

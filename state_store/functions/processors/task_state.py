@@ -1,6 +1,6 @@
 """The state of one task: a connection, the present group, and the operations that wait to be sent.
 
-A *run* is a number of groups that are handled one after the other. At its begin, one message takes what the
+A *run* is a number of groups that are handled one after the other. At its start, one message takes what the
 run before has written and brings the state that the groups of this run are likely to read; each variable
 learns that from the runs before. A read that was not foreseen takes the waiting operations with it. The JVM
 does operations in their order, so a read sees all writes before it.

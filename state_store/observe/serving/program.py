@@ -68,7 +68,7 @@ class Settings:
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 whose requests must begin, and their heads end, within `REQUEST_TIMEOUT_S`."""
+    """HTTP/1.1 that closes a connection whose request has no complete head after `REQUEST_TIMEOUT_S`."""
 
     _timer: asyncio.TimerHandle | None = None
 

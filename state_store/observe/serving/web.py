@@ -243,7 +243,7 @@ class _Web:
         )
 
     async def favicon(self, request: Request) -> Response:
-        """Lead to the icon."""
+        """Redirect to the icon."""
         return RedirectResponse("static/icon.svg")
 
     async def openapi(self, request: Request) -> Response:

@@ -120,7 +120,9 @@ def _run_first_batch(
             sources = int(other[1])
     read = sum(progress["numInputRows"] or 0 for progress in query.recentProgress)
     if read or not storage.exists(f"{scratch}/query/commits/0"):
-        raise FormatError(f"this Spark does not run a first batch over nothing: it has read {read} rows")
+        raise FormatError(
+            f"this Spark did not begin with an empty first batch: it has read {read} rows from the sources"
+        )
     if not storage.directories(f"{scratch}/query/state"):
         raise OptionError("the query has no stateful operator")
 

@@ -4,7 +4,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   StateStore, StateStoreInstanceMetric, StateStoreProvider, SupportsFineGrainedReplay
 }
 
-/** The calls that Spark 4.2 makes on a provider: background work is one call. */
+/** Passes Spark 4.2's one call for background work, `doMaintenance`, on to `maintain`. */
 trait SparkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
   protected def maintain(): Unit
 

@@ -76,11 +76,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     answer
   }
 
-  /** Writes bytes of a file in storage to their place in the local file below a base's directory. */
+  /** Fetches bytes of a file in storage, and writes them at the same offset of the local file of a base. */
   def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
     callNow("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
 
-  /** Writes many ranges of bytes to their places, as [[fetch]] does: name, offset and length of each. */
+  /** Does [[fetch]] for many ranges, each a name, an offset and a length. */
   def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
     callNow("ranges",
       Seq("directory" -> directory,

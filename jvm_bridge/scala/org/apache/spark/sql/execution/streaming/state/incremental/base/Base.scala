@@ -38,8 +38,8 @@ final case class BaseDirectory(
  * @param keys number of keys at that version
  * @param deltas the newest first
  * @param sparse files of which parts are missing, as paths below the directory
- * @param fetch fetches bytes of such a file to their place: its path, offset and length. Any thread; throws an
- *     IOException
+ * @param fetch fetches bytes of such a file and writes them into it: its path, offset and length. Any thread; throws
+ *     an IOException
  * @param fetchAll fetches many such ranges in one call, as `fetch` does each
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of pages that a call of `fetchAll` may bring, so that they stay until they are read

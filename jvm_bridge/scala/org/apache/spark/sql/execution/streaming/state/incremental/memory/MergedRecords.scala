@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 /** Records in key order, shown one at a time. */
 private[incremental] trait OrderedRecords {
-  /** Present record; 0 after the last. */
+  /** Address of the current record; 0 after the last. */
   def record: Long
 
   def next(): Unit
@@ -13,7 +13,7 @@ private[incremental] trait OrderedRecords {
     next()
   }
 
-  /** Number of records left out so far, without those of removed keys, which are shown. */
+  /** Number of records that were left out so far. A record of a removed key is shown, and does not count. */
   def passed: Long = 0
 
   /** True if the records take memory outside the heap until [[free]], after which [[next]] is not called. */

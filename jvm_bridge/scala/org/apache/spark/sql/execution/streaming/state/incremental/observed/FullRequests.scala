@@ -19,7 +19,7 @@ private[observed] final case class FullRange(
     operator.forall(_ == key.operator) && partition.forall(_ == key.partition) && store.forall(_ == key.store)
 }
 
-/** The end of a full checkpoint of one store. */
+/** The outcome of a full checkpoint of one store. */
 private[observed] final case class StoreOutcome(
     key: StoreKey, version: Option[Long], already: Boolean, tookMs: Long, failure: Option[Failed])
 

@@ -60,7 +60,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
   def canSwitchTo(version: VersionId): Boolean =
     others.exists(_.version == version) && (waiting.nonEmpty || inIndex.readers == 0 && inIndex.canTakeOutNewest)
 
-  /** Makes another attempt the newest version, and the newest one of the others. */
+  /** Makes another attempt the newest version. The newest one until now joins the other attempts. */
   def switchTo(version: VersionId): Unit = {
     if (waiting.isEmpty) waiting = Vector(inIndex.takeOutNewest())
     val i = others.indexWhere(_.version == version)

@@ -10,7 +10,7 @@ private[sst] final class SstBlocks(source: SstFile) {
   /**
    * Reads a block, with its trailer, from the file.
    *
-   * @throws DamagedSstException if its checksum is wrong or the file ends before
+   * @throws DamagedSstException if its checksum is wrong or the file is too short
    * @throws UnsupportedSstException if it is compressed
    */
   def read(handle: SstHandle): Array[Byte] = {

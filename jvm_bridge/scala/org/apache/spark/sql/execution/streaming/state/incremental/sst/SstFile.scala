@@ -61,7 +61,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
   /**
    * Reads this many bytes from an offset on.
    *
-   * @throws DamagedSstException if the file ends before
+   * @throws DamagedSstException if the file is too short
    */
   def read(offset: Long, length: Int): Array[Byte] = {
     val kept = end

@@ -320,14 +320,14 @@ private[incremental] object SstTable {
   def read(file: File): SstTable = new SstTable(file, isMapped = false, null)
 }
 
-/** Fetches missing bytes of a file to their places in it. Any number of threads. */
+/** Fetches bytes that a local file lacks, and writes them into it. Any number of threads. */
 private[incremental] trait MissingBytes {
 
   /** Name of the file, by which many files' bytes are fetched together. */
   def name: String = ""
 
   /**
-   * Fetches bytes from an offset on, or fewer if the file ends before.
+   * Fetches `length` bytes from an offset on, or those up to the end of the file if it is shorter.
    *
    * @throws java.io.IOException if they cannot be fetched
    */

@@ -31,7 +31,7 @@ final class Transaction private[transaction] (
   /** The record that the last get found in memory, 0 if it found none; until the next change. */
   private var lastFound = 0L
 
-  /** The key, as the very array, that the last get neither found in memory nor in the base. */
+  /** The array of the key of the last get, if that found the key neither in memory nor in the base. */
   private var lastAbsent: Array[Byte] = _
   private var hashedKey: Array[Byte] = _
   private var hash = 0L

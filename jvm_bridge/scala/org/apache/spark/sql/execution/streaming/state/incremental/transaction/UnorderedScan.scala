@@ -15,7 +15,10 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   private var slot = 0L
   private val index = view.indexed.index
 
-  /** True if memory is read in its own order; false if in the index's, because most records are overwritten. */
+  /**
+   * True to read the records in the order in which they lie in memory. False to follow the index, because most records
+   * in memory are overwritten ones.
+   */
   private val walks = view.indexed.records <= index.count * 3
   private val arenas = view.indexed.arenas
   private var walk: ArenaWalk = _
