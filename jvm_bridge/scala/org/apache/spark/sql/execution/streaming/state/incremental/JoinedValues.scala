@@ -24,6 +24,7 @@ private[incremental] final class JoinedValues(types: Seq[DataType]) {
       family <- counts.familiesOf(types)
       if Seq(counts.id.storeName, family).exists(_.endsWith(Counts))
       values <- stores.find(_.id.storeName == counts.id.storeName.replace(Counts, Values))
+      if values.isSparse
       if values.familiesOf(numbered).contains(family.replace(Counts, Values))
     } {
       val rows = mutable.ArrayBuffer.empty[UnsafeRow]
@@ -43,9 +44,12 @@ private[incremental] final class JoinedValues(types: Seq[DataType]) {
   }
 }
 
-private object JoinedValues {
+private[incremental] object JoinedValues {
   private val Counts = "keyToNumValues"
   private val Values = "keyWithIndexToValue"
+
+  /** Returns true if the store of that name has nothing but the numbers of rows of one side of a join. */
+  def isCounts(storeName: String): Boolean = storeName.endsWith(Counts)
 
   /** Rows that are announced at a time at most; others are looked up one after the other. */
   private val MaxRows = 32768
