@@ -72,14 +72,14 @@ def session(request_ms: int, options: Mapping[str, str], full_after: int | None)
 
 
 def wait_for_snapshot(root: Path) -> None:
-    """Wait until the first store of the query in `root`/checkpoint has a snapshot.
+    """Wait until each store of the first partition of the query in `root`/checkpoint has a snapshot.
 
     Raises:
-        TimeoutError: There is none within two minutes.
+        TimeoutError: A store has none within two minutes.
     """
-    snapshots = root / "checkpoint/state/0/0/snapshot"
+    stores = {path.parent for path in (root / "checkpoint/state/0/0").rglob("delta")}
     deadline = time.monotonic() + _PATIENCE_S
-    while not list(snapshots.glob("*")):
+    while not stores or not all(list(store.glob("snapshot/*")) for store in stores):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no snapshot came into {snapshots} within {_PATIENCE_S} s")
+            raise TimeoutError(f"no snapshot came into each of {stores} within {_PATIENCE_S} s")
         time.sleep(0.2)

@@ -183,10 +183,18 @@ def test_comparisons_in_one_jvm_compile_and_measure() -> None:
 
 @pytest.mark.spark
 @pytest.mark.tier("more")
-def test_an_operator_fetches_blocks_together_with_look_ahead_alone() -> None:
-    """The comparison compares rows, and whether the threads that fetch together were there."""
-    found = look_ahead.measure(["aggregation"], keys=40_000, changed=50, request_ms=5, turns=1)
-    assert look_ahead.table(found).splitlines()[-1].startswith("| aggregation | ")
+@pytest.mark.parametrize(
+    "operators",
+    [
+        ["aggregation"],
+        pytest.param(["deduplication", "join", "outer"], marks=pytest.mark.tier("long")),
+    ],
+    ids=["aggregation", "others"],
+)
+def test_an_operator_fetches_blocks_together_with_look_ahead_alone(operators: list[str]) -> None:
+    """The comparison compares rows, with Spark's store, too, and blocks that were fetched together."""
+    found = look_ahead.measure(operators, keys=40_000, changed=50, request_ms=5, turns=1, apart=False)
+    assert look_ahead.table(found).splitlines()[-1].startswith(f"| {operators[-1]} | ")
 
 
 def test_every_scenario_is_declared_for_every_extent() -> None:

@@ -150,6 +150,8 @@ object StoreMetrics {
       _.lookUps.filters),
     sum("incrementalBaseBlocks", "State store: blocks of the base's files that these read")(
       _.lookUps.blocks),
+    sum("incrementalBlocksAhead", "State store: lazy restore - blocks fetched together, before they were read")(
+      _.lookUps.ahead),
     size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
       _.memory.memtableBytes),
     size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),

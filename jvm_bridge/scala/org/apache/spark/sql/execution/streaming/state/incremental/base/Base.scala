@@ -246,6 +246,9 @@ private[incremental] abstract class BaseReader {
   def filters: Long = 0
   def blocks: Long = 0
 
+  /** The number of blocks that were fetched because of [[expect]]. */
+  def blocksAhead: Long = 0
+
   /**
    * Returns the value of a key, or null if it is absent.
    *

@@ -22,15 +22,20 @@ private[base] final class RemoteBlocks {
       mutable.TreeSet.empty[Int]) += block
 
   /**
-   * Fetches and verifies the blocks.
+   * Fetches and verifies the blocks, if it takes more than one request.
    *
+   * @return the number of blocks
    * @throws java.io.IOException as the read of a block does; ClosedByInterruptException if the thread is interrupted
    */
-  def fetch(): Unit = {
+  def fetch(): Int = {
     val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
-    if (requests.size > 1) RemoteBlocks.atOnce(requests.map { case (table, blocks) =>
-      () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
-    })
+    if (requests.size < 2) 0
+    else {
+      RemoteBlocks.atOnce(requests.map { case (table, blocks) =>
+        () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
+      })
+      wanted.valuesIterator.map(_.size).sum
+    }
   }
 
   /** Groups blocks by requests: a request for the first block of a group brings the others. */

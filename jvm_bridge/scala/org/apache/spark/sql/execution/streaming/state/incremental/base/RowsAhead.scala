@@ -35,13 +35,15 @@ private[base] final class RowsAhead(
   /**
    * Reads the rows of keys, as many as memory allows. Keys that were read before are left out.
    *
+   * @return the number of blocks that were fetched
    * @throws java.io.IOException as the read of a block does
    */
-  def read(keys: Iterable[Array[Byte]]): Unit = {
+  def read(keys: Iterable[Array[Byte]]): Int = {
     if (bytes > maxBytes) forget()
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
     java.util.Arrays.sort(unread, (a: Array[Byte], b: Array[Byte]) => java.util.Arrays.compareUnsigned(a, b))
     var from = 0
+    var fetched = 0
     while (from < unread.length && bytes <= maxBytes) {
       val missing = new MissingBlocks
       val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
@@ -51,10 +53,11 @@ private[base] final class RowsAhead(
         if (missing.areFor(key)) waiting += key else keep(key, find(key))
         from += 1
       }
-      missing.fetch()
+      fetched += missing.fetch()
       waiting.foreach(key => keep(key, find(key)))
       missing.giveBack()
     }
+    fetched
   }
 
   private def keep(key: Array[Byte], value: Array[Byte]): Unit = {
@@ -93,10 +96,14 @@ private[base] final class RowsAhead(
           missing
         })
 
-    def fetch(): Unit = if (found.nonEmpty) files.fetchAll(found.iterator.map { case (table, block) =>
-      val (offset, length) = table.rangeOf(block)
-      (table.name, offset, length)
-    }.toSeq)
+    /** Fetches the blocks; returns the number of them. */
+    def fetch(): Int = {
+      if (found.nonEmpty) files.fetchAll(found.iterator.map { case (table, block) =>
+        val (offset, length) = table.rangeOf(block)
+        (table.name, offset, length)
+      }.toSeq)
+      found.size
+    }
 
     /** Gives the blocks up to eviction: they were read, and most of them are not read again soon. */
     def giveBack(): Unit = found.foreach { case (table, block) => table.forget(block) }

@@ -218,9 +218,11 @@ private[base] final class TableBaseReader(
   private var open = true
   private var filterCount = 0L
   private var blockCount = 0L
+  private var aheadCount = 0L
 
   override def filters: Long = filterCount
   override def blocks: Long = blockCount
+  override def blocksAhead: Long = aheadCount
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
     try if (ahead == null) valueOf(hash, key) else ahead.get(key).getOrElse(valueOf(hash, key))
@@ -237,11 +239,11 @@ private[base] final class TableBaseReader(
 
   override def expect(keys: Iterable[Array[Byte]]): Unit =
     try
-      if (ahead != null) ahead.read(keys)
+      if (ahead != null) aheadCount += ahead.read(keys)
       else {
         val blocks = new RemoteBlocks
         keys.foreach(blocksOf(_, blocks.add))
-        blocks.fetch()
+        aheadCount += blocks.fetch()
       }
     catch { case e: Throwable => throw failed(e) }
 

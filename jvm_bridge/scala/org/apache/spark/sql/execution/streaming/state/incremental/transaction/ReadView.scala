@@ -13,8 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
  * @param misses look-ups that the base had to answer
  * @param filters filters of the base's files that the misses asked
  * @param blocks blocks of the base's files that the misses read
+ * @param ahead blocks among the base's files that were fetched together, before they were read
  */
-final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long)
+final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long, ahead: Long)
 
 /**
  * The rows that a transaction sees below its own changes: a committed version, made of pending generations, which are
@@ -48,8 +49,8 @@ private[transaction] final class ReadView(
   private var missCount = 0L
 
   def lookUps: LookUps =
-    if (reader == null) LookUps(hitCount, missCount, 0, 0)
-    else LookUps(hitCount, missCount, reader.filters, reader.blocks)
+    if (reader == null) LookUps(hitCount, missCount, 0, 0, 0)
+    else LookUps(hitCount, missCount, reader.filters, reader.blocks, reader.blocksAhead)
 
   /** Returns true if the base has rows that memory lacks: if the index has all rows, later generations lack none. */
   def needsBase: Boolean = base != null && indexed.index.present != indexedKeys
