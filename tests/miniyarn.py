@@ -39,6 +39,8 @@ _SERVERS = {
     "yarn.nodemanager.resource.cpu-vcores": "8",
     "yarn.nodemanager.pmem-check-enabled": "true",
     "yarn.nodemanager.vmem-check-enabled": "false",
+    # By default the NodeManager leaves limits to cgroups, whether it uses them or not.
+    "yarn.nodemanager.resource.memory.enforced": "false",
     "yarn.nodemanager.container-monitor.interval-ms": "500",
     "yarn.nodemanager.disk-health-checker.enable": "false",
     "yarn.nodemanager.delete.debug-delay-sec": "0",

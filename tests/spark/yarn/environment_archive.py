@@ -1,4 +1,9 @@
-"""An environment in an archive, as `venv-pack` makes it: packages, and a link to the machine's Python."""
+"""An environment in an archive, as `venv-pack` makes it: packages, and a link to the machine's Python.
+
+    environment_archive.py ARCHIVE PACKAGE
+
+The packages are those of the Python that runs this.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +37,7 @@ def pack(archive: Path, package: Path) -> None:
 def _needed(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
     left_out = ("__pycache__", "tests", "include", "jars")
     return None if Path(info.name).name in left_out else info
+
+
+if __name__ == "__main__":
+    pack(Path(sys.argv[1]), Path(sys.argv[2]))

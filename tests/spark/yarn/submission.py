@@ -12,12 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import quick_java
 import scala_jars
 from miniyarn import YarnCluster
+
+from state_store.session.releases import jar_name
 
 PATIENCE_S = 600
 WORDS = ("state", "store", "batch", "delta", "merge", "chain")
@@ -32,11 +35,42 @@ def java_home() -> Path:
     return Path(str(shutil.which("java"))).resolve().parents[1]
 
 
+@dataclass(frozen=True)
+class Installation:
+    """A Spark on the machines: the Python that has it, its directory, and the store's jar for it."""
+
+    python: Path
+    spark_home: Path
+    jar: Path
+
+
+def newest() -> Installation:
+    """Return the Spark that runs the tests."""
+    return Installation(Path(sys.executable), quick_java.SPARK_HOME, scala_jars.state_store_jar())
+
+
+def older(checkout: Path, minor: str) -> Installation:
+    """Return the Spark in the checkout's environment for an older release."""
+    python = checkout / f".venv-{minor}" / "bin" / "python"
+    subprocess.run([python, "-m", "state_store.session.build"], cwd=checkout, check=True)
+    find = "import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)"
+    home = subprocess.run([python, "-c", find], cwd=checkout, check=True, stdout=subprocess.PIPE, text=True)
+    jar = checkout / "state_store" / "jars" / jar_name(minor)
+    return Installation(python, Path(home.stdout.strip()), jar)
+
+
 class Application:
     """A run of words_job.py; use it as a context, which kills the process of the submission at its end."""
 
     def __init__(
-        self, yarn: YarnCluster, room: Path, mode: str, archive: str, **conf: Mapping[str, str]
+        self,
+        yarn: YarnCluster,
+        room: Path,
+        mode: str,
+        archive: str,
+        *,
+        conf: Mapping[str, str] | None = None,
+        installation: Installation | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -45,10 +79,12 @@ class Application:
             room: a local directory, which is made, and of which HDFS gets one with the same name.
             mode: the deploy mode: client or cluster.
             archive: the path or URI of the environment.
-            conf: more configuration, in `conf`.
+            conf: more configuration.
+            installation: the Spark; by default that of the tests.
         """
         self.yarn, self.room, self.mode, self.archive = yarn, room, mode, archive
-        self.conf = dict(conf.get("conf", {}))
+        self.conf = dict(conf or {})
+        self._spark = installation or newest()
         self.directory = f"{yarn.hdfs.uri}/{room.name}"
         self.log = room / "log"
         self.batches = 0
@@ -77,7 +113,7 @@ class Application:
     def submit(self, until: int) -> None:
         """Start the application, which ends after that many batches."""
         arguments = [self.directory, str(until), str(self.room / "attempts")]
-        command = [quick_java.SPARK_HOME / "bin" / "spark-submit", *self._options(), _JOB, *arguments]
+        command = [self._spark.spark_home / "bin" / "spark-submit", *self._options(), _JOB, *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(part) for part in command],
@@ -112,11 +148,14 @@ class Application:
         path = self.yarn.hdfs.path(f"{self.directory}/checkpoint/commits/{batch}")
         return bool(self.yarn.hdfs.files.exists(path))
 
+    def exit_code(self) -> int:
+        """Wait for the end of the submission, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S)
+
     def finish(self) -> None:
         """Wait for the end, and compare the output with what must come of the texts."""
-        assert self._process is not None
-        code = self._process.wait(PATIENCE_S)
-        assert code == 0, self.last_lines()
+        assert self.exit_code() == 0, self.last_lines()
         files = self.yarn.hdfs.files
         (part,) = files.globStatus(self.yarn.hdfs.path(f"{self.directory}/result/part-*"))
         stream = files.open(part.getPath())
@@ -134,19 +173,23 @@ class Application:
         """Return YARN's name of the application, when the submission has printed it."""
 
         def printed() -> str:
-            match = re.search(r"application_\d+_\d+", self.log.read_text(errors="replace"))
+            match = re.search(r"application_\d+_\d+", self.lines())
             return match[0] if match else ""
 
         return str(self.wait_until(printed, "the id of the application"))
 
+    def lines(self) -> str:
+        """Return the submission's log."""
+        return self.log.read_text(errors="replace")
+
     def last_lines(self) -> str:
         """Return the end of the submission's log."""
-        return self.log.read_text(errors="replace")[-6000:]
+        return self.lines()[-6000:]
 
     def _options(self) -> list[str]:
         java = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
         conf = {
-            "spark.yarn.jars": f"local:{quick_java.SPARK_HOME}/jars/*",
+            "spark.yarn.jars": f"local:{self._spark.spark_home}/jars/*",
             "spark.executor.instances": "2",
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
@@ -164,9 +207,9 @@ class Application:
             **self.conf,
         }
         if self.mode == "client":
-            conf |= {"spark.pyspark.driver.python": sys.executable, "spark.driver.host": "127.0.0.1"}
+            conf |= {"spark.pyspark.driver.python": str(self._spark.python), "spark.driver.host": "127.0.0.1"}
         options = ["--master", "yarn", "--deploy-mode", self.mode]
-        options += ["--properties-file", str(_CONF), "--jars", str(scala_jars.state_store_jar())]
+        options += ["--properties-file", str(_CONF), "--jars", str(self._spark.jar)]
         options += ["--archives", f"{self.archive}#environment"]
         return options + [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
 
@@ -176,7 +219,7 @@ class Application:
         }
         return {
             **clean,
-            "SPARK_HOME": str(quick_java.SPARK_HOME),
+            "SPARK_HOME": str(self._spark.spark_home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "HADOOP_CONF_DIR": str(self.yarn.configuration),
         }

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import environment_archive
 import miniyarn
 import pytest
+import submission
 from submission import Application
 
 from state_store.data.estimation.estimate import JVM_BYTES
@@ -60,6 +66,62 @@ def test_a_query_runs_in_client_mode(
         assert "Started agent process" in logs
         assert "./environment/bin/python' (spark.pyspark.python)" in logs
         yarn.wait_until(lambda: not yarn.local_files(application.id), "removal of the local files")
+
+
+def test_the_archive_of_the_page_runs_in_cluster_mode(
+    yarn: miniyarn.YarnCluster, checkout: Path, tmp_path: Path
+) -> None:
+    """The page's commands make the archive, with packages of an index."""
+    archive = archive_of_the_page(checkout, tmp_path)
+    with Application(yarn, tmp_path / "page", "cluster", yarn.uploaded(archive)) as application:
+        application.feed(3)
+        application.submit(until=3)
+        application.finish()
+        (attempt,) = application.attempts()
+        assert attempt["python"].endswith("/environment/bin/python")
+        assert "/environment/lib/" in attempt["package"]
+
+
+def archive_of_the_page(checkout: Path, room: Path) -> Path:
+    """Run the commands of docs/deployment.md up to `spark-submit`, beside a wheel; return the archive."""
+    text = (checkout / "docs" / "deployment.md").read_text("utf-8")
+    (commands,) = re.findall(r"((?:^    .*\n)*?)^    spark-submit --archives", text, re.MULTILINE)
+    tree = room / "tree"
+    listed = ["git", "ls-files", "-z", "--", ".", ":!tests", ":!benchmarks"]
+    names = subprocess.run(listed, cwd=checkout, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for name in filter(None, names.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(checkout / name, tree / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", room, tree], cwd=room, check=True)
+    # The machine's Python is the one that runs the tests.
+    made = re.sub(r"^ *python -m venv", f"{shlex.quote(sys.executable)} -m venv", commands)
+    assert made != commands
+    subprocess.run(["sh", "-e", "-c", made], cwd=room, check=True)
+    return room / "environment.tar.gz"
+
+
+def test_two_sparks_run_beside_each_other(
+    yarn: miniyarn.YarnCluster, archive: str, checkout: Path, tmp_path: Path
+) -> None:
+    spark = submission.older(checkout, "4.0")
+    packed = tmp_path / "environment-4.0.tar"
+    pack = [spark.python, environment_archive.__file__, packed, checkout / "state_store"]
+    subprocess.run(pack, check=True)
+    with (
+        Application(yarn, tmp_path / "newest", "client", archive) as first,
+        Application(yarn, tmp_path / "older", "client", str(packed), installation=spark) as second,
+    ):
+        for application in (first, second):
+            application.feed(2)
+            application.submit(until=3)
+        for application in (first, second):
+            application.wait_until(lambda of=application: of.is_committed(1), "the second batch")
+        for application in (first, second):
+            application.feed(1)
+            application.finish()
+        assert "Running Spark version 4.0." in second.lines()
+        assert "Running Spark version 4.0." not in first.lines()
 
 
 def test_two_applications_run_in_cluster_mode(
@@ -158,3 +220,43 @@ def test_containers_keep_their_limits(yarn: miniyarn.YarnCluster, archive: str, 
         beyond_the_heap = peaks["executor VmRSS"] + peaks["agent VmRSS"] - (512 << 20)
         assert beyond_the_heap <= (128 << 20) + JVM_BYTES, "the estimate of the overhead is too low"
         assert "memory limit" not in application.last_lines()
+
+
+def agents_of(yarn: miniyarn.YarnCluster) -> set[int]:
+    """Return the processes of agents in containers."""
+    return {
+        process for process, words in yarn.processes().items() if "state-store-agent.py" in " ".join(words)
+    }
+
+
+def test_a_container_above_its_limit_is_replaced(
+    yarn: miniyarn.YarnCluster, archive: str, tmp_path: Path
+) -> None:
+    """A Python worker takes more than the container has; its agent ends with it, and the batch runs again."""
+    mark = tmp_path / "taken"
+    conf = {
+        "spark.executor.instances": "1",
+        "spark.executorEnv.TAKE_MEMORY": str(mark),
+        "spark.executorEnv.TAKE_MIB": "1500",
+    }
+    with Application(yarn, tmp_path / "above", "client", archive, conf=conf) as application:
+        application.feed(3)
+        application.submit(until=4)
+        killed: set[int] = set()
+
+        def taken() -> bool:
+            before = agents_of(yarn)
+            if not mark.exists():
+                killed.update(before)
+            return mark.exists()
+
+        application.wait_until(taken, "the worker that takes memory")
+        assert len(killed) == 1
+        application.wait_until(lambda: application.is_committed(2), "the third batch")
+        application.wait_until(lambda: not killed & agents_of(yarn), "the end of the agent")
+        assert agents_of(yarn), "the new executor has no agent"
+        application.feed(1)
+        application.finish()
+        message = r"Container killed by YARN for exceeding physical memory limits\. .* of 1\.5 GB physical"
+        assert re.search(message, application.lines())
+        assert "Consider boosting spark.executor.memoryOverhead" in application.lines()

@@ -4,6 +4,9 @@
 
 DIRECTORY is the URI of one with the texts in `in`, a batch for each. The output and the checkpoint are beside
 them. Each attempt writes a line of JSON about itself to the local file ATTEMPTS, if that is given.
+
+If the variable TAKE_MEMORY of a Python worker names a file that does not exist, the worker makes it, takes as
+many MiB as the variable TAKE_MIB says, and waits to be killed. It does so for a word that has state.
 """
 
 from __future__ import annotations
@@ -21,9 +24,25 @@ import state_store
 
 def count(key, frames, state):
     """Return the number of rows of a word so far, once a batch."""
+    if state.exists:
+        take_memory()
     seen = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
     state.update((seen,))
     yield pd.DataFrame({"word": [key[0]], "seen": [seen]})
+
+
+def take_memory():
+    """Exceed the limit of the container once, if the variables say so."""
+    mark = os.environ.get("TAKE_MEMORY")
+    if not mark:
+        return
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    taken = bytearray(int(os.environ["TAKE_MIB"]) << 20)
+    taken[:: 1 << 12] = b"x" * len(taken[:: 1 << 12])  # each page is resident
+    time.sleep(600)
 
 
 def main(directory: str, batches: int, attempts: str = "") -> None:
