@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import zoneinfo
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -173,3 +174,24 @@ def test_a_struct_of_one_field_is_given_by_its_value() -> None:
     assert key_of(pa.struct([("moment", pa.timestamp("us", "UTC"))]), START) == {"moment": START}
     with pytest.raises(OptionError, match="'x' is no value of column 'k'"):
         key_of(USER_KEY, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((pa.int64(), value) for value in (1.5, Decimal("1.5"), float("inf"), float("nan"), "1.5")),
+        *((KEY, ({"name": "a", "part": value},)) for value in (0.5, Decimal("1e-9"))),
+        (KEY, '{"name": "a", "part": 1.5}'),
+        (pa.list_(pa.int32()), ([1, 1.5],)),
+        (pa.date32(), datetime.datetime(2024, 2, 29, 5)),
+    ],
+)
+def test_a_key_is_not_cut_off_to_another(kind, value) -> None:
+    with pytest.raises(OptionError, match="is no value of column 'k'"):
+        key_of(kind, value)
+
+
+def test_whole_numbers_and_midnights_are_keys_in_any_form() -> None:
+    assert {key_of(pa.int32(), value) for value in (2, 2.0, Decimal("2.00"), "2")} == {2}
+    day = datetime.date(2024, 2, 29)
+    assert key_of(pa.date32(), day) == key_of(pa.date32(), datetime.datetime(2024, 2, 29)) == day

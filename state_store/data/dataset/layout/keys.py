@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, tzinfo
+from datetime import date, datetime, time, tzinfo
 from decimal import Decimal
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,9 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
     if _has_one_field(kind) and not text.lstrip().startswith("{"):
         return pyarrow.scalar({kind.field(0).name: scalar_of(text, kind.field(0).type, zone).as_py()}, kind)
     if types.is_nested(kind):
-        return pyarrow.scalar(_of_json(json.loads(text), kind, zone), kind)
+        value = _of_json(json.loads(text), kind, zone)
+        _check_structs(value, kind)
+        return pyarrow.scalar(value, kind)
     if types.is_timestamp(kind) and kind.tz is not None:
         try:
             return pyarrow.scalar(parse_moment(text, zone), kind)
@@ -240,7 +243,11 @@ def _check_fields(value: Mapping[Any, Any], kind: pyarrow.DataType) -> None:
 
 
 def _check_structs(value: Any, kind: pyarrow.DataType) -> None:
-    """Check the structs of a Python value as `_check_fields` does."""
+    """Check the structs of a Python value as `_check_fields` does, and its numbers and dates.
+
+    Raises:
+        ValueError: also if Arrow would cut off a fraction, or the time of a day.
+    """
     import pyarrow
 
     if isinstance(value, Mapping) and pyarrow.types.is_struct(kind):
@@ -250,6 +257,10 @@ def _check_structs(value: Any, kind: pyarrow.DataType) -> None:
     elif isinstance(value, (list, tuple)) and pyarrow.types.is_list(kind):
         for inner in value:
             _check_structs(inner, kind.value_type)
+    elif pyarrow.types.is_integer(kind) and isinstance(value, (Real, Decimal)) and value % 1 != 0:
+        raise ValueError("it is no whole number")
+    elif pyarrow.types.is_date(kind) and isinstance(value, datetime) and value.time() != time.min:
+        raise ValueError("it has a time of the day")
 
 
 def _typed(value: Any, field: pyarrow.Field, zone: tzinfo | None, unit: str | None) -> pyarrow.Array:
