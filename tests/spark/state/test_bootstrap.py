@@ -257,7 +257,10 @@ def test_rows_that_cannot_be_the_state_leave_nothing(spark, tmp_path):
 
 @pytest.mark.parametrize("step", ["start", "batch", "rows"])
 def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(spark, tmp_path, monkeypatch, step):
-    """Ctrl-C comes while the query starts, in its batch, and while the rows are written."""
+    """Ctrl-C comes while the query starts, in its batch, and while the rows are written.
+
+    The query would go on for ever.
+    """
     flow = Flow(spark, tmp_path, counted)
     flow.feed([("a", 1)])
     main = threading.main_thread().ident
@@ -269,9 +272,10 @@ def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(spark, tmp_pat
             signal.pthread_kill(main, signal.SIGINT)
 
     def start(writer: Any) -> Any:
+        query = writer.start() if step == "rows" else writer.trigger(processingTime="0 seconds").start()
         if step == "start":
             press()
-        return writer.start()
+        return query
 
     def collect(frame: DataFrame, batch: int) -> None:
         frame.count()
