@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Union
 
@@ -192,22 +193,32 @@ def _iso(text: str, zone: tzinfo | None) -> datetime | None:
 
 def _start(day: datetime, zone: tzinfo | None) -> datetime:
     """Return the first moment of a day, whose midnight clocks may skip or show twice."""
-    shown = _instants(day, zone) or sorted(_both(day, zone), key=datetime.timestamp)[1:]
+    shown = _instants(day, zone) or sorted(_both(day, zone), key=datetime.timestamp)[-1:]
     return shown[0].astimezone(timezone.utc).astimezone(zone)
 
 
 def _both(moment: datetime, zone: tzinfo | None) -> list[datetime]:
-    """Return what a time means by the offset before and after a change of clocks."""
-    return [_in_zone(moment.replace(fold=fold), zone) for fold in (0, 1)]
+    """Return what a time means by the offset before and after a change of clocks.
+
+    It is one moment at the ends of the calendar, where the local zone has no second one.
+    """
+    found = [_in_zone(moment, zone)]
+    with suppress(OverflowError, ValueError):
+        found.append(_in_zone(moment.replace(fold=1 - moment.fold), zone))
+    return found
 
 
 def _instants(moment: datetime, zone: tzinfo | None) -> list[datetime]:
     """Return the moments at which clocks in a zone show a time, in order: none, one or two."""
-    same = [
-        at
-        for at in _both(moment, zone)
-        if at.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None, fold=0) == moment.replace(fold=0)
-    ]
+    given = moment.replace(fold=0)
+    try:
+        same = [
+            at
+            for at in _both(given, zone)
+            if at.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None, fold=0) == given
+        ]
+    except (OverflowError, ValueError):  # at an end of the calendar
+        return [_in_zone(given, zone)]
     return sorted({at.timestamp(): at for at in reversed(same)}.values(), key=datetime.timestamp)
 
 

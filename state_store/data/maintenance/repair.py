@@ -32,7 +32,7 @@ from state_store.data.maintenance.findings import Finding
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_flag, counted
+from state_store.data.query.arguments import Location, check_flag, counted, shown
 from state_store.errors import OptionError
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
@@ -322,9 +322,11 @@ def repair(
         FormatError: a file is of a newer program.
         StateStoreError: as `full_checkpoint` and the storage raise it.
     """
+    if not isinstance(older_than, str):
+        raise OptionError(f"{shown(older_than)} is not an age: give a text such as '1d'", option="older_than")
     try:
         older_than_ms = int(at_least(DURATION, _LEAST_AGE_MS).parse(older_than))
-    except (AttributeError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
     for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):
         check_flag(name, flag)

@@ -162,6 +162,13 @@ def test_a_day_begins_with_its_first_moment(local_zone):
         assert found == [*["2024-03-10T05:00"] * 3, "2024-11-03T04:00"], zone
 
 
+def test_the_last_moment_of_the_calendar_is_later_than_all(local_zone):
+    local_zone("UTC")
+    for zone in (None, UTC, zoneinfo.ZoneInfo("America/New_York")):
+        for last in (datetime.datetime.max, "9999-12-31 23:00", datetime.date.max):
+            assert as_moment(last, zone).year == 9999
+
+
 def test_a_moment_that_no_calendar_has_is_a_number():
     assert format_moment(2**62, UTC) == str(2**62)
 
