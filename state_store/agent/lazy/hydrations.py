@@ -89,7 +89,8 @@ class Hydrations:
         if not files:
             return NO_PAGES
         self._pages.add(self._context.storage.location, directory, files)
-        return Paging(PAGE_BYTES, self._pages.at_once_bytes)
+        stored = {file.name: file.path for file in files}
+        return Paging(PAGE_BYTES, self._pages.at_once_bytes, stored)
 
     def take_over(self, directories: Iterable[Path]) -> None:
         """Count the pages of bases that an earlier agent has made and the JVM has open."""

@@ -8,6 +8,11 @@ is evicted and fetched at the same time costs another request.
 Beside each file lies a file of uses with a byte for each page: 1 if the page was read since the hand of the
 clock has passed. The JVM writes it through a mapping, and so does this module. The tail of a file (index,
 filter, properties) stays, whatever the limit is.
+
+Most keys that are announced to a store are not read again soon: the JVM reads their blocks past the cache,
+and notes 2 for their pages. If it finds that 2 the next time, it has the page fetched into the cache. The
+hand takes the notes away, too, so the cache takes pages that are asked for twice while the hand goes round.
+All pages of a new file have a 2, so that a cache that is not full takes what it is asked for.
 """
 
 from __future__ import annotations
@@ -90,6 +95,10 @@ class _Piece(NamedTuple):
         return range(self.start // PAGE_BYTES, min(-(-self.end // PAGE_BYTES), len(self.file.resident)))
 
 
+_WANTED = b"\2"
+"""Use of a page that is not there, and is fetched when it is asked for again."""
+
+
 def _uses_of(path: Path) -> Path:
     return path.with_name(path.name + USES_SUFFIX)
 
@@ -98,7 +107,7 @@ def _uses(path: Path, pages: int) -> mmap.mmap:
     """Map the file of uses, made if it is missing. It has no hole: a full disk would kill its writers."""
     length = max(1, pages)
     if not path.exists() or path.stat().st_size != length:
-        path.write_bytes(bytes(length))
+        path.write_bytes(_WANTED * length)
     with open(path, "r+b", buffering=0) as file:
         return mmap.mmap(file.fileno(), length)
 
@@ -372,6 +381,7 @@ class PageCache:
             file = self._ring[number]
             start = file.resident.find(1, page)
             if start < 0:
+                _forget_wanted(file)
                 self._hand = (number + 1, 0)
                 passed += 1
             elif file.uses[start]:
@@ -415,6 +425,12 @@ class PageCache:
     def _count(self, file: _CachedFile, sign: int) -> None:
         self._resident_pages += sign * file.resident.count(1)
         self._other_bytes += sign * file.other_bytes
+
+
+def _forget_wanted(file: _CachedFile) -> None:
+    uses = file.uses[:]
+    if _WANTED in uses:
+        file.uses[:] = uses.replace(_WANTED, b"\0")
 
 
 def _is_idle(file: _CachedFile, page: int) -> bool:

@@ -113,14 +113,15 @@ class Paging:
     """Rules by which the sparse files of a base are read.
 
     If `page_bytes` is not 0, pages of this length may be evicted at any moment, and a call asks for at most
-    `pages_at_once` bytes of them.
+    `pages_at_once` bytes of them. `stored` has the path in checkpoint storage of each file, by its name.
     """
 
     page_bytes: int
     pages_at_once: int
+    stored: Mapping[str, str]
 
 
-NO_PAGES = Paging(0, 0)
+NO_PAGES = Paging(0, 0, {})
 
 
 @json_names(loose_deltas="beside", paging=INLINE)

@@ -141,6 +141,27 @@ def test_pages_that_are_read_stay(written: Job, tmp_path: Path) -> None:
     assert again <= 2  # the hand passes a page at first that nobody has read for the second time
 
 
+def test_wishes_for_pages_are_forgotten_as_the_hand_goes_round(written: Job, tmp_path: Path) -> None:
+    """The JVM has a page fetched if it finds that the page was wanted before, but not long ago."""
+    job = limited(written, tmp_path / "reader")
+    base = PageReader(job, job.restore_by_blocks(5))
+    first, *others = base.names
+    base.read_all()
+    with (base.directory / f"{first}.uses").open("r+b") as file:
+        file.write(b"\2")
+    for _ in range(2):
+        for name in others:
+            for offset in range(0, len(base.stored[name]), PAGE_BYTES):
+                base.read(name, offset, 1)
+    assert (base.directory / f"{first}.uses").read_bytes()[0] == 0
+
+
+def test_a_cache_that_is_not_full_takes_every_page(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader", limit="1g")
+    base = PageReader(job, job.restore_by_blocks(5))
+    assert {use for name in base.names for use in (base.directory / f"{name}.uses").read_bytes()} == {2}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_are_right_and_the_disk_is_bounded_after_random_steps(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

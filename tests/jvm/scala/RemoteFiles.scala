@@ -71,6 +71,22 @@ final class RemoteFiles(directory: File, files: Seq[File]) {
   def pages(name: String, pageBytes: Int): Int =
     dataBytes(files.indexWhere(file => directory.toPath.relativize(file.toPath).toString == name)) / pageBytes
 
+  /** Notes the pages of some bytes as used. */
+  def noteUsed(name: String, offset: Long, length: Long, pageBytes: Int): Unit = {
+    val access = new RandomAccessFile(new File(directory, s"$name.uses"), "rw")
+    try
+      for (page <- offset / pageBytes to (offset + length - 1) / pageBytes if page < access.length) {
+        access.seek(page)
+        access.write(1)
+      }
+    finally access.close()
+  }
+
+  /** Returns bytes of files, which do not come to their places. */
+  def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = ranges.map { case (name, offset, length) =>
+    java.util.Arrays.copyOfRange(content(name), offset.toInt, offset.toInt + length)
+  }
+
   def fetchAll(ranges: Seq[(String, Long, Long)]): Unit =
     ranges.foreach { case (name, offset, length) => fetch(name, offset, length) }
 

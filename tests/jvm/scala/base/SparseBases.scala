@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
-import java.io.File
+import java.io.{File, IOException}
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.Files
 import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch, TimeUnit}
@@ -29,6 +29,11 @@ object SparseBases {
       test.readsRowsAheadInParts()
       test.readsWhatIsThereBeforeItFetches()
       test.givesUpBlocksOfRowsAhead()
+      test.readsRowsAheadPastTheDisk()
+      test.bringsNoMoreWantedBlocksThanThereIsRoom()
+      test.readsWhatCannotBeReadPastTheDisk()
+      test.inheritsRows()
+      test.scansPastTheDisk()
       test.readsWhileOthersEvict()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
@@ -75,11 +80,12 @@ final class SparseBases(directory: File) {
       fetch: (String, Long, Long) => Unit,
       pageBytes: Int = 0,
       pagesAtOnce: Long = Long.MaxValue,
-      fetchAll: Seq[(String, Long, Long)] => Unit = remote.fetchAll)(use: (Base, BaseReader) => Unit): Unit = {
+      fetchAll: Seq[(String, Long, Long)] => Unit = remote.fetchAll,
+      read: Seq[(String, Long, Int)] => Seq[Array[Byte]] = null)(use: (Base, BaseReader) => Unit): Unit = {
     remote.forget()
     if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
-    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll,
+    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll, read = Option(read),
       fetch = (name, offset, length) =>
         if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
@@ -192,8 +198,6 @@ final class SparseBases(directory: File) {
       calls :+= ranges
       remote.fetchAll(ranges)
     }
-    def refused(name: String, offset: Long, length: Long): Unit =
-      throw new AssertionError(s"$length bytes at $offset of $name are fetched alone")
     withReader(refused, pageBytes, fetchAll = fetchAll) { (_, reader) =>
       reader.expect(some.map(key))
       expect(calls.size == 1, s"${calls.size} calls fetched blocks of announced keys")
@@ -271,6 +275,122 @@ final class SparseBases(directory: File) {
     checkAll(reader)
     val scanned = remote.used.values.map(_.size).sum
     expect(scanned < pages / 4, s"a scan notes $scanned of $pages pages as used")
+  }
+
+  private def refused(name: String, offset: Long, length: Long): Unit =
+    throw new AssertionError(s"$length bytes at $offset of $name are fetched alone")
+
+  /**
+   * Blocks come to memory; those that are wanted again come to the disk, and stay. The last block of a file may lie in
+   * no whole page: it is never evicted, and comes to the disk at once.
+   */
+  def readsRowsAheadPastTheDisk(): Unit = {
+    var asked = 0
+    var brought = 0
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+      asked += ranges.size
+      remote.read(ranges)
+    }
+    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+      brought += ranges.size
+      remote.fetchAll(ranges)
+      ranges.foreach { case (name, offset, length) => remote.noteUsed(name, offset, length, pageBytes) }
+    }
+    withReader(refused, pageBytes, fetchAll = fetchAll, read = read) { (base, _) =>
+      def announced(): (Int, Int) = {
+        val another = base.reader()
+        try {
+          another.expect(some.map(key))
+          some.foreach(check(another, _))
+        } finally another.close()
+        (asked, brought)
+      }
+      val (first, last) = announced()
+      expect(first > 20 && last <= remote.names.size, s"$first blocks came to memory, and $last to the disk")
+      val second = announced()
+      expect(second == ((first, last + first)), s"$second blocks came to memory and to the disk, $first before")
+      expect(announced() == second, "blocks are read again that are on the disk")
+      expect(!base.damaged, "blocks that are not there are taken for damaged")
+    }
+  }
+
+  def bringsNoMoreWantedBlocksThanThereIsRoom(): Unit = {
+    val limit = 10L * pageBytes
+    var calls = 0
+    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+      calls += 1
+      val bytes = ranges.map(_._3 + pageBytes).sum
+      expect(bytes <= limit + 5 * ranges.size, s"$bytes bytes of pages were asked for")
+      remote.fetchAll(ranges)
+    }
+    withReader(refused, pageBytes, limit, fetchAll, remote.read) { (_, reader) =>
+      remote.noteAllUsed()
+      reader.expect(some.map(key))
+      expect(calls == 1, s"$calls calls brought blocks to the disk")
+      evictAll()
+      some.foreach(check(reader, _))
+    }
+  }
+
+  /** Storage that fails, and bytes that are damaged on their way, do not harm what a fetch brings. */
+  def readsWhatCannotBeReadPastTheDisk(): Unit = {
+    val broken = Seq[Seq[(String, Long, Int)] => Seq[Array[Byte]]](
+      _ => throw new IOException("it is down"),
+      ranges => remote.read(ranges).map(_.map(byte => (byte ^ 0x55).toByte)),
+      ranges => ranges.map(range => new Array[Byte](range._3)))
+    for (read <- broken) withReader(remote.fetch(_, _, _), pageBytes, read = read) { (base, reader) =>
+      reader.expect(some.map(key))
+      some.foreach(check(reader, _))
+      evictAll()
+      checkAll(reader)
+      expect(!base.damaged, "a failure past the disk is taken for damage of the files")
+    }
+    withReader((_, _, _) => throw new RemoteRowsException("it is down", null), pageBytes,
+      read = _ => throw new InterruptedException) { (base, reader) =>
+      val failed = Try(reader.expect(some.map(key)))
+      expect(failed.failed.toOption.exists(_.isInstanceOf[ClosedByInterruptException]), s"an interrupt gives $failed")
+      expect(Thread.interrupted(), "the interrupt is forgotten")
+      expect(!base.damaged, "an interrupt is taken for damage")
+    }
+  }
+
+  def inheritsRows(): Unit = {
+    var reads = 0
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+      reads += 1
+      remote.read(ranges)
+    }
+    withReader(refused, pageBytes, read = read) { (base, reader) =>
+      reader.expect(some.map(key))
+      val another = base.reader()
+      try {
+        another.inherit(reader)
+        some.foreach(check(another, _))
+        another.expect(some.map(key))
+      } finally another.close()
+      expect(reads == 1, s"$reads reads of the same blocks")
+    }
+  }
+
+  /** A scan of all rows brings no more to the disk than the block of each file in which it begins. */
+  def scansPastTheDisk(): Unit = {
+    var reads = 0
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+      reads += 1
+      remote.read(ranges)
+    }
+    withReader(remote.fetch(_, _, _), pageBytes, read = read) { (base, reader) =>
+      val before = remote.fetchedBytes
+      checkAll(reader)
+      val files = remote.names.size
+      val bytes = remote.names.iterator.map(remote.pages(_, pageBytes).toLong * pageBytes).sum
+      val brought = remote.fetchedBytes - before
+      expect(brought <= files * 2L * pageBytes && brought < bytes / 4, s"$brought of $bytes bytes came to the disk")
+      expect(reads > 0 && reads <= 2 * files + 2 * bytes / (256 << 10), s"$reads reads of $bytes bytes")
+      val used = remote.used.values.map(_.size).sum
+      expect(used <= 3 * files, s"a scan notes $used pages as used")
+      expect(!base.damaged, "blocks that are not there are taken for damaged")
+    }
   }
 
   private def evictAll(): Unit =

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.nio.file.Path
 import java.util.concurrent.ConcurrentHashMap
-import java.util.concurrent.atomic.AtomicLong
+import java.util.concurrent.atomic.{AtomicLong, LongAdder}
 
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -36,6 +36,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
   private lazy val files = new FileCalls(location, hadoopConf)
   private lazy val key = s"$location/${id.operatorId}/${id.partitionId}/${id.storeName}"
+  private val bytesRead = new LongAdder
   private val held = ConcurrentHashMap.newKeySet[String]
 
   @volatile private var listener: AgentEvent => Unit = _ => ()
@@ -86,6 +87,17 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       Seq("directory" -> directory,
         "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.row(Seq(name, offset, length)) })))
 
+  /**
+   * Reads ranges of files in storage into memory, without the agent: path in storage, offset and length of each.
+   *
+   * @throws java.io.IOException if storage fails
+   */
+  def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+    val bytes = files.readRanges(ranges)
+    bytesRead.add(ranges.iterator.map(_._3.toLong).sum)
+    bytes
+  }
+
   /** Returns the attempts in storage above a version, for an attempt that starts on it without Spark's ids. */
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
 
@@ -104,11 +116,14 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       bytes: Long,
       crc: Long,
       keys: Long,
-      memoryShort: Boolean): CommitAnswer =
-    Answers.commit(call("commit",
+      memoryShort: Boolean): CommitAnswer = {
+    val answer = Answers.commit(call("commit",
       versioned(version) ++ Seq("parent" -> parent,
         "seen" -> seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
         "keys" -> keys, "memory_short" -> memoryShort)))
+    val hydration = answer.hydration
+    answer.copy(hydration = hydration.copy(onDemandBytes = hydration.onDemandBytes + bytesRead.sum))
+  }
 
   /** Makes a snapshot of a version now. Its merge is an event, too. Returns the reason if none was made. */
   def snapshot(version: VersionId, reason: String): Option[String] =

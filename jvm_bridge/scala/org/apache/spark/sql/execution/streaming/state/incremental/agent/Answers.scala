@@ -54,6 +54,7 @@ final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
  * @param sparse paths, below the directory, of the files of which parts are missing
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of such pages that a call may bring, so that they stay until they are read
+ * @param stored paths of such files in storage, by their path below the directory
  * @param needsRocksDb true if RocksDB alone can read a table of the database
  */
 final case class RestoreAnswer(
@@ -65,6 +66,7 @@ final case class RestoreAnswer(
     sparse: Set[String],
     pageBytes: Int,
     pagesAtOnce: Long,
+    stored: Map[String, String],
     needsRocksDb: Boolean,
     keys: Long,
     files: Long,
@@ -127,7 +129,7 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
  * @param database the version of the database in `directory`, which has `keys` keys; if its number is 0, there is none
- * @param looseDeltas as of a restore, with `sparse`, `pageBytes` and `pagesAtOnce`
+ * @param looseDeltas as of a restore, with `sparse`, `pageBytes`, `pagesAtOnce` and `stored`
  */
 final case class MergedStore(
     kind: String,
@@ -140,6 +142,7 @@ final case class MergedStore(
     sparse: Set[String],
     pageBytes: Int,
     pagesAtOnce: Long,
+    stored: Map[String, String],
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -220,6 +223,7 @@ private[agent] object Answers {
       sparse = sparse(ok),
       pageBytes = number(ok, "page_bytes").toInt,
       pagesAtOnce = number(ok, "pages_at_once"),
+      stored = stored(ok),
       needsRocksDb = ok.path("needs_rocksdb").asBoolean,
       keys = number(ok, "keys"),
       files = number(ok, "files"),
@@ -236,6 +240,9 @@ private[agent] object Answers {
 
   private def looseDeltas(node: JsonNode): Seq[(VersionId, String)] =
     node.path("beside").elements.asScala.map(delta => version(delta) -> text(delta, "path")).toSeq
+
+  private def stored(node: JsonNode): Map[String, String] =
+    node.path("stored").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
 
   private def sparse(node: JsonNode): Set[String] = node.path("sparse").elements.asScala.map(_.asText).toSet
 
@@ -314,6 +321,7 @@ private[agent] object Answers {
       sparse = sparse(base),
       pageBytes = number(base, "page_bytes").toInt,
       pagesAtOnce = number(base, "pages_at_once"),
+      stored = stored(base),
       tookMs = number(node, "took_ms"),
       uploadedBytes = number(node, "uploaded_bytes"),
       sharedFiles = number(node, "shared_files"),

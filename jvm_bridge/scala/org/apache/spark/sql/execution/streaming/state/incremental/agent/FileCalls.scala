@@ -7,6 +7,7 @@ import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, Sta
 import java.util.concurrent.{ConcurrentHashMap, ExecutionException, Future, TimeUnit}
 
 import scala.annotation.tailrec
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -140,9 +141,41 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     val in = openUntil(span.path, span.pieces.last._1 + span.pieces.last._2)
     try {
       val out = FileCalls.existing(span.to)
-      try FileCalls.copyPieces(in, out, span.pieces)
+      try FileCalls.copyPieces(in, span.pieces.toIndexedSeq) { (_, bytes, offset) =>
+          var place = offset
+          while (bytes.hasRemaining) place += out.write(bytes, place)
+        }
       finally out.close()
     } finally in.close()
+  }
+
+  /**
+   * Reads ranges of files into memory. Ranges that lie close together come with one request, and many requests run at
+   * a time.
+   *
+   * @param ranges path below the root, offset and length of each
+   * @return their bytes, in the same order; zeros where a file ends before
+   * @throws java.io.IOException if storage fails
+   */
+  def readRanges(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+    val read = new Array[Array[Byte]](ranges.size)
+    FileCalls.together(FileCalls.spansOf(ranges.toIndexedSeq).map { numbers => () =>
+      val pieces = numbers.map { number =>
+        val (_, offset, length) = ranges(number)
+        read(number) = new Array[Byte](length)
+        (offset, length.toLong)
+      }
+      val path = new Path(root, ranges(numbers.head)._1)
+      untilUnchanged {
+        val in = openUntil(path, pieces.last._1 + pieces.last._2)
+        try FileCalls.copyPieces(in, pieces) { (piece, bytes, offset) =>
+            bytes.get(read(numbers(piece)), (offset - pieces(piece)._1).toInt, bytes.remaining)
+            ()
+          }
+        finally in.close()
+      }
+    })
+    read.toSeq
   }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
@@ -212,8 +245,37 @@ private object FileCalls {
     copied
   }
 
-  /** Copies pieces, given by offset and length in order, out of all bytes from the first to the end of the last. */
-  private def copyPieces(in: FSDataInputStream, out: FileChannel, pieces: Seq[(Long, Long)]): Long = {
+  /** Bytes between two ranges that are read rather than skipped: they take less time than another request. */
+  private val GapBytes = 128 << 10
+
+  /** Bytes from which on a request takes no further range, so that many are read by several threads. */
+  private val SpanBytes = 2 << 20
+
+  /** Divides ranges, given by path, offset and length, among requests: their numbers, in order. */
+  private[agent] def spansOf(ranges: IndexedSeq[(String, Long, Int)]): Seq[IndexedSeq[Int]] = {
+    val spans = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
+    ranges.indices.sortBy(number => (ranges(number)._1, ranges(number)._2)).foreach { number =>
+      val (path, offset, length) = ranges(number)
+      val joins = spans.nonEmpty && {
+        val (before, start, _) = ranges(spans.last.head)
+        val (_, last, bytes) = ranges(spans.last.last)
+        path == before && offset - (last + bytes) <= GapBytes && offset + length - start <= SpanBytes
+      }
+      if (!joins) spans += mutable.ArrayBuffer.empty[Int]
+      spans.last += number
+    }
+    spans.map(_.toIndexedSeq).toSeq
+  }
+
+  /**
+   * Reads all bytes from the first of some pieces to the end of the last, and passes those of the pieces on.
+   *
+   * @param pieces offset and length of each, in order
+   * @param put takes the number of a piece, bytes of it, and their offset in the file
+   * @return the number of bytes passed on
+   */
+  private def copyPieces(in: FSDataInputStream, pieces: IndexedSeq[(Long, Long)])(
+      put: (Int, ByteBuffer, Long) => Unit): Long = {
     val start = pieces.head._1
     val end = pieces.last._1 + pieces.last._2
     val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, end - start).toInt)
@@ -221,16 +283,18 @@ private object FileCalls {
     var at = start
     try {
       if (start > 0) in.seek(start)
-      var left = pieces
+      var first = 0
       var count = in.readNBytes(buffer, 0, buffer.length)
       while (count > 0) {
-        left = left.dropWhile { case (offset, length) => offset + length <= at }
-        left.iterator.takeWhile(_._1 < at + count).foreach { case (offset, length) =>
+        while (first < pieces.size && pieces(first)._1 + pieces(first)._2 <= at) first += 1
+        var piece = first
+        while (piece < pieces.size && pieces(piece)._1 < at + count) {
+          val (offset, length) = pieces(piece)
           val from = math.max(offset, at)
           val bytes = ByteBuffer.wrap(buffer, (from - at).toInt, (math.min(offset + length, at + count) - from).toInt)
-          var place = from
-          while (bytes.hasRemaining) place += out.write(bytes, place)
-          copied += place - from
+          copied += bytes.remaining
+          put(piece, bytes, from)
+          piece += 1
         }
         at += count
         count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, end - at).toInt)

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
-import java.io.IOException
+import java.io.{InterruptedIOException, IOException}
+import java.net.SocketTimeoutException
 import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 
@@ -43,6 +44,8 @@ final case class BaseDirectory(
  * @param fetchAll fetches many such ranges in one call, as `fetch` does each
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of pages that a call of `fetchAll` may bring, so that they stay until they are read
+ * @param read reads such ranges from storage into memory, past the disk, and returns their bytes in the same order;
+ *     None if there is no such way. It throws an IOException if storage fails
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
  */
@@ -55,7 +58,26 @@ final case class RestoredFiles(
     needsRocksDb: Boolean = false,
     pageBytes: Int = 0,
     pagesAtOnce: Long = Long.MaxValue,
-    fetchAll: Seq[(String, Long, Long)] => Unit = _ => ())
+    fetchAll: Seq[(String, Long, Long)] => Unit = _ => (),
+    read: Option[Seq[(String, Long, Int)] => Seq[Array[Byte]]] = None) {
+
+  /**
+   * Reads ranges from storage into memory, past the disk. Returns None if there is no such way, or if storage fails: a
+   * fetch to the disk then shows the error, or succeeds.
+   *
+   * @throws ClosedByInterruptException if the thread is interrupted
+   */
+  private[base] def tryRead(ranges: Seq[(String, Long, Int)]): Option[Seq[Array[Byte]]] =
+    try read.map(_(ranges))
+    catch {
+      case e: ClosedByInterruptException => throw e
+      case _: SocketTimeoutException => None
+      case _: InterruptedException | _: InterruptedIOException =>
+        Thread.currentThread.interrupt()
+        throw new ClosedByInterruptException
+      case _: IOException => None
+    }
+}
 
 /** A delta, as a file of its own. */
 final case class RestoredDelta(path: String, version: VersionId)
@@ -261,6 +283,9 @@ private[incremental] abstract class BaseReader {
 
   /** Announces keys that will be looked up, so that the missing blocks that they need are fetched together. */
   def expect(keys: Iterable[Array[Byte]]): Unit = ()
+
+  /** Takes over the rows that another reader of the same base has read ahead. Nobody uses that one meanwhile. */
+  def inherit(from: BaseReader): Unit = ()
 
   /**
    * Returns the rows from a key on, in key order, without the reserved record. The cursor may end at `until` if that is

@@ -5,20 +5,23 @@ import java.util.HashMap
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLender, SstTable}
 
 /**
  * Rows of a base whose pages may be evicted, read before they are asked for. The missing blocks of many keys are fetched
- * in one call, and the rows are taken out of them at once, so that the blocks may leave the disk again. One thread.
+ * in one call, and the rows are taken out of them at once. Most of these blocks are not read again soon: they come into
+ * memory, and only blocks that were wanted before, not long ago, take room on the disk. One thread.
  *
  * @param files the sparse files of the base
  * @param blocksOf passes each block that may have a key to a function
  * @param find returns the value of a key; null if the key is absent
+ * @param borrow has `find` take blocks from a lender from now on
  */
 private[base] final class RowsAhead(
     files: RestoredFiles,
     blocksOf: (Array[Byte], (SstTable, Int) => Unit) => Unit,
-    find: Array[Byte] => Array[Byte]) {
+    find: Array[Byte] => Array[Byte],
+    borrow: BlockLender => Unit) {
   import RowsAhead._
 
   private val rows = new HashMap[ByteBuffer, Array[Byte]]
@@ -42,20 +45,21 @@ private[base] final class RowsAhead(
     if (bytes > maxBytes) forget()
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
     java.util.Arrays.sort(unread, (a: Array[Byte], b: Array[Byte]) => java.util.Arrays.compareUnsigned(a, b))
+    var room = files.pagesAtOnce
     var from = 0
     var fetched = 0
     while (from < unread.length && bytes <= maxBytes) {
-      val missing = new MissingBlocks
+      val missing = if (files.read.isEmpty) new BlocksOnDisk else new BlocksInMemory(room)
       val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
-      while (from < unread.length && missing.bytes < files.pagesAtOnce) {
+      while (from < unread.length && !missing.isFull) {
         val key = unread(from)
         // Blocks that are there are read before others take their room.
         if (missing.areFor(key)) waiting += key else keep(key, find(key))
         from += 1
       }
-      fetched += missing.fetch()
-      waiting.foreach(key => keep(key, find(key)))
-      missing.giveBack()
+      missing.use(waiting.foreach(key => keep(key, find(key))))
+      fetched += missing.count
+      room -= missing.diskBytes
     }
     fetched
   }
@@ -65,6 +69,12 @@ private[base] final class RowsAhead(
     bytes += key.length + rowOverhead + (if (value == null) 0 else value.length)
   }
 
+  /** Takes over the rows of another reader. */
+  def inherit(from: RowsAhead): Unit = {
+    rows.putAll(from.rows)
+    bytes += from.bytes
+  }
+
   /** Forgets all rows. */
   def forget(): Unit = {
     rows.clear()
@@ -72,12 +82,15 @@ private[base] final class RowsAhead(
   }
 
   /** Blocks that are not on the disk. */
-  private final class MissingBlocks {
+  private abstract class MissingBlocks {
     private val looked = mutable.HashMap.empty[SstTable, mutable.HashMap[Int, Boolean]]
-    private val found = mutable.ArrayBuffer.empty[(SstTable, Int)]
+    protected val onDisk = mutable.ArrayBuffer.empty[(SstTable, Int)]
+
+    /** Number of the blocks. */
+    var count = 0
 
     /** Bytes of disk that the blocks take. */
-    var bytes = 0L
+    var diskBytes = 0L
 
     /** Adds the missing blocks of a key; returns true if there are any. */
     def areFor(key: Array[Byte]): Boolean = {
@@ -90,23 +103,82 @@ private[base] final class RowsAhead(
       looked.getOrElseUpdate(table, mutable.HashMap.empty).getOrElseUpdate(block, {
           val missing = table.isMissing(block)
           if (missing) {
-            found += table -> block
-            bytes += table.block(block).bytes + files.pageBytes
+            count += 1
+            add(table, block)
           }
           missing
         })
 
-    /** Fetches the blocks; returns the number of them. */
-    def fetch(): Int = {
-      if (found.nonEmpty) files.fetchAll(found.iterator.map { case (table, block) =>
-        val (offset, length) = table.rangeOf(block)
-        (table.name, offset, length)
-      }.toSeq)
-      found.size
+    protected def add(table: SstTable, block: Int): Unit = {
+      onDisk += table -> block
+      diskBytes += pageBytesOf(table, block)
     }
 
-    /** Gives the blocks up to eviction: they were read, and most of them are not read again soon. */
-    def giveBack(): Unit = found.foreach { case (table, block) => table.forget(block) }
+    protected def pageBytesOf(table: SstTable, block: Int): Long = table.block(block).bytes + files.pageBytes
+
+    /** Returns true if no more blocks come with this call. */
+    def isFull: Boolean
+
+    /** Brings the blocks, and has them there while the body reads rows. */
+    def use(body: => Unit): Unit
+
+    /** Fetches the blocks to the disk. */
+    protected def bring(): Unit = if (onDisk.nonEmpty) files.fetchAll(onDisk.toSeq.map { case (table, block) =>
+      val (offset, length) = table.rangeOf(block)
+      (table.name, offset, length)
+    })
+  }
+
+  /** Blocks that all come to the disk. */
+  private final class BlocksOnDisk extends MissingBlocks {
+    def isFull: Boolean = diskBytes >= files.pagesAtOnce
+
+    def use(body: => Unit): Unit = {
+      bring()
+      body
+      // They were read, and most of them are not read again soon.
+      onDisk.foreach { case (table, block) => table.forget(block) }
+    }
+  }
+
+  /**
+   * Blocks that come to memory, but for those that were wanted before.
+   *
+   * @param room bytes of disk that these may take
+   */
+  private final class BlocksInMemory(room: Long) extends MissingBlocks with BlockLender {
+    private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
+    private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
+    private var bytes = 0L
+
+    override protected def add(table: SstTable, block: Int): Unit =
+      if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
+      else {
+        places += table -> block
+        bytes += table.block(block).bytes
+      }
+
+    def isFull: Boolean = bytes >= maxBlockBytes
+
+    override def block(table: SstTable, number: Int): Array[Byte] = contents.getOrElse((table, number), null)
+
+    def use(body: => Unit): Unit = {
+      try bring()
+      catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
+      fetch()
+      borrow(this)
+      try body
+      finally borrow(BlockLender.none)
+    }
+
+    /** Reads the blocks. If that fails, each is fetched when a row of it is read, and the error is shown there. */
+    private def fetch(): Unit = if (places.nonEmpty) {
+      val ranges = places.toSeq.map { case (table, block) =>
+        val (offset, length) = table.rangeOf(block)
+        (table.name, offset, length.toInt)
+      }
+      files.tryRead(ranges).foreach(contents ++= places.iterator.zip(_))
+    }
   }
 }
 
@@ -114,6 +186,9 @@ private object RowsAhead {
 
   /** Bytes of rows above which no more are read. */
   private val maxBytes = 32L << 20
+
+  /** Bytes of blocks above which no more come into memory at a time. */
+  private val maxBlockBytes = 16L << 20
 
   /** Bytes of memory that a row takes besides its key and value. */
   private val rowOverhead = 160

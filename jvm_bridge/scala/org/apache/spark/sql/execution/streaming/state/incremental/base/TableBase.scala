@@ -116,6 +116,9 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
 
         def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length)
 
+        override def read(offset: Long, length: Int): Array[Byte] =
+          restored.tryRead(Seq((name, offset, length))).fold[Array[Byte]](null)(_.head)
+
         override def openUses(): PageUses =
           if (restored.pageBytes == 0) null else new PageUses(new File(file.getPath + ".uses"), restored.pageBytes)
       })
@@ -205,11 +208,12 @@ private[base] final case class LevelFile(
  * @param paged the files whose pages may be evicted at any moment; None if what is there stays
  */
 private[base] final class TableBaseReader(
-    runs: Array[Array[LevelFile]],
+    private val runs: Array[Array[LevelFile]],
     failed: Throwable => Throwable,
     paged: Option[RestoredFiles] = None)
     extends BaseReader {
-  private val ahead = paged.map(new RowsAhead(_, blocksOf, key => valueOf(KeyHash.of(key), key))).orNull
+  private val ahead =
+    paged.map(new RowsAhead(_, blocksOf, key => valueOf(KeyHash.of(key), key), lender => finder.borrow(lender))).orNull
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
@@ -246,6 +250,12 @@ private[base] final class TableBaseReader(
         aheadCount += blocks.fetch()
       }
     catch { case e: Throwable => throw failed(e) }
+
+  override def inherit(from: BaseReader): Unit = from match {
+    case other: TableBaseReader if ahead != null && other.ahead != null && (other.runs eq runs) =>
+      ahead.inherit(other.ahead)
+    case _ => ()
+  }
 
   /** Passes the blocks of sparse files that may have a key to a function. */
   private def blocksOf(key: Array[Byte], add: (SstTable, Int) => Unit): Unit = {

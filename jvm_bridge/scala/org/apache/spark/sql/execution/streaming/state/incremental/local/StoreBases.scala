@@ -38,7 +38,8 @@ private[local] final class StoreBases(
     else withLooseDeltas(made.directory, made.version, made.keys, made.looseDeltas,
       deltas =>
         RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _, _, _),
-          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, fetchAll = fetchAll(made.directory, _)))
+          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, fetchAll = fetchAll(made.directory, _),
+          read = readerOf(made.stored)))
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -77,7 +78,8 @@ private[local] final class StoreBases(
           answer.needsRocksDb,
           answer.pageBytes,
           answer.pagesAtOnce,
-          fetchAll(answer.directory, _)))
+          fetchAll(answer.directory, _),
+          readerOf(answer.stored)))
 
   private def withLooseDeltas(
       directory: String,
@@ -103,6 +105,11 @@ private[local] final class StoreBases(
   /** Fetches ranges of files, as [[fetch]] does: path, offset and length of each. */
   private def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
     fetching(s"${ranges.size} blocks of $directory")(agent.fetchAll(directory, ranges))
+
+  /** Returns what reads ranges of files past the disk, by path below the directory; None if no path in storage is known. */
+  private def readerOf(stored: Map[String, String]): Option[Seq[(String, Long, Int)] => Seq[Array[Byte]]] =
+    if (stored.isEmpty) None
+    else Some(ranges => agent.read(ranges.map { case (name, offset, length) => (stored(name), offset, length) }))
 
   private def fetching(bytes: => String)(call: => Unit): Unit =
     try call

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 import org.apache.spark.storage.StorageUtils
 
 /**
- * A file with a byte for each page of another file, which is 1 if the page was read since the agent looked. The agent
- * evicts other pages first. Any number of threads; a note that is lost does no harm.
+ * A file with a byte for each page of another file, which is 1 if the page was read since the agent looked, and 2 if it
+ * was wanted and not there. The agent evicts pages with 0 first. Any number of threads; a note that is lost does no harm.
  *
  * @param pageBytes length of a page, a power of two
  * @throws java.io.IOException if the file does not exist or cannot be mapped
@@ -32,6 +32,25 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
   /** Notes that bytes are not needed any more. */
   def forget(offset: Long, length: Int): Unit = put(offset, length, PageUses.unused)
 
+  /**
+   * Notes that bytes are wanted that are not there.
+   *
+   * @return true if all of them were wanted before, or read, since the agent looked
+   */
+  def want(offset: Long, length: Int): Boolean = {
+    var page = offset >>> shift
+    val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
+    var before = true
+    while (page <= last) {
+      if (mapping.get(page.toInt) == PageUses.unused) {
+        before = false
+        mapping.put(page.toInt, PageUses.wanted)
+      }
+      page += 1
+    }
+    before
+  }
+
   private def put(offset: Long, length: Int, use: Byte): Unit = {
     var page = offset >>> shift
     val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
@@ -51,4 +70,5 @@ private[incremental] final class PageUses(file: File, pageBytes: Int) extends Au
 private object PageUses {
   private val used: Byte = 1
   private val unused: Byte = 0
+  private val wanted: Byte = 2
 }

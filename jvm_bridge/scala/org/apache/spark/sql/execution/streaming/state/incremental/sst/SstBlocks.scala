@@ -62,10 +62,28 @@ private[sst] object SstChecksum {
   }
 }
 
+/** Blocks of tables in memory. */
+private[incremental] trait BlockLender {
+
+  /** Returns the block of that number with its trailer, which may be wrong; null if it is not there. */
+  def block(table: SstTable, number: Int): Array[Byte]
+}
+
+private[incremental] object BlockLender {
+  val none: BlockLender = (_, _) => null
+}
+
 /** Memory outside the heap for one block at a time. One thread. */
 private[incremental] final class SstRoom {
   private var address = 0L
   private var room = 0
+  private var lender: BlockLender = BlockLender.none
+
+  /** Has blocks in memory that readers take rather than read them, from now on. */
+  def borrow(from: BlockLender): Unit = lender = from
+
+  /** Returns a block, with its trailer, that was read before but not verified; null if there is none. */
+  def lent(table: SstTable, block: Int): Array[Byte] = lender.block(table, block)
 
   /**
    * Copies a block into the memory, over the block before.

@@ -99,6 +99,9 @@ private[incremental] final class SstPointReader extends AutoCloseable {
     } finally cursor.close()
   }
 
+  /** Takes blocks of sparse tables from memory from now on, as far as `lender` has them. */
+  def borrow(lender: BlockLender): Unit = room.borrow(lender)
+
   /** Frees the memory. May be called repeatedly. */
   def close(): Unit = room.free()
 }

@@ -141,6 +141,16 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     if (uses != null) uses.forget(handle.offset, handle.bytes + SstFormat.trailerBytes)
   }
 
+  /**
+   * Notes that a data block was asked for that is not there.
+   *
+   * @return true if it was asked for before, not long ago
+   */
+  def want(i: Int): Boolean = {
+    val handle = block(i)
+    uses != null && uses.want(handle.offset, handle.bytes + SstFormat.trailerBytes)
+  }
+
   /** Returns true if a data block of a mapped table has been read and verified, and stays. */
   def isVerified(i: Int): Boolean = {
     val known = verified
@@ -178,18 +188,44 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
    */
   private def copied(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
     val length = handle.bytes + SstFormat.trailerBytes
-    var content = source.read(handle.offset, length)
+    var lent = if (room == null) null else room.lent(this, i)
+    var content = if (lent == null) source.read(handle.offset, length) else lent
+    def isMissing: Boolean = !metadata.blocks.holds(content, 0, handle)
+    def fromStorage(bytes: Int): Unit = {
+      lent = readAhead(i, handle, room, bytes)
+      if (lent != null) content = lent
+    }
+    if (ahead > 0 && room != null && isMissing) fromStorage(SstTable.evictedAheadBytes)
     var tries = 0
-    while (!metadata.blocks.holds(content, 0, handle) && tries < SstTable.fetches) {
-      missing.fetch(handle.offset, toFetch(i, handle, if (ahead > 0) SstTable.evictedAheadBytes else 0))
-      content = source.read(handle.offset, length)
+    while (tries < SstTable.fetches && isMissing) {
+      try {
+        missing.fetch(handle.offset, toFetch(i, handle, if (ahead > 0) SstTable.evictedAheadBytes else 0))
+        content = source.read(handle.offset, length)
+      } catch {
+        case e: IOException if room != null => // the disk may be full
+          fromStorage(0)
+          if (lent == null || isMissing) throw e
+      }
       tries += 1
     }
     metadata.blocks.verify(content, 0, handle)
     // A scan reads a block once: it takes no room from what look-ups read.
-    if (ahead == 0) uses.note(handle.offset, length)
+    if (content eq lent) ()
+    else if (ahead == 0) uses.note(handle.offset, length)
     else if (tries > 0) uses.forget(handle.offset, length)
     if (room == null) 0 else room.put(content)
+  }
+
+  /** Reads a block, and blocks after it, into memory. Returns the first; null if that is not possible. */
+  private def readAhead(i: Int, handle: SstHandle, room: SstRoom, bytes: Int): Array[Byte] = {
+    val window = missing.read(handle.offset, Math.toIntExact(toFetch(i, handle, bytes)))
+    if (window != null) room.borrow { (table, number) =>
+      val (offset, length) = if (table eq this) rangeOf(number) else (-1L, 0L)
+      val from = offset - handle.offset
+      if (offset < 0 || from < 0 || from + length > window.length) null
+      else java.util.Arrays.copyOfRange(window, from.toInt, (from + length).toInt)
+    }
+    if (window == null) null else room.lent(this, i)
   }
 
   /** Returns the address of the content of a metadata block, or of any block of a table that is not mapped. */
@@ -296,7 +332,7 @@ private[incremental] object SstTable {
   val fetchedBytes: Int = 128 << 10
   private val fetchedAheadBytes = 2 << 20
 
-  /** Bytes that a scan fetches of a file whose pages are evicted: what it does not read soon is evicted before. */
+  /** Bytes that a scan reads ahead of a file whose pages are evicted, into memory if that is possible. */
   private val evictedAheadBytes = 256 << 10
 
   /** Number of fetches after which a block that is still wrong is damaged, and not evicted just now. */
@@ -332,6 +368,14 @@ private[incremental] trait MissingBytes {
    * @throws java.io.IOException if they cannot be fetched
    */
   def fetch(offset: Long, length: Long): Unit
+
+  /**
+   * Reads bytes from an offset on into memory, and not to their places.
+   *
+   * @return the bytes, which may be wrong; null if only [[fetch]] may bring them
+   * @throws java.io.IOException if the thread is interrupted
+   */
+  def read(offset: Long, length: Int): Array[Byte] = null
 
   /**
    * Returns where to note the pages that are read, for a file of which any page of data blocks may be evicted at any
