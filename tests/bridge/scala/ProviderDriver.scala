@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{Agent, Interpreter}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
-import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.incremental.{IncrementalStateStore, IncrementalStateStoreProvider}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -120,6 +120,9 @@ object ProviderDriver {
       }
       ok(Json.text(c, "remove").foreach(store(c).removeColFamilyIfExists))
     case "get" => Json.obj("ok" -> Option(store(c).get(key(text(c, "key")))).map(_.getString(0)))
+    case "expect" =>
+      val announced = c.path("keys").elements.asScala.map(name => key(name.asText).copy()).toArray
+      ok(store(c).asInstanceOf[IncrementalStateStore].expect(announced, keys.map(_.dataType)))
     case "scan" =>
       val rows = (0 until math.max(1, c.path("families").asInt)).flatMap { n =>
         store(c).iterator(family(c, n)).map(pair => pair.key.getString(0) -> pair.value.getString(0)).toMap

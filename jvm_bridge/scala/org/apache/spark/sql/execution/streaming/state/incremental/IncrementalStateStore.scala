@@ -340,6 +340,8 @@ final class IncrementalStateStore private[incremental] (
     require(readOnly, "Existing store must be readOnly, but got a read-write store")
     earlier = Some(transaction)
     val again = local.beginAgain(start)
+    // The commit counts keys by the rows that were there before.
+    again.transaction.inherit(transaction)
     transaction = again.transaction
     start = again.start
     readOnly = false

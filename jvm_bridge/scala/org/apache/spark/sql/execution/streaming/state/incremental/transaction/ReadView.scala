@@ -111,6 +111,10 @@ private[transaction] final class ReadView(
   /** Announces keys that the base will be asked for. */
   def expect(keys: Iterable[Array[Byte]]): Unit = baseReader.expect(keys)
 
+  /** Takes over the rows that an earlier view of the same version has read ahead. Nobody uses that one meanwhile. */
+  def inherit(from: ReadView): Unit =
+    if (isSparse && (from.base eq base) && from.reader != null) baseReader.inherit(from.reader)
+
   /** Reads the memory of the index that [[contains]] of a record reads first. */
   def prefetch(record: Long): Unit = prefetched += indexed.index.prefetch(record)
 

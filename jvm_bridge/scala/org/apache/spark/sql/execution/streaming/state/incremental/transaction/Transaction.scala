@@ -114,6 +114,14 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
+  /** Takes over the rows that an earlier transaction on the same version has read ahead. */
+  def inherit(from: Transaction): Unit = {
+    from.calls.enter()
+    try view.inherit(from.view)
+    catch { case e: Throwable => from.calls.fail(e) }
+    finally from.calls.exit()
+  }
+
   /**
    * Sets the value of a key.
    *
