@@ -21,6 +21,7 @@ import json
 import logging
 import mmap
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from state_store.core.files.sst_end import metadata_bytes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
-from state_store.errors import InternalError, LocalDiskError
+from state_store.errors import InternalError, LocalDiskError, StateStoreError
 
 PAGE_BYTES = 4 << 10
 """A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
@@ -282,8 +283,9 @@ class PageCache:
                 with self._room(pieces):
                     fetch_spans(storage, spans, self._runtime)
                 break
-            except LocalDiskError:
-                if attempt or not self._evict_half():
+            except StateStoreError as error:
+                is_full = isinstance(error, LocalDiskError) or _is_full(directory, pieces)
+                if attempt or not is_full or not self._evict_half():
                     raise
         return sum(
             max(0, min(length, self._file(directory, name).size_bytes - offset))
@@ -431,6 +433,12 @@ def _forget_wanted(file: _CachedFile) -> None:
     uses = file.uses[:]
     if _WANTED in uses:
         file.uses[:] = uses.replace(_WANTED, b"\0")
+
+
+def _is_full(directory: Path, pieces: Sequence[_Piece]) -> bool:
+    """Return True if a disk has no room for pieces: if the JVM writes them, the error is one of storage."""
+    with local_disk_errors(directory):
+        return shutil.disk_usage(directory).free < sum(piece.end - piece.start for piece in pieces)
 
 
 def _is_idle(file: _CachedFile, page: int) -> bool:
