@@ -371,7 +371,7 @@ def test_storage_that_refuses_a_commit_is_an_error_with_the_file_and_loses_nothi
 
 
 def test_a_restore_fetches_several_files_at_once(jvm: Jvm, tmp_path: Path) -> None:
-    """Fail as many merges as the option says; each waits for the others."""
+    """Let each of four requests for a file wait until all four are at work."""
     location, options = f"probe://{tmp_path}/state", {"transferThreads": "4", "maxDeltas": "100"}
     jvm.provider("p", location, **options)
     version, id = 0, None
