@@ -66,6 +66,7 @@ object AgentException {
       option.filterNot(text.contains).map(o => s" (option: $o)").getOrElse("")
     val isLocalDisk = kind == "storage" && option.contains(LocalDisks.Option)
     val remedy = if (isLocalDisk) "" else advice.getOrElse(kind, "") // the text has the remedy for its cause
-    s"incremental state store [$kind]: $text$named $remedy".trim
+    val end = if (remedy.isEmpty || s"$text$named".matches("(?s).*[.!?]")) "" else "."
+    s"incremental state store [$kind]: $text$named$end $remedy".trim
   }
 }

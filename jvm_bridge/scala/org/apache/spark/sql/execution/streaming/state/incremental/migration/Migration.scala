@@ -120,6 +120,9 @@ private[migration] final class Events(out: PrintStream) {
 /** The failure of a migration that this checkpoint does not allow. */
 private[migration] final class MigrationException(val kind: String, message: String) extends Exception(message)
 
+/** The failure of one store, whose message names the store. The cause has the reason. */
+private[migration] final class CopyException(message: String, cause: Throwable) extends Exception(message, cause)
+
 /** Kinds and messages of failures, as the control plane sorts errors (docs/protocol.md). */
 private[migration] object Failures {
   def kind(e: Throwable): String = {
@@ -140,9 +143,11 @@ private[migration] object Failures {
     case _ => false
   }
 
-  /** Returns the messages of the exception and its causes, each once. */
+  /** Returns the messages of the exception and its causes in one line, each once. */
   def message(e: Throwable): String =
-    chain(e).map(cause => Option(cause.getMessage).getOrElse(cause.getClass.getName)).foldLeft(Vector.empty[String]) {
+    chain(e).map { cause =>
+      Option(cause.getMessage).getOrElse(cause.getClass.getName).replaceAll("\\s+", " ").trim
+    }.foldLeft(Vector.empty[String]) {
       (messages, next) => if (messages.exists(_.contains(next))) messages else messages :+ next
     }.mkString(": ")
 

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
+import scala.util.control.NonFatal
+
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStore
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
@@ -21,7 +23,17 @@ private[migration] final class StoreCopy(
   private var rows = 0L
   private var unreported = 0L
 
-  def run(): Unit = {
+  /** @throws CopyException if the store cannot be copied; its cause is what a provider or the storage raised */
+  def run(): Unit =
+    try copy()
+    catch {
+      case NonFatal(e) =>
+        val name = s"${schemas.operator}/$partition/${schemas.store}"
+        val place = s"${source.stateRoot}/${schemas.operator}/$partition"
+        throw new CopyException(s"version $version of store $name cannot be copied from '$place'", e)
+    }
+
+  private def copy(): Unit = {
     val from = source.provider(schemas, partition)
     try {
       val reader = Side.reader(from, version, id, schemas)
