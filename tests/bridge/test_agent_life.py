@@ -239,6 +239,25 @@ def test_a_slow_merge_is_cancelled_and_the_agent_lives(jvm: Jvm, tmp_path: Path)
     assert jvm.rows("p", *at) == {"a": "1", "b": "2", "c": "3", "d": "4"}
 
 
+def test_the_next_agent_removes_the_files_of_a_store_that_was_owed_a_merge(
+    own_jvm: Jvm, tmp_path: Path
+) -> None:
+    """The provider is closed while its merge runs, and the agent dies before the merge ends."""
+    own_jvm.provider("p", f"probe://{tmp_path}/state", maxDeltas="2", minPauseBetweenMerges="0ms")
+    at = own_jvm.batch("p", 0, a="1")
+    (directory,) = (path.parent for path in own_jvm.tmp.rglob("incoming"))
+    at = own_jvm.batch("p", *at, b="2")
+    own_jvm("on_fs", operation="create", nth=2, action="sleep", ms=600_000)
+    own_jvm.batch("p", *at, c="3")  # starts the merge of version 2
+    assert gone(lambda: own_jvm("actions") == 0), "the merge has not come to the storage"
+    own_jvm("close", provider="p")
+    assert directory.exists(), "the merge has ended"
+    os.kill(own_jvm.agent() or 0, signal.SIGKILL)
+    own_jvm.provider("q", tmp_path / "other")
+    own_jvm.batch("q", 0, a="1")
+    assert gone(directory.exists)
+
+
 def test_merges_are_made_while_no_call_is_under_way(jvm: Jvm, tmp_path: Path) -> None:
     """The agent's schedule triggers it, through connections of the JVM, which takes the new base."""
     jvm.provider("p", f"probe://{tmp_path}/state", maxDeltas="2", minPauseBetweenMerges="0ms")

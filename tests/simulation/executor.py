@@ -29,6 +29,8 @@ class Executor:
         self.directory.mkdir()
         self.providers: dict[tuple[str, int], Provider] = {}
         self.unheard: set[Path] = set()
+        self.owed: dict[int, dict[str, Any]] = {}
+        """The closed stores of which a merge is owed, by their numbers: another agent closes them again."""
         self.wall_ahead_ms = wall_ahead_ms
         self._agents = itertools.count(1)
         self._instances = itertools.count(1)
@@ -123,7 +125,17 @@ class Executor:
             name = f"{self.name}/agent-{next(self._agents)}"
             self.agent = Agent(self.site, name, self.directory, self.wall_ahead_ms)
             self.site.scheduler.start(self.jvm, "events", lambda: self._listen(self.agent))
+            if self.owed:
+                self.site.scheduler.start(self.jvm, "closes", lambda: self._close_again(self.agent))
         return self.agent
+
+    def _close_again(self, agent: Agent) -> None:
+        """Close the stores whose merges were owed by an agent that is gone: their files are still there."""
+        for instance, store in list(self.owed.items()):
+            exchange = Exchange(agent.calls, {"op": "close", "store": store})
+            self.site.scheduler.start(agent.process, "close", exchange.serve).join()
+            if self.has_agent(agent) and exchange.answer is not None and not exchange.answer["owed"]:
+                self.owed.pop(instance, None)
 
     def _listen(self, agent: Agent) -> None:
         """Fetch the events of one agent as long as it lives."""
@@ -137,6 +149,8 @@ class Executor:
                 last = event["number"]
                 if event["event"] == "merge_failed":
                     self._check_failure(event)
+                if event["event"] == "closed":
+                    self.owed.pop(event["store"], None)
                 for provider in self.providers.values():
                     if provider.instance == event["store"] and event["event"] == "merged":
                         provider.offered(event["merged"]["base"])

@@ -126,7 +126,8 @@ class Provider:
         self.is_closed = True
         self.executor.providers.pop((self.run, self.partition.number), None)
         try:
-            self._call("close")
+            if self._call("close")["owed"]:
+                self.executor.owed[self.instance] = self._described()
         except StateStoreError:
             self.executor.unheard |= {Path(directory).parent for directory in self.held}
             if self._incoming is not None:  # a restore that nobody waited for may have left a base beside it

@@ -78,11 +78,25 @@ final class Agent private (python: Interpreter) extends Logging {
   /**
    * Notes that a store is closed.
    *
-   * @param owed true if the agent still makes a merge of it, and reads and writes its files until the event `closed`
+   * @param owed the call that closed it, if the agent still makes a merge of it, and reads and writes its files until
+   *             the event `closed`
    */
-  def unregister(store: Long, owed: Boolean): Unit = {
+  def unregister(store: Long, owed: Option[ObjectNode]): Unit = {
     listeners.remove(store)
-    if (owed) files.keepUntilClosed(store) else files.remove(store)
+    owed.fold(files.remove(store))(files.keepUntilClosed(store, _))
+  }
+
+  /**
+   * Closes the stores again of which the agent before owed a merge: their local files are still there, and the merge is
+   * made when the next provider needs one. If this agent ends as well, the next repeats it.
+   */
+  private def closeAgain(process: AgentProcess): Unit = {
+    val closes = files.closes
+    if (closes.nonEmpty) Supervised.start(s"state-store-closes-${process.pid}") {
+      for ((store, close) <- closes)
+        try if (!process.call(close, Agent.PingMs).path("owed").asBoolean) files.remove(store)
+        catch { case NonFatal(e) => logWarning(s"The agent did not close a store again: ${e.getMessage}") }
+    }
   }
 
   private def hear(event: AgentEvent): Unit = event match {
@@ -142,8 +156,8 @@ final class Agent private (python: Interpreter) extends Logging {
       if (current != null) startedAgain += 1
       current = start(settings, Agent.Attempts)
       lacking = 0
-      files.removeClosed()
       lendTo(current, lent)
+      closeAgain(current)
       events = new AgentEvents(current, hear)
     }
     if (lacking > 0) lendTo(current, lacking)

@@ -185,7 +185,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def close(): Unit = {
     tryOwedRefusals()
     val answer = bestEffort("close")
-    agent.unregister(instance, owed = answer.exists(_.path("owed").asBoolean))
+    agent.unregister(instance, owed = answer.filter(_.path("owed").asBoolean).map(_ => request("close")))
   }
 
   private def hear(event: AgentEvent): Unit = {

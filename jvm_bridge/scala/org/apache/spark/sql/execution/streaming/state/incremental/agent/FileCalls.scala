@@ -378,7 +378,7 @@ private object FileCalls {
 /** The open stores whose files the agents of this JVM may ask for, by the number of the provider. */
 private[agent] final class FileServers {
   private val stores = new ConcurrentHashMap[Long, FileCalls]
-  private val closed = ConcurrentHashMap.newKeySet[Long]
+  private val closed = new ConcurrentHashMap[Long, ObjectNode]
 
   def add(store: Long, files: FileCalls): Unit = stores.put(store, files)
 
@@ -387,11 +387,15 @@ private[agent] final class FileServers {
     closed.remove(store)
   }
 
-  /** Goes on serving the files of a closed store, until `remove`, or until the agent that needs them has ended. */
-  def keepUntilClosed(store: Long): Unit = if (stores.containsKey(store)) closed.add(store)
+  /**
+   * Goes on serving the files of a closed store until `remove`.
+   *
+   * @param close the call that closed the store, for an agent that replaces the one that has promised to end with it
+   */
+  def keepUntilClosed(store: Long, close: ObjectNode): Unit = if (stores.containsKey(store)) closed.put(store, close)
 
-  /** Stops serving closed stores: another agent does not know them. */
-  def removeClosed(): Unit = closed.forEach(store => remove(store))
+  /** Returns the calls that closed the stores which are still served, by the number of the provider. */
+  def closes: Map[Long, ObjectNode] = closed.asScala.toMap
 
   /** Answers one request; the answer reports a failure. */
   def answer(request: Frame): Frame = {
