@@ -255,13 +255,26 @@ def test_rows_that_cannot_be_the_state_leave_nothing(spark, tmp_path):
     assert rows_of(flow.checkpoint) >= {("a", 101, 1001)}
 
 
+@pytest.fixture
+def interrupted_spark(spark):
+    """Yield a session for a test that interrupts a call, and make it the active one again.
+
+    The next call comes in another thread of the JVM, which has no active session: Spark would not see options
+    that later tests set.
+    """
+    yield spark
+    spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 @pytest.mark.parametrize("step", ["start", "batch", "rows"])
-def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(spark, tmp_path, monkeypatch, step):
+def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(
+    interrupted_spark, tmp_path, monkeypatch, step
+):
     """Ctrl-C comes while the query starts, in its batch, and while the rows are written.
 
     The query would go on for ever.
     """
-    flow = Flow(spark, tmp_path, counted)
+    flow = Flow(interrupted_spark, tmp_path, counted)
     flow.feed([("a", 1)])
     main = threading.main_thread().ident
     pressed = []
@@ -292,6 +305,6 @@ def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(spark, tmp_pat
         with pytest.raises(Interrupted, match="nothing is left in") as raised:
             state_store.bootstrap(writer, str(flow.checkpoint), table(), start=start)
     assert str(flow.checkpoint) in str(raised.value)
-    assert spark.streams.active == []
+    assert interrupted_spark.streams.active == []
     assert not flow.checkpoint.exists()
     assert bootstrapped_in_time(writer, str(flow.checkpoint), table()).rows == len(INITIAL)
