@@ -214,6 +214,25 @@ def test_a_batch_reports_its_figures(jvm: Jvm, tmp_path: Path) -> None:
     assert custom["incrementalIndexHits"] + custom["incrementalIndexMisses"] > 0
 
 
+def test_look_ups_before_an_upgrade_are_counted(jvm: Jvm, tmp_path: Path) -> None:
+    """An aggregation reads its state before its store may write."""
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1", b="2")
+    jvm("begin", provider="p", store="s", version=version, id=id, read=True)
+    assert [jvm("get", store="s", key=key) for key in ("a", "b", "c")] == ["1", "2", None]
+    jvm("upgrade", provider="p", store="s", id=id)
+    assert _look_ups(jvm) == 3
+    assert jvm("get", store="s", key="a") == "1"
+    jvm("put", store="s", rows={"a": "3"})
+    jvm("commit", store="s")
+    assert _look_ups(jvm) == 4
+
+
+def _look_ups(jvm: Jvm) -> int:
+    custom = jvm("metrics", store="s")["custom"]
+    return int(custom["incrementalIndexHits"] + custom["incrementalIndexMisses"])
+
+
 def test_the_restore_for_a_reader_is_counted_by_the_next_writer_once(jvm: Jvm, tmp_path: Path) -> None:
     """Spark 4.0 opens a store to read, and once more to write; later releases make a writer of the reader."""
     jvm.provider("p", tmp_path / "state")

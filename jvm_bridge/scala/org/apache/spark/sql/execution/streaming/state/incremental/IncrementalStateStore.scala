@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.{
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{
   FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, Scan, Transaction}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.TaskContext
 
@@ -268,8 +268,10 @@ final class IncrementalStateStore private[incremental] (
     if (state != Updating) throw outOfOrder(s"Cannot commit after $state")
     if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
     try {
+      val before = lookUpsBefore
       endEarlier()
-      val made = local.commit(transaction, start, opened.families, families)
+      val changed = local.commit(transaction, start, opened.families, families)
+      val made = changed.copy(lookUps = changed.lookUps + before)
       committed = Some(made)
       state = CommittedState
       afterCommit(made)
@@ -311,6 +313,9 @@ final class IncrementalStateStore private[incremental] (
     } finally local.ended()
   }
 
+  /** Returns the look-ups of the transaction that only read. */
+  private def lookUpsBefore: LookUps = earlier.fold(LookUps.none)(_.lookUps)
+
   private def endEarlier(): Unit = {
     earlier.foreach(_.abort())
     earlier = None
@@ -323,7 +328,7 @@ final class IncrementalStateStore private[incremental] (
     case Updating =>
       val keys = transaction.keys
       provider.metrics.of(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
-        transaction.lookUps, forced = false)
+        transaction.lookUps + lookUpsBefore, forced = false)
     case _ => ReportedMetrics.none
   }
 

@@ -15,7 +15,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
  * @param blocks blocks of the base's files that the misses read
  * @param ahead blocks among the base's files that were fetched together, before they were read
  */
-final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long, ahead: Long)
+final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long, ahead: Long) {
+  def +(other: LookUps): LookUps = LookUps(
+    hits + other.hits, misses + other.misses, filters + other.filters, blocks + other.blocks, ahead + other.ahead)
+}
+
+object LookUps {
+  val none: LookUps = LookUps(0, 0, 0, 0, 0)
+}
 
 /**
  * The rows that a transaction sees below its own changes: a committed version, made of pending generations, which are
