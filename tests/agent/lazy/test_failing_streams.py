@@ -17,7 +17,7 @@ from faults import WRITES, Call, error_after, error_before
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import OnRemoteStorage, reader
-from agent.lazy.test_streamed_merges import nothing_is_left
+from agent.lazy.test_streamed_merges import key, nothing_is_left
 from agent.restores.test_each_file_operation import refused
 from state_store.agent.lazy import page_cache
 from state_store.core.checkpoint.archive import unpack
@@ -59,10 +59,6 @@ class FailingOnce(OnRemoteStorage):
             return None
         self.failed = f"{operation} {path}"
         return self.fault
-
-
-def key(row: int) -> bytes:
-    return b"\0\0%09d" % row
 
 
 @pytest.fixture
