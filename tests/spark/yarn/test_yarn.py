@@ -101,6 +101,18 @@ def archive_of_the_page(checkout: Path, room: Path) -> Path:
     return room / "environment.tar.gz"
 
 
+def run_beside_each_other(*applications: Application) -> None:
+    """Run applications of three batches; the last batch comes when all have committed two."""
+    for application in applications:
+        application.feed(2)
+        application.submit(until=3)
+    for application in applications:
+        application.wait_until(lambda of=application: of.is_committed(1), "the second batch")
+    for application in applications:
+        application.feed(1)
+        application.finish()
+
+
 def test_two_sparks_run_beside_each_other(
     yarn: miniyarn.YarnCluster, archive: str, checkout: Path, tmp_path: Path
 ) -> None:
@@ -112,14 +124,7 @@ def test_two_sparks_run_beside_each_other(
         Application(yarn, tmp_path / "newest", "client", archive) as first,
         Application(yarn, tmp_path / "older", "client", str(packed), installation=spark) as second,
     ):
-        for application in (first, second):
-            application.feed(2)
-            application.submit(until=3)
-        for application in (first, second):
-            application.wait_until(lambda of=application: of.is_committed(1), "the second batch")
-        for application in (first, second):
-            application.feed(1)
-            application.finish()
+        run_beside_each_other(first, second)
         assert "Running Spark version 4.0." in second.lines()
         assert "Running Spark version 4.0." not in first.lines()
 
@@ -131,14 +136,8 @@ def test_two_applications_run_in_cluster_mode(
         Application(yarn, tmp_path / "first", "cluster", archive) as first,
         Application(yarn, tmp_path / "second", "cluster", archive) as second,
     ):
+        run_beside_each_other(first, second)
         for application in (first, second):
-            application.feed(2)
-            application.submit(until=3)
-        for application in (first, second):
-            application.wait_until(lambda of=application: of.is_committed(1), "the second batch")
-        for application in (first, second):
-            application.feed(1)
-            application.finish()
             (attempt,) = application.attempts()
             assert attempt["python"].endswith("/environment/bin/python")
             assert "/environment/lib/" in attempt["package"]
