@@ -85,9 +85,9 @@ def probe_options() -> list[str]:
     return [*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
 
 
-def _probe_program(room: Path, options: str) -> tuple[list[str], str]:
+def _probe_program(room: Path, options: list[str]) -> tuple[list[str], str]:
     """Return the command of a batch on a store, and its input."""
-    command = ["java", *options.split(), f"-Djava.io.tmpdir={room}", "-cp", scala_jars.probes_class_path()]
+    command = ["java", *options, f"-Djava.io.tmpdir={room}", "-cp", scala_jars.probes_class_path()]
     command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.ProviderDriver"]
     asked = [{**request, "location": f"{room}/state"} for request in _OF_ONE_BATCH]
@@ -96,7 +96,7 @@ def _probe_program(room: Path, options: str) -> tuple[list[str], str]:
 
 @functools.cache
 def spark_options() -> str:
-    """Return Java options for a driver or an executor of this pyspark."""
+    """Return Java options for a driver or an executor of this pyspark, each a word for a shell."""
     if os.environ.get(VARIABLE) == "no":
         return QUICK_START
     if releases.minor_of(pyspark.__version__) != releases.SUPPORTED_SPARKS[-1]:
@@ -105,17 +105,17 @@ def spark_options() -> str:
     with scala_jars.locked(f"class-data-{pyspark.__version__}"):
         if not archive.exists():
             _archive(archive, _spark_program, {"SPARK_HOME": str(SPARK_HOME)})
-    return f"{QUICK_START} -XX:SharedArchiveFile={archive} {_QUIET}"
+    return shlex.join([*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()])
 
 
-def _spark_program(room: Path, options: str) -> tuple[list[str], str]:
+def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
     """Return the command of a small query, and its input."""
     program = room / "warm_up.py"
     program.write_text(_WARM_UP)
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     for setting in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1"):
         command += ["--conf", f"spark.{setting}"]
-    return [*command, "--driver-java-options", options, str(program), str(room)], ""
+    return [*command, "--driver-java-options", shlex.join(options), str(program), str(room)], ""
 
 
 def _digest(classes: object) -> str:
@@ -125,13 +125,14 @@ def _digest(classes: object) -> str:
 
 
 def _archive(
-    archive: Path, program: Callable[[Path, str], tuple[list[str], str]], variables: Mapping[str, str]
+    archive: Path, program: Callable[[Path, list[str]], tuple[list[str], str]], variables: Mapping[str, str]
 ) -> None:
     """Make an archive of the classes that a program loads; it gets its directory and Java options."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as room:
         fresh = Path(room) / archive.name
-        command, asked = program(Path(room), f"{QUICK_START} -XX:ArchiveClassesAtExit={fresh} {_QUIET}")
+        options = [*QUICK_START.split(), f"-XX:ArchiveClassesAtExit={fresh}", *_QUIET.split()]
+        command, asked = program(Path(room), options)
         clean = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
         done = subprocess.run(
             command,

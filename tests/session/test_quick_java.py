@@ -1,0 +1,64 @@
+"""Options of the tests' JVMs name an archive that lies in a directory with blanks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+import quick_java
+import scala_jars
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache with blanks in its name, in which archives are empty files."""
+    cache = tmp_path / "the cache of a user"
+    monkeypatch.setattr(scala_jars, "CACHE", cache)
+    monkeypatch.delenv(quick_java.VARIABLE, raising=False)
+    monkeypatch.delenv(scala_jars.PROBES_VARIABLE, raising=False)
+    return cache
+
+
+def option_of(options: list[str], name: str) -> str:
+    """Return the value of a Java option, which must be there once."""
+    (value,) = (option.partition("=")[2] for option in options if option.startswith(f"{name}="))
+    return value
+
+
+def test_the_archive_of_spark_is_one_option(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    def program(room: Path, options: list[str]) -> tuple[list[str], str]:
+        command, _ = spark_program(room, options)
+        java = shlex.split(command[command.index("--driver-java-options") + 1])
+        made.append(Path(option_of(java, "-XX:ArchiveClassesAtExit")))
+        return ["touch", str(made[0])], ""
+
+    spark_program = quick_java._spark_program
+    monkeypatch.setattr(quick_java, "_spark_program", program)
+    options = shlex.split(quick_java.spark_options.__wrapped__())
+    archive = Path(option_of(options, "-XX:SharedArchiveFile"))
+    assert archive.is_file()
+    assert [path.is_relative_to(cache) for path in (archive, *made)] == [True, True]
+
+
+def test_the_archive_of_the_probes_is_one_option(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    def program(room: Path, options: list[str]) -> tuple[list[str], str]:
+        command, _ = probe_program(room, options)
+        made.append(Path(option_of(command, "-XX:ArchiveClassesAtExit")))
+        return ["touch", str(made[0])], ""
+
+    jar = cache.parent / "a.jar"
+    jar.touch()
+    for name in ("probes_jar", "state_store_jar"):
+        monkeypatch.setattr(scala_jars, name, lambda: jar)
+    probe_program = quick_java._probe_program
+    monkeypatch.setattr(quick_java, "_probe_program", program)
+    archive = Path(option_of(quick_java.probe_options.__wrapped__(), "-XX:SharedArchiveFile"))
+    assert archive.is_file()
+    assert [path.is_relative_to(cache) for path in (archive, *made)] == [True, True]
