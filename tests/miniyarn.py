@@ -21,7 +21,9 @@ import pinned_jars
 from minihdfs import HdfsCluster
 
 NODES = 2
-NODE_MIB = 4096
+NODE_MIB = 6144
+"""The memory of a node. All containers of two applications have room, whichever node each is on."""
+
 _KINDS = {
     "state-store-agent.py": "agent",
     "YarnCoarseGrainedExecutorBackend": "executor",

@@ -162,8 +162,8 @@ def test_a_second_attempt_continues(yarn: miniyarn.YarnCluster, archive: str, tm
 
 
 def test_a_node_is_lost(packed_environment: Path, tmp_path: Path) -> None:
-    """The executors are so large that a node has room for one beside the ApplicationMaster."""
-    conf = {"spark.executor.memoryOverhead": "1500m"}
+    """The executors are so large that each node has room for one, and beside it for the ApplicationMaster."""
+    conf = {"spark.executor.memoryOverhead": "3000m"}
     with (
         miniyarn.running() as yarn,
         Application(
