@@ -8,7 +8,10 @@ ThisBuild / scalaVersion := "2.13.18" // the compiler among Spark's jars
 /** The sources for releases of Spark, the newest first. A file replaces those of the same name in the later ones. */
 val releases = Seq("scala-4.3", "scala-4.2", "scala-4.1", "scala-4.0")
 
-/** Folders of tests and benchmarks, without Spark's own suites, which need Spark's test jars. */
+/**
+ * Folders of tests and benchmarks, without Spark's own suites and the delayed client of S3 (benchmarks/scala_s3), which
+ * need jars besides Spark's.
+ */
 val tests = Seq(
   "benchmarks/scala",
   "tests/benchmarks",

@@ -132,7 +132,7 @@ def lint(session: nox.Session) -> None:
     run(session, "-m", "ruff", "check", ".")
     run(session, "-m", "mypy")
     run(session, "-m", "vulture")
-    scala = [*sorted((HERE / "jvm_bridge").glob("scala*")), HERE / "benchmarks/scala", HERE / "tests"]
+    scala = [*sorted((HERE / "jvm_bridge").glob("scala*")), HERE / "benchmarks", HERE / "tests"]
     run(session, "scripts/check_scala.py", *map(str, scala))
     run(session, "scripts/format_scala.py", "--check")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import medians
-from benchmarks.environment import jvm, minicluster
+from benchmarks.environment import jvm, minicluster, s3_service
 from benchmarks.scenarios import executors, large_store, queries, rewrites, services, store_level
 from benchmarks.scenarios.store_level import Extent, Run
 
@@ -102,8 +102,8 @@ def _on_services(extent: Extent, ours: bool, out: Path) -> Result:
         with services.hdfs(out) as uri:
             measured.run(services.hdfs_run(part, extent, uri))
     for part in services.parts(extent, ours, services.S3_CASE):
-        with services.s3() as properties:
-            measured.run(services.s3_run(part, extent, properties), services.s3a_jars())
+        with services.s3(out) as properties:
+            measured.run(services.s3_run(part, extent, properties), s3_service.client_jars())
     for part in services.parts(extent, ours, services.LOCAL_CASE):
         measured.run(services.local_run(part, extent))
     return measured.result()

@@ -22,6 +22,9 @@ SBT = "org.scala-sbt:sbt-launch"
 YARN = "org.junit.jupiter:junit-jupiter-api"
 """First of the libraries that Hadoop's mini cluster for YARN calls, and does not bring."""
 
+S3_SERVICE = "org.gaul:s3proxy"
+"""A service of S3 without the clients of other clouds, which it does not load for objects in local files."""
+
 PINS = Path(__file__).with_name("maven_pins.txt")
 
 _POM = """

@@ -5,7 +5,7 @@
 Queries read a file of rows in each batch, with Spark's HDFS-backed store, with its RocksDB store, and with
 this store, each with Spark's manager of checkpoint files and with this one's. They run one after the other,
 in turns, on two threads of one JVM, with checkpoints below `TMPDIR`, on HDFS (Hadoop's mini cluster, without
-added latency), or on S3 (a service that waits 20 ms before it answers a request). A figure is the median of a
+added latency), or on S3 (S3Proxy, whose clients wait 20 ms before each request). A figure is the median of a
 batch, in milliseconds, by the parts of Spark's progress; only ratios within a run count.
 """
 
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environment import s3_service
 from benchmarks.scenarios import services
 
 ROWS, KEYS = 200, 1_000
@@ -62,10 +63,10 @@ def _storage(place: str) -> Iterator[tuple[str | None, dict[str, str]]]:
         if place == "hdfs":
             yield stack.enter_context(services.hdfs(Path(out))) + "/small-batches", {}
         elif place == "s3":
-            properties = stack.enter_context(services.s3())
+            properties = stack.enter_context(services.s3(Path(out)))
             conf = {f"spark.hadoop.{name}": value for name, value in properties.items()}
-            conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, services.s3a_jars()))
-            yield "s3a://bucket/small-batches", conf
+            conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, s3_service.client_jars()))
+            yield f"s3a://{s3_service.BUCKET}/small-batches", conf
         else:
             yield None, {}
 

@@ -1,9 +1,8 @@
-"""Recovery from real services on the loopback with added latency: an HDFS, and an S3 service by `moto`.
+"""Recovery from real services on the loopback with added latency: an HDFS, and an S3 service.
 
-Without latency a loopback is faster than any real service. The client of HDFS waits before each request, and
-each of its streams has a pace (`scala/driver/DelayedFileSystem.scala`). The S3 service waits as long before
-it answers a request, and its transfers have the same pace. All stores read with the input stream of S3A that
-does not read ahead, as `docs/operations.md` recommends.
+Without latency a loopback is faster than any real service. The clients of both wait before each request, and
+each of their streams has a pace (`scala/driver/DelayedFileSystem.scala`, `scala_s3/DelayedRequests.scala`).
+All stores read with the input stream of S3A that does not read ahead, as `docs/operations.md` recommends.
 
 In addition the largest state is recovered from the local disk, as the scenario `recovery` does with smaller
 states.
@@ -12,22 +11,18 @@ states.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environment import minicluster
+from benchmarks.environment import minicluster, s3_service
 from benchmarks.environment.providers import CHANGELOG, HDFS, ROCKSDB, Variant, incremental
 from benchmarks.scenarios.store_level import BUDGET_MB, FAR, Extent, Run, Step, batches, case, load, short
 
 SCENARIO = "services"
 REQUEST_MS = 20
 STREAM_BYTES = 100 << 20
-_TESTS = Path(__file__).resolve().parents[2] / "tests"
 _SMALL, _MEDIUM, LARGE = 500_000, 5_000_000, 10_000_000
 _VALUE_BYTES, _LARGE_VALUE_BYTES = 100, 580
 _BATCH, _QUICK_BATCH = 20_000, 100
@@ -115,7 +110,7 @@ def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
 
 def s3_run(part: Part, extent: Extent, properties: dict[str, str]) -> Run:
     """Return a part on this service."""
-    return _run(S3_CASE, part, extent, storage="s3a://bucket/benchmark", hadoop_conf=properties)
+    return _run(S3_CASE, part, extent, storage=f"s3a://{s3_service.BUCKET}/benchmark", hadoop_conf=properties)
 
 
 def local_run(part: Part, extent: Extent) -> Run:
@@ -164,35 +159,8 @@ def hdfs(out: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def s3() -> Iterator[dict[str, str]]:
-    """Run a service in its own process for the context, and yield the configuration of S3A."""
-    command = [sys.executable, "-m", "minis3", str(REQUEST_MS), str(STREAM_BYTES)]
-    process = subprocess.Popen(
-        command,
-        cwd=_TESTS,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        found = _of_tests("minis3").S3Server(port=int(process.stdout.readline())).hadoop_properties
-        yield {**found, "fs.s3a.bucket.bucket.input.stream.type": "classic"}
-    finally:
-        process.stdin.close()
-        process.wait(20)
-        process.stdout.close()
-
-
-def s3a_jars() -> list[Path]:
-    """Return the jars that a driver JVM needs for `s3a:` URIs."""
-    found: list[Path] = _of_tests("maven_jars").s3a_jars()
-    return found
-
-
-def _of_tests(name: str) -> Any:
-    """Import a module that the tests share."""
-    if str(_TESTS) not in sys.path:
-        sys.path.append(str(_TESTS))
-    return importlib.import_module(name)
+def s3(out: Path) -> Iterator[dict[str, str]]:
+    """Run a service for the context, and yield the configuration of its clients."""
+    with s3_service.started(out / "s3-service.log") as url:
+        found = s3_service.client_properties(url, REQUEST_MS, STREAM_BYTES)
+        yield {**found, f"fs.s3a.bucket.{s3_service.BUCKET}.input.stream.type": "classic"}

@@ -14,8 +14,8 @@ import scala_jars
 
 from benchmarks import benchmark_command, medians, results
 from benchmarks.comparisons import data_plane, look_ahead, processors, sst_files
-from benchmarks.environment import jvm, providers
-from benchmarks.page import goals, plots, report, store_sections, summary
+from benchmarks.environment import jvm, providers, s3_service
+from benchmarks.page import goals, plots, report, restores, store_sections, summary
 from benchmarks.page.missed_goals import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
@@ -459,3 +459,7 @@ def test_a_part_that_is_measured_later_replaces_its_steps(tmp_path: Path) -> Non
     report.write(results.load(tmp_path), tmp_path)
     page = (tmp_path / report.RESULTS_PAGE).read_text()
     assert "a, then a; b, then b: of services recovery, S3 (incremental, rocksdb)" in page
+    assert "in the S3 service of `moto`" in page
+    delayed = s3_service.client_properties("http://127.0.0.1:1", 20, 100 << 20)
+    joined["specs"][services.S3_CASE]["hadoop_conf"] = delayed
+    assert "and of S3Proxy ask" in restores.on_services(Results({"services": joined}), {})

@@ -8,7 +8,10 @@ from pathlib import Path
 import pinned_jars
 import pytest
 
-LIBRARIES = (pinned_jars.BROKER, pinned_jars.KAFKA, pinned_jars.DELTA, pinned_jars.ICEBERG, pinned_jars.SBT)
+LIBRARIES = (
+    *(pinned_jars.BROKER, pinned_jars.KAFKA, pinned_jars.DELTA, pinned_jars.ICEBERG),
+    *(pinned_jars.S3_SERVICE, pinned_jars.SBT),
+)
 PIN = pinned_jars.Pin("org.example", "a", "1.0", hashlib.sha256(b"a").hexdigest())
 
 
