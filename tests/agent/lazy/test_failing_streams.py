@@ -7,6 +7,7 @@ merge goes on. Kills are in `tests/agent/process/test_kill_in_streams.py`.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -70,10 +71,11 @@ def settled(tmp_path: Path) -> Job:
     return job
 
 
-def limited(settled: Job, client: OnRemoteStorage) -> Job:
+def limited(settled: Job, client: OnRemoteStorage, location: Path | None = None) -> Job:
+    """Return the job of an agent with a small cache, whose state is the settled one or a copy of it."""
     job = Job(
         client,
-        settled.location,
+        location or settled.location,
         restoreMode="lazy",
         lazyRestoreThreshold="1",
         pageCacheLimit=str(LIMIT),
@@ -99,6 +101,10 @@ def check(job: Job, directory: Path) -> None:
 
 CHANGES = {"full": 200, "incremental": 8}
 """Rows that are changed before a merge: of so few the oldest run has its place in an incremental merge."""
+
+
+MERGED_BY = {"full": 45, "incremental": 45}
+"""Operations on the disk that a merge has at least."""
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -131,15 +137,30 @@ def test_each_call_to_storage_fails_in_turn(
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.tier("long")), 15], ids=["all", "sample"])
 def test_each_operation_on_the_disk_fails_in_turn(settled: Job, tmp_path: Path, kind: str, step: int) -> None:
-    job = limited(settled, FailingOnce(tmp_path / "reader"))
+    """Each merge starts from a copy of the same state.
+
+    A merge that fails leaves a delta more to the next, which links it: with one state for all failures, the
+    merge has an operation more with every failure, and the last operation is never reached.
+    """
+    before = limited(settled, FailingOnce(tmp_path / "before"))
+    for first in range(0, 3 * CHANGES[kind], CHANGES[kind]):
+        before.commit({key(row): os.urandom(90) for row in range(first, first + CHANGES[kind])})
+        before.merge(kind)
     uses, seen = 0, ""
     while uses == 0 or seen:
-        first = uses * CHANGES[kind]
-        job.commit({key(row % ROWS): os.urandom(90) for row in range(first, first + CHANGES[kind])})
+        place = tmp_path / f"failing-{uses}"
+        shutil.copytree(before.location, place / "state")
+        job = limited(before, FailingOnce(place / "reader"), place / "state")
         made: list[Any] = []
-        seen = refused(tmp_path / "reader", uses, lambda: made.append(job.merge(kind)))  # noqa: B023
-        for answer in made:
-            job.call("release", directory=answer["directory"])
-        check(job, tmp_path / f"elsewhere-{uses}")
+        for last in range(2):
+            first = (3 + last) * CHANGES[kind]
+            job.commit({key(row): os.urandom(90) for row in range(first, first + CHANGES[kind])})
+            if last:
+                made.append(job.merge(kind))
+            else:
+                seen = refused(place / "reader", uses, lambda: made.append(job.merge(kind)))  # noqa: B023
+            check(job, place / f"elsewhere-{last}")
+        assert made[-1]["kind"] == kind
+        shutil.rmtree(place)
         uses += step
-    assert uses > 80, f"only {uses} operations"
+    assert uses > MERGED_BY[kind], f"only {uses} operations"
