@@ -21,14 +21,13 @@ import json
 import logging
 import mmap
 import os
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from state_store.agent.lazy.disk_room import DiskRoom, free_bytes
 from state_store.core.files.checksums import read_end
 from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
 from state_store.core.files.spans import fetch_spans, spans_of
@@ -47,9 +46,6 @@ LEAST_BYTES = 16 << 20
 
 MOST_AT_ONCE_BYTES = 32 << 20
 """Bytes of pages that a call brings at most, or a quarter of the room: they stay until they are read."""
-
-_LEAST_PAGES = 16
-"""Pages that the cache has however small the disk is."""
 
 LIST_NAME = "pages.json"
 """File in the directory of a base that lists its cached files, for an agent that replaces another."""
@@ -132,14 +128,13 @@ class PageCache:
         self._awaited_pages = 0
         self._other_bytes = 0
         self._cannot_evict = False
-        self._room_pages = sys.maxsize
-        """Pages that the disk has shown to have room for."""
+        self._disk = DiskRoom(runtime, PAGE_BYTES)
 
     def limit(self, disk_bytes: int) -> None:
         """Set the limit, as the option of the executor says, and evict what is above; 0 switches it off."""
         with self._lock:
             if disk_bytes != self._limit_bytes:
-                self._room_pages = sys.maxsize
+                self._disk.forget()
             self._limit_bytes = disk_bytes
             if disk_bytes:
                 self._make_room(0)
@@ -252,7 +247,8 @@ class PageCache:
 
         Raises:
             InternalError: The base has no such file.
-            LocalDiskError: The disk is full, and is so with half as many pages, to which the cache keeps.
+            LocalDiskError: The disk is full, and is so with half as many pages, to which the cache keeps
+                until there is space again.
             StateStoreError: The storage failed.
         """
         return self.read_all(storage, directory, [(name, offset, length)])
@@ -279,13 +275,14 @@ class PageCache:
             )
         ]
         for attempt in range(2):
+            shrinks = self._grow(directory)
             try:
                 with self._room(pieces):
                     fetch_spans(storage, spans, self._runtime)
                 break
             except StateStoreError as error:
                 is_full = isinstance(error, LocalDiskError) or _is_full(directory, pieces)
-                if attempt or not is_full or not self._evict_half():
+                if attempt or not is_full or not self._evict_half(shrinks):
                     raise
         return sum(
             max(0, min(length, self._file(directory, name).size_bytes - offset))
@@ -339,19 +336,32 @@ class PageCache:
                             self._resident_pages += not piece.file.resident[page]
                             piece.file.resident[page] = piece.file.uses[page] = 1
 
-    def _evict_half(self) -> bool:
+    def _grow(self, directory: Path) -> int:
+        """Take more room on a disk that was full, if it has space. Returns how many times it was full."""
+        with self._lock:
+            if self._disk.grow(directory, self._resident_pages + self._awaited_pages, self._option_pages()):
+                _log.info("the local disk has space again: pages of states take what pageCacheLimit allows")
+            return self._disk.shrinks
+
+    def _evict_half(self, shrinks: int) -> bool:
         """Evict half of the pages that are there, and keep to what is left: others need the disk, too.
+
+        Args:
+            shrinks: How many times the disk was full before the fetch. If that is more now, another thread
+                has evicted half of the pages.
 
         Returns:
             False if there are none, or none can be evicted.
         """
         with self._lock:
+            if self._disk.shrinks != shrinks:
+                return True
             before = self._resident_pages
             self._evict(-(-before // 2))
-            self._room_pages = max(_LEAST_PAGES, self._resident_pages)
+            self._disk.shrink(self._resident_pages)
             _log.warning(
-                f"the local disk is full: pages of states take {self._room_pages * PAGE_BYTES} bytes from "
-                "now on, and not what pageCacheLimit allows"
+                f"the local disk is full: pages of states take {self._disk.pages * PAGE_BYTES} bytes until "
+                "it has space again, and not what pageCacheLimit allows"
             )
             return self._resident_pages < before
 
@@ -367,8 +377,10 @@ class PageCache:
         return self._resident_pages + self._awaited_pages + pages - self._page_limit()
 
     def _page_limit(self) -> int:
-        pages = max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
-        return min(pages, self._room_pages)
+        return min(self._option_pages(), self._disk.pages)
+
+    def _option_pages(self) -> int:
+        return max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
 
     def _evict(self, pages: int) -> None:
         """Evict so many pages: the first that were not read since the hand has passed them.
@@ -437,8 +449,7 @@ def _forget_wanted(file: _CachedFile) -> None:
 
 def _is_full(directory: Path, pieces: Sequence[_Piece]) -> bool:
     """Return True if a disk has no room for pieces: if the JVM writes them, the error is one of storage."""
-    with local_disk_errors(directory):
-        return shutil.disk_usage(directory).free < sum(piece.end - piece.start for piece in pieces)
+    return free_bytes(directory) < sum(piece.end - piece.start for piece in pieces)
 
 
 def _is_idle(file: _CachedFile, page: int) -> bool:

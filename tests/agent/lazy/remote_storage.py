@@ -25,12 +25,12 @@ from state_store.core.storage.local import LocalStorage
 class OnRemoteStorage(InProcess):
     """An agent whose storage is not of this machine. `_schedule` says how the storage answers a call."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, uptime_ms: Callable[[], float] | None = None) -> None:
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
             open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
-            runtime=AdjustedRuntime(wall_ms=None),
+            runtime=AdjustedRuntime(uptime_ms=uptime_ms),
         )
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
@@ -45,14 +45,14 @@ class FailingStorage(OnRemoteStorage):
     were fetched as a whole.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, uptime_ms: Callable[[], float] | None = None) -> None:
         self.is_down = False
         self.fails_at: int | None = None
         self.failed: set[str] = set()
         self.reads: list[tuple[int, int | None]] = []
         self.downloads = 0
         self.before_reads: Callable[[], object] = lambda: None
-        super().__init__(directory)
+        super().__init__(directory, uptime_ms=uptime_ms)
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
         self.downloads += operation == "download"
@@ -79,9 +79,14 @@ def five_versions(tmp_path: Path, file_bytes: int) -> Job:
     return job
 
 
-def reader(job: Job, directory: Path, **options: str) -> Job:
+def reader(job: Job, directory: Path, uptime_ms: Callable[[], float] | None = None, **options: str) -> Job:
+    """Return the job of another agent that restores lazily."""
     other = Job(
-        FailingStorage(directory), job.location, restoreMode="lazy", lazyRestoreThreshold="1", **options
+        FailingStorage(directory, uptime_ms=uptime_ms),
+        job.location,
+        restoreMode="lazy",
+        lazyRestoreThreshold="1",
+        **options,
     )
     other.versions = dict(job.versions)
     return other

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ from agent.lazy.remote_storage import FailingStorage, reader, restored, wait_unt
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.core.files import holes
-from state_store.core.storage.contract import Span
-from state_store.core.storage.local_disk import local_disk_error
-from state_store.errors import DamagedError, InternalError, LocalDiskError, StorageError
+from state_store.errors import DamagedError, InternalError, StorageError
 
 LEAST_BYTES = 20 * PAGE_BYTES
 
@@ -270,48 +266,6 @@ def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_pat
     assert abs(cache_of(job).disk_bytes - before) <= PAGE_BYTES
     base.read_all()
     assert cache_of(job).disk_bytes <= most_bytes(job)
-
-
-def full(monkeypatch: pytest.MonkeyPatch, has_room: Callable[[], bool]) -> None:
-    """The disk is full unless `has_room`."""
-    fetch = page_cache.fetch_spans
-
-    def refused(storage: Any, spans: Sequence[Span], runtime: Any) -> None:
-        if not has_room():
-            raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(spans[0].local)))
-        fetch(storage, spans, runtime)
-
-    monkeypatch.setattr(page_cache, "fetch_spans", refused)
-
-
-def test_a_full_disk_halves_the_cache(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = limited(written, tmp_path / "reader", limit="1g")
-    base = PageReader(job, job.restore_by_blocks(5))
-    base.read_all()
-    pages = cache_of(job)._resident_pages
-    is_freed = False
-    full(monkeypatch, lambda: is_freed or cache_of(job)._resident_pages <= pages * 3 // 5)
-    job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=10)
-    assert cache_of(job)._resident_pages <= pages * 3 // 5
-    assert base.local(base.names[0], 0, 10) == base.stored[base.names[0]][:10]
-    is_freed = True
-    base.read_all()
-    assert cache_of(job)._resident_pages <= pages * 3 // 5, "the cache grows again, and leaves others no disk"
-
-
-def test_a_disk_that_stays_full_fails_the_read_alone(
-    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = limited(written, tmp_path / "reader")
-    answer = job.restore_by_blocks(5)
-    base = PageReader(job, answer)
-    is_full = True
-    full(monkeypatch, lambda: not is_full)
-    with pytest.raises(LocalDiskError, match="is full"):
-        job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=10)
-    is_full = False
-    assert base.rows(answer, tmp_path / "copy") == written.state
-    assert job.open_store.suspicions.of(str(written.location)) == 0
 
 
 def test_the_limit_is_given_up_if_no_holes_can_be_made(
