@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import scala_jars
-from driver import Jvm
+from driver import Jvm, running
 
 
 @pytest.fixture(scope="session")
@@ -22,9 +21,8 @@ def driver_class_path() -> str:
 
 @pytest.fixture(scope="module")
 def shared_jvm(driver_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    jvm = Jvm(driver_class_path, tmp_path_factory.mktemp("jvm"))
-    yield jvm
-    _end(jvm)
+    with running(driver_class_path, tmp_path_factory.mktemp("jvm")) as jvm:
+        yield jvm
 
 
 @pytest.fixture
@@ -38,12 +36,5 @@ def jvm(shared_jvm: Jvm) -> Iterator[Jvm]:
 @pytest.fixture
 def own_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
     """Yield a JVM for a single test, which may end it."""
-    jvm = Jvm(driver_class_path, tmp_path)
-    yield jvm
-    _end(jvm)
-
-
-def _end(jvm: Jvm) -> None:
-    if jvm.process.poll() is None:
-        jvm.kill()
-    shutil.rmtree(jvm.tmp, ignore_errors=True)
+    with running(driver_class_path, tmp_path) as jvm:
+        yield jvm
