@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
 
 @contextmanager
 def called_jvm(directory: Path, class_path: Iterable[Path | str]) -> Iterator[Any]:
     """Run a JVM that executes calls from here, and ends with the context or with this process.
 
     Args:
-        directory: its working directory, with its temporary files, and its output in the file `log`.
+        directory: its working directory. Its output is in the file `log` there.
         class_path: the jars of the service.
 
     Yields:
@@ -30,7 +28,7 @@ def called_jvm(directory: Path, class_path: Iterable[Path | str]) -> Iterator[An
         port, token, process = launch_gateway(
             jarpath=str(next(maven_jars.SPARK_JARS.glob("py4j-*.jar"))),
             classpath=os.pathsep.join(map(str, class_path)),
-            javaopts=[*_OPTIONS, f"-Djava.io.tmpdir={directory}"],
+            javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             die_on_exit=True,
             enable_auth=True,
             redirect_stdout=log,

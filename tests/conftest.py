@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -38,9 +37,6 @@ NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if 
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-
-# Drivers that tests start without options of their own keep their temporary files where Python keeps its own.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", shlex.join([f"-Djava.io.tmpdir={tempfile.gettempdir()}"]))
 
 # matplotlib keeps a list of fonts: in the tests' cache, and not in a directory of its own.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"

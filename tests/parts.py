@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -149,21 +148,18 @@ class Outcome:
 def run_part(
     part: Part, tier: str, environment: Mapping[str, str], tests: Sequence[str] = ()
 ) -> Outcome | None:
-    """Run a part, or some tests of it, and print the output; return None if all is well.
-
-    Its temporary files are in a directory of its own, which stays if a test fails.
-    """
+    """Run a part, or some tests of it, and print the output; return None if all is well."""
     began = time.monotonic()
-    room = Path(tempfile.mkdtemp(prefix="part-", dir=environment.get("TMPDIR")))
-    done = subprocess.run(
-        [*part.command(tier, tests), "-o", f"cache_dir={room}/cache"],
-        cwd=CHECKOUT,
-        env={**environment, "TMPDIR": str(room)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    listed = room / "cache/v/cache/lastfailed"
-    failed = tuple(json.loads(listed.read_text(encoding="utf-8"))) if listed.exists() else ()
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [*part.command(tier, tests), "-o", f"cache_dir={cache}"],
+            cwd=CHECKOUT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        listed = Path(cache, "v/cache/lastfailed")
+        failed = tuple(json.loads(listed.read_text(encoding="utf-8"))) if listed.exists() else ()
     outcome = Outcome(part, tier, failed, done.returncode == TESTS_FAILED and bool(failed))
     shown = done.stdout.decode("utf-8", "replace")
     took = f"{time.monotonic() - began:.0f} s, exit {done.returncode}"
@@ -171,10 +167,6 @@ def run_part(
     sys.stdout.write(
         f"\n== tests of {outcome.name}{again}\n{shown}== tests of {outcome.name}{again}: {took}\n"
     )
-    if done.returncode in (0, NO_TESTS):
-        shutil.rmtree(room, ignore_errors=True)  # a process that ends late may still write there
-    else:
-        print(f"== tests of {outcome.name}{again}: their files are in {room}")
     sys.stdout.flush()
     return None if done.returncode in (0, NO_TESTS) else outcome
 

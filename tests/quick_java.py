@@ -71,9 +71,8 @@ _OF_ONE_BATCH = (
 @functools.cache
 def probe_options() -> list[str]:
     """Return Java options for a program whose class path begins with `scala_jars.probes_class_path()`."""
-    quick = [*QUICK_START.split(), *_own_files()]
     if os.environ.get(VARIABLE) == "no" or scala_jars.PROBES_VARIABLE in os.environ:
-        return quick
+        return QUICK_START.split()
     jars = [scala_jars.probes_jar(), scala_jars.state_store_jar()]
     written = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars]
     place = f"probes-{pyspark.__version__}-{_digest(scala_jars.TESTS)}"
@@ -83,12 +82,7 @@ def probe_options() -> list[str]:
             for old in archive.parent.glob(f"{place}-*.jsa"):
                 old.unlink()
             _archive(archive, _probe_program, {})
-    return [*quick, f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
-
-
-def _own_files() -> list[str]:
-    """Return the option that keeps temporary files of a JVM where Python keeps its own."""
-    return [f"-Djava.io.tmpdir={tempfile.gettempdir()}"]
+    return [*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
 
 
 def _probe_program(room: Path, options: list[str]) -> tuple[list[str], str]:
@@ -103,16 +97,15 @@ def _probe_program(room: Path, options: list[str]) -> tuple[list[str], str]:
 @functools.cache
 def spark_options() -> str:
     """Return Java options for a driver or an executor of this pyspark, each a word for a shell."""
-    quick = [*QUICK_START.split(), *_own_files()]
     if os.environ.get(VARIABLE) == "no":
-        return shlex.join(quick)
+        return QUICK_START
     if releases.minor_of(pyspark.__version__) != releases.SUPPORTED_SPARKS[-1]:
-        return shlex.join(quick)  # an archive does not pay for so few starts
+        return QUICK_START  # an archive does not pay for so few starts
     archive = scala_jars.CACHE / "class-data" / f"spark-{pyspark.__version__}-{_digest(SPARK_HOME)}.jsa"
     with scala_jars.locked(f"class-data-{pyspark.__version__}"):
         if not archive.exists():
             _archive(archive, _spark_program, {"SPARK_HOME": str(SPARK_HOME)})
-    return shlex.join([*quick, f"-XX:SharedArchiveFile={archive}", *_QUIET.split()])
+    return shlex.join([*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()])
 
 
 def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
@@ -122,8 +115,7 @@ def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     for setting in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1"):
         command += ["--conf", f"spark.{setting}"]
-    java = shlex.join([*options, f"-Djava.io.tmpdir={room}"])
-    return [*command, "--driver-java-options", java, str(program), str(room)], ""
+    return [*command, "--driver-java-options", shlex.join(options), str(program), str(room)], ""
 
 
 def _digest(classes: object) -> str:

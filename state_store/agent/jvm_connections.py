@@ -76,6 +76,8 @@ class FileConnections:
             StorageError: The connection broke during another request, or the JVM has lent none.
         """
         in_background = _in_background.get()
+        if in_background:
+            request = {**request, "background": True}
         channel = self._borrow(in_background)
         usable = False
         try:

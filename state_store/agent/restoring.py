@@ -13,6 +13,7 @@ from state_store.agent.wire.answers import (
     NO_PAGES,
     DeltaFiles,
     LooseDelta,
+    Paging,
     ReadRange,
     RestoredStore,
     SeenAttempts,
@@ -89,6 +90,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
                 paging = store.hydrations.cache_pages(directory, restored.sparse)
             else:
                 store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
+                paging = Paging.of_whole_files(restored.sparse)
             if store.request_times is not None:
                 store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
         predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))

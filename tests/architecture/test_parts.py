@@ -100,29 +100,3 @@ def test_few_failures_run_once_more(
     found = parts.run([(parts.Part("trial"), "every")], 1, dict(os.environ))
     assert (tmp_path / "runs").read_text() == runs
     assert found == (failed, [f"test_trial.py::{name}" for name in unstable])
-
-
-@pytest.mark.parametrize("ends", ["", "raise AssertionError"])
-def test_temporary_files_of_a_part_stay_if_a_test_fails(
-    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each run has its own directory for them, wherever the environment says that they go."""
-    program = f"""
-import tempfile, pathlib
-def test_writes():
-    pathlib.Path(tempfile.mkdtemp(), "file").touch()
-    {ends or "pass"}
-"""
-    files = tmp_path / "all files"
-    files.mkdir()
-    (tmp_path / "test_trial.py").write_text(program, encoding="utf-8")
-    monkeypatch.setattr(parts, "CHECKOUT", tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "test_trial.py"]
-    monkeypatch.setattr(parts.Part, "command", lambda self, tier, tests=(): command)
-    parts.run_part(parts.Part("trial"), "every", {**os.environ, "TMPDIR": str(files)})
-    if ends:
-        (kept,) = files.iterdir()
-        assert [path.parents[1] for path in files.rglob("file")] == [kept]
-        assert f"their files are in {kept}" in capsys.readouterr().out
-    else:
-        assert list(files.iterdir()) == []

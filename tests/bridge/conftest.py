@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import scala_jars
-from driver import Jvm, running
+from driver import Jvm
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +22,9 @@ def driver_class_path() -> str:
 
 @pytest.fixture(scope="module")
 def shared_jvm(driver_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    with running(driver_class_path, tmp_path_factory.mktemp("jvm")) as jvm:
-        yield jvm
+    jvm = Jvm(driver_class_path, tmp_path_factory.mktemp("jvm"))
+    yield jvm
+    _end(jvm)
 
 
 @pytest.fixture
@@ -36,5 +38,12 @@ def jvm(shared_jvm: Jvm) -> Iterator[Jvm]:
 @pytest.fixture
 def own_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
     """Yield a JVM for a single test, which may end it."""
-    with running(driver_class_path, tmp_path) as jvm:
-        yield jvm
+    jvm = Jvm(driver_class_path, tmp_path)
+    yield jvm
+    _end(jvm)
+
+
+def _end(jvm: Jvm) -> None:
+    if jvm.process.poll() is None:
+        jvm.kill()
+    shutil.rmtree(jvm.tmp, ignore_errors=True)

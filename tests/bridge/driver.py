@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +128,6 @@ class Jvm:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=120)
-
-
-@contextmanager
-def running(class_path: str, room: Path, **options: Any) -> Iterator[Jvm]:
-    """Run a JVM for the context; its temporary files go with it."""
-    jvm = Jvm(class_path, room, **options)
-    try:
-        yield jvm
-    finally:
-        if jvm.process.poll() is None:
-            jvm.kill()
-        shutil.rmtree(jvm.tmp, ignore_errors=True)
 
 
 def gone(condition: Any, *, within_s: float = 120.0) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import DriverError, Jvm, running
+from driver import DriverError, Jvm
 
 pytestmark = pytest.mark.spark
 
@@ -35,8 +36,11 @@ def jvm_at_odd_places(driver_class_path: str, odd: Path) -> Iterator[Jvm]:
         f'(printf "%s\\n" "$line"; cat) | {shlex.quote(sys.executable)} "$@"\n'
     )
     python.chmod(0o755)
-    with running(driver_class_path, odd, python=str(python)) as jvm:
-        yield jvm
+    jvm = Jvm(driver_class_path, odd, python=str(python))
+    yield jvm
+    if jvm.process.poll() is None:
+        jvm.kill()
+    shutil.rmtree(jvm.tmp, ignore_errors=True)
 
 
 def test_a_store_works_in_places_with_odd_names(jvm_at_odd_places: Jvm, odd: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Jvm, gone, running
+from driver import Jvm, gone
 
 pytestmark = [pytest.mark.spark]
 
@@ -194,10 +195,11 @@ def _sizes(directory: Path) -> Iterator[int]:
 def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
     """Yield a JVM whose heap is resident from the start, so that all growth is outside of it."""
     heap = ("-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch")
-    with running(driver_class_path, tmp_path, heap=heap) as jvm:
-        yield jvm
-        jvm.kill()
-        gone(lambda: any(jvm.tmp.glob("state-store-*")))
+    jvm = Jvm(driver_class_path, tmp_path, heap=heap)
+    yield jvm
+    jvm.kill()
+    gone(lambda: any(jvm.tmp.glob("state-store-*")))
+    shutil.rmtree(jvm.tmp, ignore_errors=True)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import scala_jars
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bridge"))
 
-from driver import Jvm, running
+from driver import Jvm
 
 
 @pytest.fixture(scope="module")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    with running(scala_jars.probes_class_path(), tmp_path_factory.mktemp("jvm")) as jvm:
-        yield jvm
-        jvm.end()
+    jvm = Jvm(scala_jars.probes_class_path(), tmp_path_factory.mktemp("jvm"))
+    yield jvm
+    jvm.end()

@@ -154,6 +154,16 @@ def test_no_span_is_written_after_an_interrupt(class_path: str, tmp_path: Path) 
     assert "all spans end before" in walk(class_path, tmp_path, "agent.InterruptedSpans")
 
 
+def test_ranges_of_files_are_read_into_memory(class_path: str, tmp_path: Path) -> None:
+    assert "ranges are read" in walk(class_path, tmp_path, "agent.RangeReadCases")
+
+
+def test_blocks_are_read_ahead_if_they_are_there_sooner_than_the_files(
+    class_path: str, tmp_path: Path
+) -> None:
+    assert "the sooner way is taken" in walk(class_path, tmp_path, "base.BlockCensuses")
+
+
 def test_threads_that_cannot_be_started_end_nothing(class_path: str, tmp_path: Path) -> None:
     """Let stacks of a gibibyte fill the address space, as a limit of threads ends them on an executor."""
     usual, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -14,8 +14,8 @@ import org.apache.hadoop.util.Progressable
 /**
  * A file system that answers like storage across a network: each request waits `fs.delayed.request.ms` before it
  * begins, and each stream carries `fs.delayed.stream.bytes` a second. Requests are a status, a listing, an open, a
- * create, a rename, a delete, the first read of a stream and each read after a seek. Streams do not share a bandwidth,
- * as those of an object store do not.
+ * create, a rename, a delete, the first read of a stream, each read after a seek and each read at a position. Streams
+ * do not share a bandwidth, as those of an object store do not.
  */
 trait Delays extends FileSystem {
   private var requestNanos = 0L
@@ -64,7 +64,7 @@ trait Delays extends FileSystem {
 
   private def carry(bytes: Long): Unit = if (bytes > 0) LockSupport.parkNanos(bytes * 1000000000L / bytesASecond)
 
-  private final class DelayedInput(in: FSDataInputStream) extends FSInputStream {
+  private final class DelayedInput(in: FSDataInputStream) extends FSInputStream with StreamCapabilities {
     private var requested = false
 
     override def read(): Int = {
@@ -83,6 +83,15 @@ trait Delays extends FileSystem {
       requested = false
       in.seek(position)
     }
+
+    override def read(position: Long, bytes: Array[Byte], at: Int, length: Int): Int = {
+      LockSupport.parkNanos(requestNanos)
+      val read = in.read(position, bytes, at, length)
+      carry(read)
+      read
+    }
+
+    override def hasCapability(capability: String): Boolean = in.hasCapability(capability)
 
     private def begin(): Unit = if (!requested) {
       requested = true

@@ -6,7 +6,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Union
@@ -16,6 +16,7 @@ from state_store.core.checkpoint.attempts import ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId, version_order
 from state_store.core.codec import INLINE, JsonObject, fields_to_json, json_names
+from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import Chain
 from state_store.core.snapshots.assembly import Restored, RestoredDelta
 from state_store.core.snapshots.publish import Published
@@ -119,6 +120,11 @@ class Paging:
     page_bytes: int
     pages_at_once: int
     stored: Mapping[str, str]
+
+    @classmethod
+    def of_whole_files(cls, files: Iterable[SparseFile]) -> Paging:
+        """Return the rules for files that come whole in the background, and stay."""
+        return cls(0, 0, {file.name: file.path for file in files})
 
 
 NO_PAGES = Paging(0, 0, {})

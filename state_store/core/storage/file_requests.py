@@ -23,9 +23,13 @@ class SpanFields(TypedDict):
 
 
 class FileRequest(_Named, _Page, total=False):
-    """A request: `fs` is the operation on `path`, a URI; the other fields depend on it."""
+    """A request: `fs` is the operation on `path`, a URI; the other fields depend on it.
+
+    `background` tells that nobody waits for the answer, and the JVM may do other requests first.
+    """
 
     store: int
+    background: bool
     offset: int
     length: int | None
     overwrite: bool

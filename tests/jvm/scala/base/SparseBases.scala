@@ -20,7 +20,8 @@ object SparseBases {
     val directory = Files.createTempDirectory("sparse-bases").toFile
     try {
       val test = new SparseBases(directory)
-      test.fetchesBlocksTogether()
+      test.readsRowsBeforeTheFiles()
+      test.leavesDenseKeysToTheFiles()
       test.reportsFailures()
       test.endsWhenItIsInterrupted()
       test.keepsVerifiedBlocks()
@@ -85,7 +86,8 @@ final class SparseBases(directory: File) {
     remote.forget()
     if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
-    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll, read = Option(read),
+    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll,
+      openStored = Option(read).map(some => () => (ranges => some(ranges)): StoredRanges),
       fetch = (name, offset, length) =>
         if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
@@ -106,44 +108,63 @@ final class SparseBases(directory: File) {
 
   private val some = 0 until keyCount by 40
 
-  /** Requests wait for each other, so that sequential requests would wait forever. */
-  def fetchesBlocksTogether(): Unit = {
-    val requests = new AtomicInteger
-    val begins = new ConcurrentLinkedQueue[(String, Long)]
-    val three = new CountDownLatch(3)
-    def fetch(name: String, offset: Long, length: Long): Unit = {
-      requests.incrementAndGet()
-      begins.add(name -> offset)
-      three.countDown()
-      expect(three.await(20, TimeUnit.SECONDS), "no three requests are under way at a time")
-      remote.fetch(name, offset, length)
+  /** Keys so far from each other that their blocks are there sooner than the files. */
+  private val few = Seq(1, 6001, 11001)
+
+  /** Keys of files that come in the background: their blocks come to memory, and what is there is not fetched. */
+  def readsRowsBeforeTheFiles(): Unit = {
+    var asked = Vector.empty[Seq[(String, Long, Int)]]
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+      asked :+= ranges
+      remote.read(ranges)
     }
-    withReader(fetch) { (base, reader) =>
+    withReader(refused, read = read) { (base, reader) =>
       expect(base.isSparse, "a sparse base does not say so")
-      reader.expect(some.map(key))
-      val asked = requests.get
-      expect(asked >= 3 && asked <= 20, s"${some.size} keys took $asked requests")
-      expect(stepsOf(begins.asScala.toSeq).forall(_ > SstTable.fetchedBytes / 2), s"requests overlap: $begins")
-      some.foreach(check(reader, _))
-      expect(requests.get == asked, "announced keys are not fetched")
-      reader.expect(some.map(key))
-      expect(requests.get == asked, "present parts are fetched again")
+      reader.expect(few.map(key))
+      expect(asked.size == 1 && asked.head.size == asked.head.distinct.size && asked.head.size >= few.size,
+        s"the blocks of ${few.size} keys are read by $asked")
+      expect(reader.blocksAhead == asked.head.size, s"${reader.blocksAhead} blocks are counted")
+      few.foreach(check(reader, _))
+      reader.expect(few.map(key))
+      expect(asked.size == 1, "rows that were read ahead are read again")
+      asked.head.foreach { case (name, offset, length) => remote.fetch(name, offset, length) }
+      val another = base.reader()
+      try {
+        another.expect(few.map(key))
+        few.foreach(check(another, _))
+      } finally another.close()
+      expect(asked.size == 1, "blocks are read that have come to the disk")
+      expect(!base.damaged, "blocks that are not there are taken for damaged")
     }
   }
 
-  /** Returns the distances between successive requests of each file. */
-  private def stepsOf(begins: Seq[(String, Long)]): Seq[Long] =
-    begins.groupMap(_._1)(_._2).values.map(_.sorted).flatMap(sorted =>
-      sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
-
-  def reportsFailures(): Unit = {
-    withReader((_, _, _) => throw new RemoteRowsException("it is down", null)) { (base, reader) =>
-      val failed = Try(reader.expect(some.map(key)))
-      expect(failed.failed.toOption.exists(_.isInstanceOf[RemoteRowsException]), s"storage that is down gives $failed")
-      expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
+  /** If the files are there as soon as the blocks, these are left to the files. */
+  def leavesDenseKeysToTheFiles(): Unit =
+    withReader(remote.fetch(_, _, _), read = _ => throw new AssertionError("blocks are read ahead")) { (_, reader) =>
+      reader.expect(some.map(key))
+      some.foreach(check(reader, _))
     }
-    withReader((_, _, _) => ()) { (base, reader) =>
-      val failed = Try(reader.expect(some.map(key)))
+
+  /** Storage that fails and damaged bytes are shown by the fetch of a block, if that does not help. */
+  def reportsFailures(): Unit = {
+    val broken = Seq[Seq[(String, Long, Int)] => Seq[Array[Byte]]](
+      _ => throw new IOException("it is down"),
+      ranges => remote.read(ranges).map(_.map(byte => (byte ^ 0x55).toByte)))
+    for (read <- broken) {
+      withReader(remote.fetch(_, _, _), read = read) { (base, reader) =>
+        reader.expect(few.map(key))
+        few.foreach(check(reader, _))
+        expect(!base.damaged, "a failure past the disk is taken for damage of the files")
+      }
+      withReader((_, _, _) => throw new RemoteRowsException("it is down", null), read = read) { (base, reader) =>
+        val failed = Try(reader.expect(few.map(key)))
+        expect(failed.failed.toOption.exists(_.isInstanceOf[RemoteRowsException]),
+          s"storage that is down gives $failed")
+        expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
+      }
+    }
+    withReader((_, _, _) => (), read = broken.head) { (base, reader) =>
+      val failed = Try(reader.expect(few.map(key)))
       expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")
       expect(base.damaged && damages == 1, "the base does not report the damage")
     }
@@ -446,37 +467,14 @@ final class SparseBases(directory: File) {
     finally cursor.close()
   }
 
-  /**
-   * An interrupted call does not return while tables are read: a caller that closes them would take memory from a
-   * thread.
-   */
-  def endsWhenItIsInterrupted(): Unit = {
-    val begun, goOn = new CountDownLatch(1)
-    val underWay = new AtomicInteger
-    def fetch(name: String, offset: Long, length: Long): Unit = {
-      underWay.incrementAndGet()
-      begun.countDown()
-      goOn.await()
-      remote.fetch(name, offset, length)
-      underWay.decrementAndGet()
-    }
-    withReader(fetch) { (base, reader) =>
-      val caller = Thread.currentThread
-      val other = new Thread(() => {
-        begun.await()
-        caller.interrupt()
-        Thread.sleep(50)
-        goOn.countDown()
-      })
-      other.start()
-      Try(reader.expect(some.map(key))) match {
+  /** An interrupt ends the call, as the caller expects it of a file, and the thread stays interrupted. */
+  def endsWhenItIsInterrupted(): Unit =
+    withReader(refused, read = _ => throw new InterruptedException) { (base, reader) =>
+      Try(reader.expect(few.map(key))) match {
         case Failure(_: ClosedByInterruptException) =>
         case found => throw new AssertionError(s"an interrupt ends with $found")
       }
       expect(Thread.interrupted(), "the interrupt is lost")
-      expect(underWay.get == 0, "requests are under way after the end")
-      other.join()
       expect(!base.damaged, "an interrupt is taken for damage")
     }
-  }
 }

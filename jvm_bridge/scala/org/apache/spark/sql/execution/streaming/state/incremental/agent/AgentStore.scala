@@ -88,15 +88,13 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
         "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.row(Seq(name, offset, length)) })))
 
   /**
-   * Reads ranges of files in storage into memory, without the agent: path in storage, offset and length of each.
-   *
-   * @throws java.io.IOException if storage fails
+   * Returns a reader of ranges of files in storage into memory, without the agent: path in storage, offset and length of
+   * each. The caller closes it.
    */
-  def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
-    val bytes = files.readRanges(ranges)
-    bytesRead.add(ranges.iterator.map(_._3.toLong).sum)
-    bytes
-  }
+  def rangeReads(): RangeReads = files.rangeReads()
+
+  /** Counts bytes that such a reader has read. */
+  def noteRead(bytes: Long): Unit = bytesRead.add(bytes)
 
   /** Returns the attempts in storage above a version, for an attempt that starts on it without Spark's ids. */
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))

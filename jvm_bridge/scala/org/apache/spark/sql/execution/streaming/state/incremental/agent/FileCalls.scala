@@ -7,7 +7,6 @@ import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, Sta
 import java.util.concurrent.{ConcurrentHashMap, ExecutionException, Future, TimeUnit}
 
 import scala.annotation.tailrec
-import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -35,6 +34,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
   private val newFiles = new NewFiles(root, hadoopConf, files)
   private lazy val fileSystem = root.getFileSystem(hadoopConf)
+  private val transfers = new BulkTransfers
 
   /** Answers one request; the answer reports a failure. */
   def answer(frame: Frame): Frame = {
@@ -52,12 +52,14 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
     case "read" => Frame(Json.obj("ok" -> Json.obj()), untilUnchanged(read(path, frame.header)))
     case "write" =>
-      write(path, frame)
+      if (isBackground(frame)) write(path, frame) else BulkTransfers.givingWay(write(path, frame))
       ok()
     case "spans" =>
       val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
       ok("copied" -> Json.row(FileCalls.together(copies)))
-    case "download" if frame.header.has("length") => ok("bytes" -> untilUnchanged(downloadPart(path, frame.header)))
+    case "download" if frame.header.has("length") =>
+      ok("bytes" -> (if (isBackground(frame)) transfers.download(part(path, frame, Some(transfers)))
+                     else part(path, frame, None)))
     case "download" =>
       untilUnchanged(download(path, frame.header.path("to").asText))
       ok()
@@ -70,6 +72,11 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       ok()
     case other => throw new UnsupportedOperationException(s"no file operation '$other'")
   }
+
+  private def part(path: Path, frame: Frame, bulk: Option[BulkTransfers]): Long =
+    untilUnchanged(downloadPart(path, frame.header, bulk))
+
+  private def isBackground(frame: Frame): Boolean = frame.header.path("background").asBoolean
 
   private def ok(fields: (String, Any)*): Frame = Frame(Json.obj("ok" -> Json.obj(fields: _*)))
 
@@ -113,7 +120,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       .build())
 
   /** Copies a part of the file to the same place of an existing local file. Returns the number of bytes copied. */
-  private def downloadPart(path: Path, arguments: ObjectNode): Long = {
+  private def downloadPart(path: Path, arguments: ObjectNode, bulk: Option[BulkTransfers]): Long = {
     val offset = arguments.path("offset").asLong
     val length = arguments.path("length").asLong
     val in = openUntil(path, offset + length)
@@ -121,7 +128,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       val out = FileCalls.existing(arguments.path("to").asText)
       try {
         if (offset > 0) in.seek(offset)
-        FileCalls.copy(in, out, offset, length)
+        FileCalls.copy(in, out, offset, length, bulk)
       } catch {
         case _: EOFException => 0 // the part begins after the end
       } finally out.close()
@@ -149,33 +156,20 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     } finally in.close()
   }
 
-  /**
-   * Reads ranges of files into memory. Ranges that lie close together come with one request, and many requests run at
-   * a time.
-   *
-   * @param ranges path below the root, offset and length of each
-   * @return their bytes, in the same order; zeros where a file ends before
-   * @throws java.io.IOException if storage fails
-   */
-  def readRanges(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
-    val read = new Array[Array[Byte]](ranges.size)
-    FileCalls.together(FileCalls.spansOf(ranges.toIndexedSeq).map { numbers => () =>
-      val pieces = numbers.map { number =>
-        val (_, offset, length) = ranges(number)
-        read(number) = new Array[Byte](length)
-        (offset, length.toLong)
-      }
-      val path = new Path(root, ranges(numbers.head)._1)
+  /** Returns a reader of ranges of files into memory, which the caller closes. */
+  def rangeReads(): RangeReads = new RangeReads(stored)
+
+  private object stored extends StoredFiles {
+    val bulk: BulkTransfers = transfers
+    protected def isObjectStore: Boolean = newFiles.isObjectStore
+    def open(path: String): FSDataInputStream = files.open(new Path(root, path))
+
+    def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long =
       untilUnchanged {
-        val in = openUntil(path, pieces.last._1 + pieces.last._2)
-        try FileCalls.copyPieces(in, pieces) { (piece, bytes, offset) =>
-            bytes.get(read(numbers(piece)), (offset - pieces(piece)._1).toInt, bytes.remaining)
-            ()
-          }
+        val in = openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)
+        try FileCalls.copyPieces(in, pieces)(put)
         finally in.close()
       }
-    })
-    read.toSeq
   }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
@@ -216,6 +210,32 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
 }
 
+/** The files of one store, as [[RangeReads]] opens and reads them. Any number of threads. */
+private[agent] abstract class StoredFiles {
+
+  /** True if several threads can read a stream; None if that is not known yet. */
+  @volatile private var sharing = Option.empty[Boolean]
+
+  protected def isObjectStore: Boolean
+
+  /** Returns true if several threads can read a stream of this storage. */
+  final def hasSharedStreams: Boolean = sharing.contains(true)
+
+  /** Returns true if it is not known that several threads cannot read a stream. */
+  final def mayShareStreams: Boolean = !isObjectStore && !sharing.contains(false)
+
+  final def noteShared(isShared: Boolean): Unit = sharing = Some(isShared)
+
+  /** The downloads of this store in the background. */
+  def bulk: BulkTransfers
+
+  /** Opens a file by its path below the root. */
+  def open(path: String): FSDataInputStream
+
+  /** Reads pieces of a file with one request, as [[FileCalls.copyPieces]] does. */
+  def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long
+}
+
 private object FileCalls {
 
   /**
@@ -233,38 +253,21 @@ private object FileCalls {
     try FileChannel.open(Paths.get(local), StandardOpenOption.WRITE)
     catch { case e: NoSuchFileException => throw new IOException(s"the local file $local is gone", e) }
 
-  private def copy(in: InputStream, out: FileChannel, offset: Long, length: Long): Long = {
+  private def copy(
+      in: InputStream, out: FileChannel, offset: Long, length: Long, bulk: Option[BulkTransfers]): Long = {
     val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, length).toInt)
     var copied = 0L
     var count = in.readNBytes(buffer, 0, buffer.length)
     while (count > 0) {
       val bytes = ByteBuffer.wrap(buffer, 0, count)
       while (bytes.hasRemaining) copied += out.write(bytes, offset + copied)
+      bulk.foreach { transfers =>
+        transfers.copied(count)
+        transfers.giveWay()
+      }
       count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, length - copied).toInt)
     }
     copied
-  }
-
-  /** Bytes between two ranges that are read rather than skipped: they take less time than another request. */
-  private val GapBytes = 128 << 10
-
-  /** Bytes from which on a request takes no further range, so that many are read by several threads. */
-  private val SpanBytes = 2 << 20
-
-  /** Divides ranges, given by path, offset and length, among requests: their numbers, in order. */
-  private[agent] def spansOf(ranges: IndexedSeq[(String, Long, Int)]): Seq[IndexedSeq[Int]] = {
-    val spans = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
-    ranges.indices.sortBy(number => (ranges(number)._1, ranges(number)._2)).foreach { number =>
-      val (path, offset, length) = ranges(number)
-      val joins = spans.nonEmpty && {
-        val (before, start, _) = ranges(spans.last.head)
-        val (_, last, bytes) = ranges(spans.last.last)
-        path == before && offset - (last + bytes) <= GapBytes && offset + length - start <= SpanBytes
-      }
-      if (!joins) spans += mutable.ArrayBuffer.empty[Int]
-      spans.last += number
-    }
-    spans.map(_.toIndexedSeq).toSeq
   }
 
   /**
@@ -304,7 +307,7 @@ private object FileCalls {
   }
 
   /** The most spans that are read at a time in this JVM: waits for storage, and not work. */
-  private val MaxSpans = 128
+  private val MaxSpans = 256
   private lazy val spanThreads = ThreadUtils.newDaemonCachedThreadPool("state-store-spans", MaxSpans)
 
   /**

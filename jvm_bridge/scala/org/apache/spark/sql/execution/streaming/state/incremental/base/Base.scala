@@ -44,8 +44,7 @@ final case class BaseDirectory(
  * @param fetchAll fetches many such ranges in one call, as `fetch` does each
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of pages that a call of `fetchAll` may bring, so that they stay until they are read
- * @param read reads such ranges from storage into memory, past the disk, and returns their bytes in the same order;
- *     None if there is no such way. It throws an IOException if storage fails
+ * @param openStored opens the stored files, to be read past the disk; None if there is no such way
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
  */
@@ -59,16 +58,42 @@ final case class RestoredFiles(
     pageBytes: Int = 0,
     pagesAtOnce: Long = Long.MaxValue,
     fetchAll: Seq[(String, Long, Long)] => Unit = _ => (),
-    read: Option[Seq[(String, Long, Int)] => Seq[Array[Byte]]] = None) {
+    openStored: Option[() => StoredRanges] = None) {
+
+  /** Reads a range past the disk, as [[StoredRanges.tryRead]] does; None if there is no such way. */
+  private[base] def tryRead(name: String, offset: Long, length: Int): Option[Array[Byte]] = openStored.flatMap { open =>
+    val stored = open()
+    try stored.tryRead(Seq((name, offset, length))).map(_.head)
+    finally stored.close()
+  }
+}
+
+/** Ranges of stored files, which are read into memory and not to the disk. One thread. */
+private[incremental] trait StoredRanges extends AutoCloseable {
 
   /**
-   * Reads ranges from storage into memory, past the disk. Returns None if there is no such way, or if storage fails: a
-   * fetch to the disk then shows the error, or succeeds.
+   * Reads ranges: path below the directory of the base, offset and length of each.
+   *
+   * @return their bytes in the same order
+   * @throws IOException if storage fails
+   */
+  def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]]
+
+  /** Bytes of the base that come to the disk in a second while nothing is read here; None if that is not known. */
+  def bulkBytesPerSecond: Option[Long] = None
+
+  /** Has the files that come to the disk in the background give way to the body. */
+  def first[A](body: => A): A = body
+
+  override def close(): Unit = ()
+
+  /**
+   * Reads ranges, as [[read]] does. Returns None if storage fails: a fetch to the disk then shows the error, or succeeds.
    *
    * @throws ClosedByInterruptException if the thread is interrupted
    */
-  private[base] def tryRead(ranges: Seq[(String, Long, Int)]): Option[Seq[Array[Byte]]] =
-    try read.map(_(ranges))
+  final def tryRead(ranges: Seq[(String, Long, Int)]): Option[Seq[Array[Byte]]] =
+    try Some(read(ranges))
     catch {
       case e: ClosedByInterruptException => throw e
       case _: SocketTimeoutException => None

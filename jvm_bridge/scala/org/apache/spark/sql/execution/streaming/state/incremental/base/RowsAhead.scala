@@ -8,24 +8,35 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLender, SstTable}
 
 /**
- * Rows of a base whose pages may be evicted, read before they are asked for. The missing blocks of many keys are fetched
+ * Rows of a base of which parts are missing, read before they are asked for. The missing blocks of many keys are fetched
  * in one call, and the rows are taken out of them at once. Most of these blocks are not read again soon: they come into
- * memory, and only blocks that were wanted before, not long ago, take room on the disk. One thread.
+ * memory. One thread.
+ *
+ * If the files come whole in the background, blocks are fetched if that is sooner than the files are there. If their
+ * pages may be evicted, blocks that were wanted before, not long ago, take room on the disk.
  *
  * @param files the sparse files of the base
+ * @param sparseBytes their bytes
  * @param blocksOf passes each block that may have a key to a function
  * @param find returns the value of a key; null if the key is absent
  * @param borrow has `find` take blocks from a lender from now on
  */
 private[base] final class RowsAhead(
     files: RestoredFiles,
+    sparseBytes: => Long,
     blocksOf: (Array[Byte], (SstTable, Int) => Unit) => Unit,
     find: Array[Byte] => Array[Byte],
-    borrow: BlockLender => Unit) {
+    borrow: BlockLender => Unit)
+    extends AutoCloseable {
   import RowsAhead._
 
   private val rows = new HashMap[ByteBuffer, Array[Byte]]
   private var bytes = 0L
+  private var opened: StoredRanges = _
+
+  /** Bytes of blocks that the next round reads, and the rounds so far: the first are small, and tell little. */
+  private var roundBytes = firstBlockBytes
+  private var rounds = 0
 
   /** Returns the value of a key that was read ahead, null if that key is absent in the base; None if it was not read. */
   def get(key: Array[Byte]): Option[Array[Byte]] =
@@ -45,11 +56,27 @@ private[base] final class RowsAhead(
     if (bytes > maxBytes) forget()
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
     java.util.Arrays.sort(unread, (a: Array[Byte], b: Array[Byte]) => java.util.Arrays.compareUnsigned(a, b))
+    if (files.pageBytes > 0) readPages(unread) else readBeforeFiles(unread)
+  }
+
+  /** Returns the stored files, which stay open until [[close]]; null if there is no way to read them. */
+  private def stored: StoredRanges = {
+    if (opened == null) opened = files.openStored.map(_()).orNull
+    opened
+  }
+
+  /** Closes the stored files. */
+  override def close(): Unit = {
+    if (opened != null) opened.close()
+    opened = null
+  }
+
+  private def readPages(unread: Array[Array[Byte]]): Int = {
     var room = files.pagesAtOnce
     var from = 0
     var fetched = 0
     while (from < unread.length && bytes <= maxBytes) {
-      val missing = if (files.read.isEmpty) new BlocksOnDisk else new BlocksInMemory(room)
+      val missing = if (stored == null) new BlocksOnDisk else new BlocksInMemory(room, maxBlockBytes)
       val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
       while (from < unread.length && !missing.isFull) {
         val key = unread(from)
@@ -62,6 +89,48 @@ private[base] final class RowsAhead(
       room -= missing.diskBytes
     }
     fetched
+  }
+
+  /** Reads rows of files that come whole in the background, of which only the missing blocks are fetched. */
+  private def readBeforeFiles(unread: Array[Array[Byte]]): Int =
+    if (stored == null) 0
+    else {
+      val census = censusOf(unread)
+      if (census.isSooner(stored.bulkBytesPerSecond)) stored.first(readRounds(unread, census))
+      census.fetched
+    }
+
+  /** Returns a census of the blocks of some of the keys, which stand for all. */
+  private def censusOf(keys: Array[Array[Byte]]): BlockCensus = {
+    val step = math.max(1, keys.length / countedKeys)
+    val census = new BlockCensus(sparseBytes, step)
+    for (place <- keys.indices by step) blocksOf(keys(place),
+      (table, block) =>
+        if (block < table.blocks) {
+          val (offset, length) = table.rangeOf(block)
+          census.add(table, offset, length, table.isMissing(block))
+        })
+    census
+  }
+
+  /** Reads rows, more with each round, until the files would be there sooner. */
+  private def readRounds(keys: Array[Array[Byte]], census: BlockCensus): Unit = {
+    var from = 0
+    var isSooner = true
+    while (isSooner && from < keys.length && bytes <= maxBytes) {
+      val begunNanos = System.nanoTime
+      val missing = new BlocksInMemory(0, roundBytes)
+      val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
+      while (from < keys.length && !missing.isFull) {
+        if (missing.areFor(keys(from))) waiting += keys(from)
+        from += 1
+      }
+      missing.use(waiting.foreach(key => keep(key, find(key))))
+      census.addFetched(missing.count, System.nanoTime - begunNanos)
+      roundBytes = math.min(roundBytes * 2, maxBlockBytes)
+      rounds += 1
+      isSooner = rounds < warmRounds || census.isStillSooner(stored.bulkBytesPerSecond)
+    }
   }
 
   private def keep(key: Array[Byte], value: Array[Byte]): Unit = {
@@ -145,8 +214,9 @@ private[base] final class RowsAhead(
    * Blocks that come to memory, but for those that were wanted before.
    *
    * @param room bytes of disk that these may take
+   * @param blockBytes bytes of blocks above which no more come to memory
    */
-  private final class BlocksInMemory(room: Long) extends MissingBlocks with BlockLender {
+  private final class BlocksInMemory(room: Long, blockBytes: Long) extends MissingBlocks with BlockLender {
     private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
     private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
     private var bytes = 0L
@@ -158,7 +228,7 @@ private[base] final class RowsAhead(
         bytes += table.block(block).bytes
       }
 
-    def isFull: Boolean = bytes >= maxBlockBytes
+    def isFull: Boolean = bytes >= blockBytes
 
     override def block(table: SstTable, number: Int): Array[Byte] = contents.getOrElse((table, number), null)
 
@@ -177,7 +247,7 @@ private[base] final class RowsAhead(
         val (offset, length) = table.rangeOf(block)
         (table.name, offset, length.toInt)
       }
-      files.tryRead(ranges).foreach(contents ++= places.iterator.zip(_))
+      stored.tryRead(ranges).foreach(contents ++= places.iterator.zip(_))
     }
   }
 }
@@ -189,6 +259,15 @@ private object RowsAhead {
 
   /** Bytes of blocks above which no more come into memory at a time. */
   private val maxBlockBytes = 16L << 20
+
+  /** The same for the first blocks of many, by which the time of the others is told. */
+  private val firstBlockBytes = 1L << 20
+
+  /** Number of keys whose blocks are counted. */
+  private val countedKeys = 512
+
+  /** Number of rounds that also open files, start threads and warm code up: their time tells nothing. */
+  private val warmRounds = 3
 
   /** Bytes of memory that a row takes besides its key and value. */
   private val rowOverhead = 160

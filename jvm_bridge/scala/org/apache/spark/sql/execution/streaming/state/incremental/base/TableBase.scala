@@ -19,7 +19,7 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
     extends Base(directory) {
   def bytes: Long = 0
 
-  def reader(): BaseReader = new TableBaseReader(runs, noteFailure, directory.restored.filter(_.pageBytes > 0))
+  def reader(): BaseReader = new TableBaseReader(runs, noteFailure, directory.restored.filter(_.sparse.nonEmpty))
 
   /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
   private lazy val completeFiles: Map[String, LevelFile] =
@@ -117,7 +117,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
         def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length)
 
         override def read(offset: Long, length: Int): Array[Byte] =
-          restored.tryRead(Seq((name, offset, length))).fold[Array[Byte]](null)(_.head)
+          restored.tryRead(name, offset, length).orNull
 
         override def openUses(): PageUses =
           if (restored.pageBytes == 0) null else new PageUses(new File(file.getPath + ".uses"), restored.pageBytes)
@@ -205,15 +205,17 @@ private[base] final case class LevelFile(
 /**
  * A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into.
  *
- * @param paged the files whose pages may be evicted at any moment; None if what is there stays
+ * @param sparse the restored files if parts of them may be missing
  */
 private[base] final class TableBaseReader(
     private val runs: Array[Array[LevelFile]],
     failed: Throwable => Throwable,
-    paged: Option[RestoredFiles] = None)
+    sparse: Option[RestoredFiles] = None)
     extends BaseReader {
-  private val ahead =
-    paged.map(new RowsAhead(_, blocksOf, key => valueOf(KeyHash.of(key), key), lender => finder.borrow(lender))).orNull
+  private val ahead = sparse.map(
+    new RowsAhead(_, sparseBytes, blocksOf,
+      key => valueOf(KeyHash.of(key), key), lender => finder.borrow(lender))
+  ).orNull
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
@@ -242,13 +244,7 @@ private[base] final class TableBaseReader(
     catch { case e: Throwable => throw failed(e) }
 
   override def expect(keys: Iterable[Array[Byte]]): Unit =
-    try
-      if (ahead != null) aheadCount += ahead.read(keys)
-      else {
-        val blocks = new RemoteBlocks
-        keys.foreach(blocksOf(_, blocks.add))
-        aheadCount += blocks.fetch()
-      }
+    try if (ahead != null) aheadCount += ahead.read(keys)
     catch { case e: Throwable => throw failed(e) }
 
   override def inherit(from: BaseReader): Unit = from match {
@@ -256,6 +252,9 @@ private[base] final class TableBaseReader(
       ahead.inherit(other.ahead)
     case _ => ()
   }
+
+  /** Bytes of the sparse files. */
+  private def sparseBytes: Long = runs.iterator.flatten.filter(_.table.isSparse).map(_.bytes).sum
 
   /** Passes the blocks of sparse files that may have a key to a function. */
   private def blocksOf(key: Array[Byte], add: (SstTable, Int) => Unit): Unit = {
@@ -324,6 +323,7 @@ private[base] final class TableBaseReader(
   /** Closes the reader and its cursors. May be called repeatedly. */
   def close(): Unit = {
     open = false
+    if (ahead != null) ahead.close()
     finder.close()
     new java.util.ArrayList(cursors).forEach(_.close())
     for (run <- runs.indices; tables = held(run) if tables != null) {

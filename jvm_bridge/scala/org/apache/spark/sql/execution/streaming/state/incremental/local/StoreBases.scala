@@ -6,10 +6,10 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
-  AgentException, AgentStore, MergedStore, RestoreAnswer
+  AgentException, AgentStore, MergedStore, RangeReads, RestoreAnswer
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, RestoredFiles, RestoredDelta, RemoteRowsException, NeedsDatabaseException
+  BaseDirectory, NeedsDatabaseException, RemoteRowsException, RestoredDelta, RestoredFiles, StoredRanges
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, UnknownFormatException, VersionId
@@ -39,7 +39,7 @@ private[local] final class StoreBases(
       deltas =>
         RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _, _, _),
           pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, fetchAll = fetchAll(made.directory, _),
-          read = readerOf(made.stored)))
+          openStored = storedIn(made.stored)))
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -79,7 +79,7 @@ private[local] final class StoreBases(
           answer.pageBytes,
           answer.pagesAtOnce,
           fetchAll(answer.directory, _),
-          readerOf(answer.stored)))
+          storedIn(answer.stored)))
 
   private def withLooseDeltas(
       directory: String,
@@ -106,10 +106,21 @@ private[local] final class StoreBases(
   private def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
     fetching(s"${ranges.size} blocks of $directory")(agent.fetchAll(directory, ranges))
 
-  /** Returns what reads ranges of files past the disk, by path below the directory; None if no path in storage is known. */
-  private def readerOf(stored: Map[String, String]): Option[Seq[(String, Long, Int)] => Seq[Array[Byte]]] =
-    if (stored.isEmpty) None
-    else Some(ranges => agent.read(ranges.map { case (name, offset, length) => (stored(name), offset, length) }))
+  /** Returns what opens files in storage by their path below the directory; None if no path in storage is known. */
+  private def storedIn(paths: Map[String, String]): Option[() => StoredRanges] =
+    Option.when(paths.nonEmpty) { () =>
+      val reads: RangeReads = agent.rangeReads()
+      new StoredRanges {
+        def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+          val bytes = reads.read(ranges.map { case (name, offset, length) => (paths(name), offset, length) })
+          agent.noteRead(bytes.iterator.map(_.length.toLong).sum)
+          bytes
+        }
+        override def bulkBytesPerSecond: Option[Long] = reads.bulkBytesPerSecond
+        override def first[A](body: => A): A = reads.first(body)
+        override def close(): Unit = reads.close()
+      }
+    }
 
   private def fetching(bytes: => String)(call: => Unit): Unit =
     try call

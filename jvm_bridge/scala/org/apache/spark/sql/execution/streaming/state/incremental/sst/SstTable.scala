@@ -129,10 +129,18 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     (handle.offset, handle.bytes + SstFormat.trailerBytes.toLong)
   }
 
-  /** Returns true if a data block, of a file whose pages are evicted, is not there just now. */
-  def isMissing(i: Int): Boolean = {
+  /** Returns true if a data block of a sparse file is not there just now. */
+  def isMissing(i: Int): Boolean = !isVerified(i) && {
     val handle = block(i)
-    !metadata.blocks.holds(source.read(handle.offset, handle.bytes + SstFormat.trailerBytes), 0, handle)
+    val content = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
+    val isThere = metadata.blocks.holds(content, 0, handle)
+    if (isThere && uses == null) noteVerified(i, handle, content)
+    !isThere
+  }
+
+  private def noteVerified(i: Int, handle: SstHandle, content: Array[Byte]): Unit = {
+    metadata.blocks.verify(content, 0, handle)
+    verified(i) = true
   }
 
   /** Notes that the pages of a data block may be evicted before others. */
@@ -162,8 +170,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
    * again.
    *
    * @param handle the place of the i-th block
-   * @param room memory of the reader, for a table that is not mapped or whose blocks are evicted; null: such a block is
-   *     fetched, and has no address
+   * @param room memory of the reader, for a table that is not mapped or whose blocks are evicted, and for blocks that it
+   *     was lent; null: a block that is evicted is fetched, and has no address
    * @param ahead number of blocks after this one that the reader will want, too
    * @throws DamagedSstException if the block is damaged
    */
@@ -178,8 +186,14 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     else if (!isMapped) content(handle, room)
     else if (uses != null) copied(i, handle, room, ahead)
     else {
-      verifyFrom(i, handle, ahead)
-      address + handle.offset
+      val lent = if (missing == null || room == null) null else room.lent(this, i)
+      if (lent != null && metadata.blocks.holds(lent, 0, handle)) {
+        metadata.blocks.verify(lent, 0, handle)
+        room.put(lent)
+      } else {
+        verifyFrom(i, handle, ahead)
+        address + handle.offset
+      }
     }
 
   /**
