@@ -36,12 +36,15 @@ object SparseBases {
       test.inheritsRows()
       test.scansPastTheDisk()
       test.readsWhileOthersEvict()
+      val large = new File(directory, "large")
+      large.mkdir()
+      new SparseBases(large, 4000).keepsNoMoreRowsThanMemoryHas()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
 }
 
-final class SparseBases(directory: File) {
+final class SparseBases(directory: File, valueBytes: Int = 60) {
   private val keyCount = 12000
   private val memory = new StoreMemory(64L << 20)
   private val path = new File(directory, "base")
@@ -55,7 +58,7 @@ final class SparseBases(directory: File) {
   private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
   private def key(n: Int): Array[Byte] =
     Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
-  private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
+  private def value(n: Int, round: Int): Array[Byte] = Array.fill(valueBytes)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
 
   private def build(): (RemoteFiles, RestoredFiles) = {
@@ -374,6 +377,19 @@ final class SparseBases(directory: File) {
       expect(!base.damaged, "an interrupt is taken for damage")
     }
   }
+
+  /** Rows whose blocks are there are kept, too, but no more than are in 32 MiB. */
+  def keepsNoMoreRowsThanMemoryHas(): Unit =
+    withReader(remote.fetch(_, _, _), pageBytes, read = remote.read) { (_, reader) =>
+      remote.names.foreach(remote.fetch(_, 0, Int.MaxValue))
+      reader.expect((0 until keyCount).map(key))
+      evictAll()
+      val before = remote.fetchedBytes
+      (0 until keyCount).foreach(check(reader, _))
+      val fetched = remote.fetchedBytes - before
+      val least = keyCount * valueBytes.toLong * 10 / 11 - (34 << 20)
+      expect(least > 0 && fetched > least, s"$fetched bytes of evicted blocks were read again, of at least $least")
+    }
 
   def inheritsRows(): Unit = {
     var reads = 0

@@ -78,7 +78,7 @@ private[base] final class RowsAhead(
     while (from < unread.length && bytes <= maxBytes) {
       val missing = if (stored == null) new BlocksOnDisk else new BlocksInMemory(room, maxBlockBytes)
       val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
-      while (from < unread.length && !missing.isFull) {
+      while (from < unread.length && !missing.isFull && bytes <= maxBytes) {
         val key = unread(from)
         // Blocks that are there are read before others take their room.
         if (missing.areFor(key)) waiting += key else keep(key, find(key))
