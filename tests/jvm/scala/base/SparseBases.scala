@@ -3,27 +3,22 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.io.{File, IOException}
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.Files
-import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch, TimeUnit}
-import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.ConcurrentLinkedQueue
 
 import scala.jdk.CollectionConverters._
-import scala.util.{Failure, Random, Try}
+import scala.util.{Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.{RemoteFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
 
 /** Look-ups of many keys in a base of which parts are missing: a database, and deltas beside it. */
 object SparseBases {
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("sparse-bases").toFile
     try {
-      val test = new SparseBases(directory)
-      test.readsRowsBeforeTheFiles()
-      test.leavesDenseKeysToTheFiles()
-      test.reportsFailures()
-      test.endsWhenItIsInterrupted()
+      new RowsBeforeFiles(new File(directory, "whole")).run()
+      val test = new SparseBases(new File(directory, "paged"))
       test.keepsVerifiedBlocks()
       test.readsWhatIsEvicted()
       test.readsRowsAhead()
@@ -36,27 +31,26 @@ object SparseBases {
       test.inheritsRows()
       test.scansPastTheDisk()
       test.readsWhileOthersEvict()
-      val large = new File(directory, "large")
-      large.mkdir()
-      new SparseBases(large, 4000).keepsNoMoreRowsThanMemoryHas()
+      new SparseBases(new File(directory, "large"), 4000).keepsNoMoreRowsThanMemoryHas()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
 }
 
-final class SparseBases(directory: File, valueBytes: Int = 60) {
+class SparseBases(directory: File, valueBytes: Int = 60) {
+  directory.mkdir()
   private val keyCount = 12000
   private val memory = new StoreMemory(64L << 20)
   private val path = new File(directory, "base")
   private val deltasDirectory = new File(path, "deltas")
   private val deltas = new TestDeltas(memory, directory, key, value)
-  private var damages = 0
+  protected var damages = 0
 
-  private val (remote, base) = build()
+  protected val (remote, base) = build()
   private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
 
-  private def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
-  private def key(n: Int): Array[Byte] =
+  protected def expect(condition: Boolean, message: => String): Unit = if (!condition) throw new AssertionError(message)
+  protected def key(n: Int): Array[Byte] =
     Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   private def value(n: Int, round: Int): Array[Byte] = Array.fill(valueBytes)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
@@ -80,17 +74,18 @@ final class SparseBases(directory: File, valueBytes: Int = 60) {
     deltas.write(file, TestBases.meta(at, keys), changes)
 
   /** Passes a reader of the base, of which only the metadata is there, to a function. */
-  private def withReader(
+  protected def withReader(
       fetch: (String, Long, Long) => Unit,
       pageBytes: Int = 0,
       pagesAtOnce: Long = Long.MaxValue,
       fetchAll: Seq[(String, Long, Long)] => Unit = remote.fetchAll,
-      read: Seq[(String, Long, Int)] => Seq[Array[Byte]] = null)(use: (Base, BaseReader) => Unit): Unit = {
+      read: Seq[(String, Long, Int)] => Seq[Array[Byte]] = null,
+      stored: () => StoredRanges = null)(use: (Base, BaseReader) => Unit): Unit = {
     remote.forget()
     if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
     val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll,
-      openStored = Option(read).map(some => () => (ranges => some(ranges)): StoredRanges),
+      openStored = Option(stored).orElse(Option(read).map(some => () => (ranges => some(ranges)): StoredRanges)),
       fetch = (name, offset, length) =>
         if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
@@ -104,74 +99,12 @@ final class SparseBases(directory: File, valueBytes: Int = 60) {
     }
   }
 
-  private def check(reader: BaseReader, n: Int): Unit = {
+  protected def check(reader: BaseReader, n: Int): Unit = {
     val found = reader.get(KeyHash.of(key(n)), key(n))
     expect(java.util.Arrays.equals(found, live(n).map(value(n, _)).orNull), s"key $n is ${Option(found).map(_.toSeq)}")
   }
 
-  private val some = 0 until keyCount by 40
-
-  /** Keys so far from each other that their blocks are there sooner than the files. */
-  private val few = Seq(1, 6001, 11001)
-
-  /** Keys of files that come in the background: their blocks come to memory, and what is there is not fetched. */
-  def readsRowsBeforeTheFiles(): Unit = {
-    var asked = Vector.empty[Seq[(String, Long, Int)]]
-    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
-      asked :+= ranges
-      remote.read(ranges)
-    }
-    withReader(refused, read = read) { (base, reader) =>
-      expect(base.isSparse, "a sparse base does not say so")
-      reader.expect(few.map(key))
-      expect(asked.size == 1 && asked.head.size == asked.head.distinct.size && asked.head.size >= few.size,
-        s"the blocks of ${few.size} keys are read by $asked")
-      expect(reader.blocksAhead == asked.head.size, s"${reader.blocksAhead} blocks are counted")
-      few.foreach(check(reader, _))
-      reader.expect(few.map(key))
-      expect(asked.size == 1, "rows that were read ahead are read again")
-      asked.head.foreach { case (name, offset, length) => remote.fetch(name, offset, length) }
-      val another = base.reader()
-      try {
-        another.expect(few.map(key))
-        few.foreach(check(another, _))
-      } finally another.close()
-      expect(asked.size == 1, "blocks are read that have come to the disk")
-      expect(!base.damaged, "blocks that are not there are taken for damaged")
-    }
-  }
-
-  /** If the files are there as soon as the blocks, these are left to the files. */
-  def leavesDenseKeysToTheFiles(): Unit =
-    withReader(remote.fetch(_, _, _), read = _ => throw new AssertionError("blocks are read ahead")) { (_, reader) =>
-      reader.expect(some.map(key))
-      some.foreach(check(reader, _))
-    }
-
-  /** Storage that fails and damaged bytes are shown by the fetch of a block, if that does not help. */
-  def reportsFailures(): Unit = {
-    val broken = Seq[Seq[(String, Long, Int)] => Seq[Array[Byte]]](
-      _ => throw new IOException("it is down"),
-      ranges => remote.read(ranges).map(_.map(byte => (byte ^ 0x55).toByte)))
-    for (read <- broken) {
-      withReader(remote.fetch(_, _, _), read = read) { (base, reader) =>
-        reader.expect(few.map(key))
-        few.foreach(check(reader, _))
-        expect(!base.damaged, "a failure past the disk is taken for damage of the files")
-      }
-      withReader((_, _, _) => throw new RemoteRowsException("it is down", null), read = read) { (base, reader) =>
-        val failed = Try(reader.expect(few.map(key)))
-        expect(failed.failed.toOption.exists(_.isInstanceOf[RemoteRowsException]),
-          s"storage that is down gives $failed")
-        expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
-      }
-    }
-    withReader((_, _, _) => (), read = broken.head) { (base, reader) =>
-      val failed = Try(reader.expect(few.map(key)))
-      expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")
-      expect(base.damaged && damages == 1, "the base does not report the damage")
-    }
-  }
+  protected val some = 0 until keyCount by 40
 
   /**
    * A request fetches more than the block that is read; bytes that were damaged on their way are not read unverified.
@@ -301,7 +234,7 @@ final class SparseBases(directory: File, valueBytes: Int = 60) {
     expect(scanned < pages / 4, s"a scan notes $scanned of $pages pages as used")
   }
 
-  private def refused(name: String, offset: Long, length: Long): Unit =
+  protected def refused(name: String, offset: Long, length: Long): Unit =
     throw new AssertionError(s"$length bytes at $offset of $name are fetched alone")
 
   /**
@@ -482,15 +415,4 @@ final class SparseBases(directory: File, valueBytes: Int = 60) {
     try (0 until 500).foreach(_ => if (cursor.valid) cursor.next())
     finally cursor.close()
   }
-
-  /** An interrupt ends the call, as the caller expects it of a file, and the thread stays interrupted. */
-  def endsWhenItIsInterrupted(): Unit =
-    withReader(refused, read = _ => throw new InterruptedException) { (base, reader) =>
-      Try(reader.expect(few.map(key))) match {
-        case Failure(_: ClosedByInterruptException) =>
-        case found => throw new AssertionError(s"an interrupt ends with $found")
-      }
-      expect(Thread.interrupted(), "the interrupt is lost")
-      expect(!base.damaged, "an interrupt is taken for damage")
-    }
 }

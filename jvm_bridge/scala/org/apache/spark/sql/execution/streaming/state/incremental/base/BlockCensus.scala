@@ -61,7 +61,10 @@ private[base] final class BlockCensus(filesBytes: Long, step: Int = 1) {
       2 * costBytes / math.max(speed, usualSpeed) < leftBytes / speed
     }
 
-  /** Returns the same of the blocks that have not come yet, by the time that the last ones took. */
+  /** Returns true if the files come so slowly, or not at all, that their blocks are read by more than a few batches. */
+  def areFilesSlow(bytesPerSecond: Option[Long]): Boolean = bytesPerSecond.exists(_ < usualSpeed)
+
+  /** Returns true if the blocks that have not come yet are there sooner, by the time that the last ones took. */
   def isStillSooner(bytesPerSecond: Option[Long]): Boolean = lastBlocks == 0 || bytesPerSecond.forall(speed =>
     lastNanos / 1e9 * (missing - fetched) / lastBlocks < leftBytes / speed)
 }

@@ -115,11 +115,12 @@ private[base] final class RowsAhead(
 
   /** Reads rows, more with each round, until the files would be there sooner. */
   private def readRounds(keys: Array[Array[Byte]], census: BlockCensus): Unit = {
+    val areSlow = census.areFilesSlow(stored.bulkBytesPerSecond)
     var from = 0
     var isSooner = true
     while (isSooner && from < keys.length && bytes <= maxBytes) {
       val begunNanos = System.nanoTime
-      val missing = new BlocksInMemory(0, roundBytes)
+      val missing = new BlocksInMemory(0, roundBytes, keepsAgain = areSlow)
       val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
       while (from < keys.length && !missing.isFull) {
         if (missing.areFor(keys(from))) waiting += keys(from)
@@ -215,14 +216,18 @@ private[base] final class RowsAhead(
    *
    * @param room bytes of disk that these may take
    * @param blockBytes bytes of blocks above which no more come to memory
+   * @param keepsAgain true if blocks of files without pages, too, come to the disk when they are wanted again
    */
-  private final class BlocksInMemory(room: Long, blockBytes: Long) extends MissingBlocks with BlockLender {
+  private final class BlocksInMemory(room: Long, blockBytes: Long, keepsAgain: Boolean = false)
+      extends MissingBlocks with BlockLender {
+    private val again = new RemoteBlocks
     private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
     private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
     private var bytes = 0L
 
     override protected def add(table: SstTable, block: Int): Unit =
-      if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
+      if (keepsAgain && table.wasReadPast(block)) again.add(table, block)
+      else if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
       else {
         places += table -> block
         bytes += table.block(block).bytes
@@ -235,6 +240,7 @@ private[base] final class RowsAhead(
     def use(body: => Unit): Unit = {
       try bring()
       catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
+      again.fetch()
       fetch()
       borrow(this)
       try body

@@ -32,6 +32,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** For each data block of a mapped table, true if its checksum was found right. Null if not mapped, or closed. */
   private var verified: Array[Boolean] = _
 
+  /** For each data block, true if it was read past the disk. Threads that overwrite the notes of others do no harm. */
+  private var readPast: Array[Boolean] = _
+
   try {
     if (isMapped) {
       mapping = source.map()
@@ -157,6 +160,18 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   def want(i: Int): Boolean = {
     val handle = block(i)
     uses != null && uses.want(handle.offset, handle.bytes + SstFormat.trailerBytes)
+  }
+
+  /**
+   * Notes that a data block, of a file that comes whole in the background, was read past the disk.
+   *
+   * @return true if that was noted before
+   */
+  def wasReadPast(i: Int): Boolean = {
+    if (readPast == null) readPast = new Array[Boolean](blocks)
+    val before = readPast(i)
+    readPast(i) = true
+    before
   }
 
   /** Returns true if a data block of a mapped table has been read and verified, and stays. */
