@@ -84,6 +84,32 @@ def test_a_file_is_one_request_once_the_service_has_refused_a_taken_name(
     assert content(s3_server, log, "1") == b"abc"
 
 
+@pytest.mark.parametrize("directory", ["offsets", "commits", "sources/0"])
+def test_an_entry_of_a_log_is_looked_for_by_one_request(
+    log: Log, s3_server: S3Server, directory: str
+) -> None:
+    names = [f"{directory}/{number}" for number in range(3)]
+    s3_server.requests.clear()
+    assert not log.files.exists(log.path(names[0]))
+    assert s3_server.requests == [("HEAD", log.put(names[0])[1])]
+    log.opened(names[0], b"abc").close()
+    log.opened(names[1], b"").close()
+    assert log.files.exists(log.path(names[0]))
+    assert log.files.exists(log.path(names[1]))
+    with (
+        s3_server.failing(lambda method, path: status("403 Forbidden", "AccessDenied")),
+        pytest.raises(Py4JJavaError, match="AccessDenied"),
+    ):
+        log.files.exists(log.path(names[2]))
+
+
+@pytest.mark.parametrize("directory", ["offsets", "sources/0", "sources", "state/0", "state/0/1"])
+def test_a_directory_exists_if_a_file_is_in_it(log: Log, directory: str) -> None:
+    assert not log.files.exists(log.path(directory))
+    log.opened(f"{directory}/0", b"abc").close()
+    assert log.files.exists(log.path(directory))
+
+
 def test_a_service_that_ignores_conditions_is_refused_at_the_first_file(
     log: Log, s3_server: S3Server
 ) -> None:

@@ -54,13 +54,23 @@ class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointF
 
   override def open(path: Path): FSDataInputStream = sparks.open(path)
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = sparks.list(path, filter)
-  override def exists(path: Path): Boolean = sparks.exists(path)
+
+  override def exists(path: Path): Boolean =
+    conditional.filter(_ => CheckpointFiles.isEntry(path)).fold(sparks.exists(path))(_.exists(path))
+
   override def delete(path: Path): Unit = sparks.delete(path)
   override def isLocal: Boolean = sparks.isLocal
 }
 
 private object CheckpointFiles {
   private val implementation = "fs.AbstractFileSystem.file.impl"
+
+  /** Returns true for an entry of a query's logs, which is a file. Numbers also name directories elsewhere. */
+  private def isEntry(path: Path): Boolean = path.getName.forall(_.isDigit) && {
+    val log = path.getParent
+    log != null && (log.getName == "offsets" || log.getName == "commits" ||
+      log.getParent != null && log.getParent.getName == "sources")
+  }
 
   /** Returns true if the files belong to Hadoop's local file system, and no other class takes its place. */
   private def isPlain(path: Path, hadoopConf: Configuration): Boolean =

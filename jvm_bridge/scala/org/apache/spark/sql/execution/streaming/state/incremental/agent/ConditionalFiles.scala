@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.{ByteArrayOutputStream, FilterOutputStream, IOException}
+import java.io.{ByteArrayOutputStream, FileNotFoundException, FilterOutputStream, IOException}
 import java.net.URI
 import java.util.Arrays
 import java.util.concurrent.ConcurrentHashMap
@@ -49,6 +49,18 @@ private[incremental] final class ConditionalFiles private (fileSystem: FileSyste
       s"$path. Two drivers that write one log would not notice each other. Use a service with conditional writes " +
       s"(If-None-Match), or set spark.hadoop.$Switch=false, with which Spark makes the files of its logs by renames")
   }
+
+  /**
+   * Returns true if there is a file. S3A asks for it by one request when it opens the file, and reads nothing; a status
+   * would take a listing, too, since the name may be one of a directory.
+   *
+   * @throws java.io.IOException if that cannot be told
+   */
+  def exists(path: Path): Boolean =
+    try {
+      fileSystem.open(path).close()
+      true
+    } catch { case _: FileNotFoundException => false }
 
   /** Returns true if the file at `path` has these bytes. */
   private def has(path: Path, bytes: Array[Byte]): Boolean = {
