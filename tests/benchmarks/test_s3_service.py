@@ -40,6 +40,16 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield gateway.jvm
 
 
+def test_an_upload_in_parts_may_tell_its_length(client: Any) -> None:
+    """Do as the client does that copies a large file of Spark's RocksDB store."""
+    place = {"Bucket": "bucket", "Key": "length"}
+    upload = client.create_multipart_upload(**place)["UploadId"]
+    part = client.upload_part(**place, UploadId=upload, PartNumber=1, Body=b"abc")
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=parts, MpuObjectSize=3)
+    assert client.get_object(**place)["Body"].read() == b"abc"
+
+
 def test_conditional_writes_that_meet_make_a_single_object(client: Any) -> None:
     for key in range(20):
         together = Barrier(_WRITERS)
