@@ -38,20 +38,17 @@ REASONS: dict[str, str] = {
     long.""",
     "5M keys, 100 B, batch 50k uniform, 1 GB": """RocksDB has a block cache of the whole budget here. This
     store's batch was not profiled at this size; at 500k keys it is memory latency, see above.""",
-    "6 GB on HDFS, 20 ms a request, end of the first batch, lazy": """20,000 keys all over 6 GB, looked up
-    one after the other, are some 16,000 requests of 128 KiB, of 40 ms each (an open and a read), while
-    their blocks are not there: the batch ends when nearly all files are, about when that of an eager
-    restore does. RocksDB fetches all files before the first row. Files come at some 550 MB a second, and
-    both cores are busy with that: of 2.4 GB, which come at 640 MB a second, the executor takes 1.2 cores
-    and the DataNode 0.55, two thirds of it in the kernel, in sockets and the page cache (`perf record
-    -a`). 2 s would take 3 GB a second. Tried: 8, 16 and 32 transfers at a time
-    (`docs/decisions/0120-sixteen-transfers-at-a-time.md`: 16 is the default now, and 1.4 to 1.8 times as
-    quick as 8); a quarter of the transfers while ends are asked for, so that these have the cores: neither
-    the first row nor the end of the batch differed (4M keys of 600 B, three times each in turns); files
-    of 32 rather than 8 MiB, which differed by less than one restore from the next (5M keys, five times
-    each). The first row does not wait for files: `docs/decisions/0122-ends-go-to-their-files.md`.""",
-    "6 GB on S3, 20 ms a request, end of the first batch, lazy": """As on HDFS. The service is a Python
-    process on the same two cores.""",
+    "6 GB on HDFS, 20 ms a request, end of the first batch, lazy, announced keys": """20,000 keys all over 6
+    GB are some 18,000 blocks, each a request of its own. A program that reads 20,000 blocks of 4 KiB over
+    streams that are open, by 128 threads, takes 3.2 s with the delays and 2.0 s without them: both cores are
+    busy then, mostly in the kernel, in sockets of the client and the DataNode (`perf record -a`). To this
+    come the ends of 200 files, the rows, the commit of 12 MB, and code that runs for the first time: in a
+    JVM that has done it before the batch took 5.3 to 5.8 s, with other work beside it. Tried: blocks by
+    the agent, 16 at a time (17.5 s); an open of the file for each block (9.2 to 11.0 s for 20,000 without
+    anything else); files of the background that give way to the blocks and to the commit, which took 0.4
+    rather than 1 s then (`docs/decisions/0128-blocks-ahead-or-files.md`). Without announced keys, looked up
+    one after the other, the batch ends when nearly all files are there. RocksDB, of an earlier run, fetches
+    all files before the first row.""",
     "batch of 20k, all keys in a sixth of their bytes": """Nine of ten look-ups go to a file, after the
     filters of three to ten files were asked, and read a block of it. Of a batch's time the filters take 22
     % and the search in the index of a file 14 %: both are waits for main memory. Blocks are verified when
