@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm
 
+from state_store.agent.lazy.page_cache import LEAST_BYTES
+
 pytestmark = pytest.mark.spark
 
 DISK_BYTES = 6 << 20
@@ -101,6 +103,40 @@ def test_a_full_disk_fails_a_commit_and_loses_nothing(
     filler.unlink()
     version, id = own_jvm.batch("reader", *at, **changes)
     assert own_jvm.rows("reader", version, id) == ROWS | changes
+
+
+def test_a_scan_of_a_state_larger_than_the_cache_evicts_nothing_that_look_ups_read(
+    own_jvm: Jvm, tmp_path: Path
+) -> None:
+    """A round of look-ups in the same rows asks storage for nothing, before and after the scan."""
+    location = f"probe://{tmp_path}/state"
+    keys = [f"key{number:05d}" for number in range(16_000)]
+    own_jvm.provider("writer", location, localDir=str(tmp_path / "wide"), localRecovery="false")
+    own_jvm("begin", provider="writer", store="w", version=0)
+    for first in range(0, len(keys), 4_000):
+        own_jvm("put", store="w", rows={key: key * 300 for key in keys[first : first + 4_000]})
+    written = own_jvm("commit", store="w")
+    own_jvm("close_all")
+    state_bytes = sum(path.stat().st_size for path in (tmp_path / "state").rglob("*.sst"))
+    assert state_bytes > 2 * LEAST_BYTES
+
+    own_jvm.provider("reader", location, **limited(tmp_path / "local"))
+    own_jvm("begin", provider="reader", store="s", version=written["version"], id=written["id"], read=True)
+    own_jvm("on_fs", operation="open", action="sleep", ms=0, times=1_000_000)
+
+    def opened_by_look_ups() -> int:
+        before = own_jvm("actions")
+        for key in keys[::200]:
+            assert own_jvm("get", store="s", key=key) == key * 300
+        return own_jvm("actions") - before
+
+    assert opened_by_look_ups() > 0
+    assert opened_by_look_ups() == 0
+    before = own_jvm("actions")
+    assert len(own_jvm("scan", store="s")) == len(keys)
+    assert own_jvm("actions") > before, "the scan reads nothing from storage"
+    assert opened_by_look_ups() == 0
+    own_jvm("on_fs", operation="never", action="fail")
 
 
 def limited(local: Path) -> dict[str, str]:
