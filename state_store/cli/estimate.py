@@ -313,6 +313,7 @@ def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[obje
     label = f"memoryBudget that serves {estimated.hit_ratio:.0%} of look-ups"
     yield label, "", size(estimated.memory_bytes), ""
     yield "memoryOverhead without Python workers", "", size(estimated.memory_overhead_bytes), ""
+    yield "heap for look-ahead, each task", "", size(estimated.look_ahead_bytes), ""
 
 
 def _number(value: float) -> str:

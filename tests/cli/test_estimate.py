@@ -42,6 +42,7 @@ def test_estimate_follows_the_options_of_a_planned_query(capsys):
     assert "1000000 keys of 24 bytes with values of 120 in 200 partitions; a batch every 30 s" in shown
     assert "full checkpoints an hour" in shown and "memoryBudget that serves 90% of look-ups" in shown
     assert "memoryOverhead without Python workers" in shown
+    assert "heap for look-ahead, each task" in shown
 
 
 def test_estimate_measures_a_checkpoint(flights, capsys):

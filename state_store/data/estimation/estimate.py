@@ -18,6 +18,7 @@ from state_store.core.settings.local_options import FILES
 from state_store.core.settings.parsing import parse
 from state_store.core.settings.row_memory import PROCESS_BYTES, PROCESS_SHARE
 from state_store.data.dataset.html import table
+from state_store.data.estimation.ahead_heap import look_ahead_bytes
 from state_store.data.estimation.prices import Prices, Requests
 from state_store.data.estimation.simulation import Sample, SimulatedStore
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload
@@ -80,6 +81,8 @@ class Estimate:
             in memory.
         memory_overhead_bytes: the `spark.executor.memoryOverhead` of an executor with that budget, without
             what Python workers need; on YARN and Kubernetes the container's limit counts it.
+        look_ahead_bytes: bytes of the JVM's heap that look-ahead takes in each task for a store of which
+            parts are still in storage; 0 if restores of the workload are not lazy.
         hit_ratio: that share.
         executors: the number of executors.
         batches: the number of batches in the averages, after those until the steady state.
@@ -107,6 +110,7 @@ class Estimate:
     executors: int
     memory_bytes: int
     memory_overhead_bytes: int
+    look_ahead_bytes: int
     batches: int
     is_steady: bool
 
@@ -129,6 +133,7 @@ class Estimate:
             ("ms a restore takes", self.restore_ms.average, self.restore_ms.maximum),
             (f"memoryBudget for {self.hit_ratio:.0%} of look-ups", self.memory_bytes, None),
             ("memoryOverhead without Python workers", self.memory_overhead_bytes, None),
+            ("heap for look-ahead, each task", self.look_ahead_bytes, None),
         ]
 
     def __repr__(self) -> str:
@@ -233,6 +238,7 @@ def estimate(
         hit_ratio=hit_ratio,
         executors=executors,
         prices=prices or Prices(),
+        look_ahead=look_ahead_bytes(parsed, model, window),
     )
 
 
@@ -271,6 +277,7 @@ def _summed(
     hit_ratio: float,
     executors: int,
     prices: Prices,
+    look_ahead: int,
 ) -> Estimate:
     partitions, uploaded = workload.partitions, sum(sample.uploaded_bytes for sample in window)
     hours = len(window) * workload.interval_ms / _MS_PER_HOUR
@@ -309,6 +316,7 @@ def _summed(
         executors,
         memory,
         memory + JVM_BYTES,
+        look_ahead,
         len(window),
         is_steady,
     )

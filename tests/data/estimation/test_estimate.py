@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.parsing import parse
+from state_store.data.estimation.ahead_heap import BLOCK_BYTES, INPUT_BYTES, ROW_BYTES
 from state_store.data.estimation.estimate import Estimate, estimate
 from state_store.data.estimation.prices import Prices, full_merge
 from state_store.data.estimation.simulation import SimulatedStore
@@ -249,6 +252,42 @@ def test_the_overhead_of_a_container_has_room_for_the_budget_and_the_jvm() -> No
     for executors in (1, 5):
         found = estimate(WORKLOAD, executors=executors)
         assert found.memory_overhead_bytes == found.memory_bytes + (384 << 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "is_lazy"),
+    [
+        ({"restoreMode": "lazy"}, 50e6, True),
+        ({"restoreMode": "lazy", "lookAhead": "false"}, 50e6, False),
+        ({"restoreMode": "lazy", "snapshotCompression": "lz4"}, 50e6, False),
+        ({"restoreMode": "eager"}, 50e6, False),
+        ({"restoreMode": "lazy"}, 1e6, False),
+        ({"restoreMode": "eager", "pageCacheLimit": "1g"}, 1e6, True),
+        ({"restoreObjective": "1s"}, 50e6, True),
+        ({"restoreObjective": "1h"}, 50e6, False),
+    ],
+)
+def test_look_ahead_takes_heap_where_restores_are_lazy(
+    options: dict[str, str], keys: float, is_lazy: bool
+) -> None:
+    found = estimate(replace(WORKLOAD, keys=keys), options, batches=100)
+    assert found.look_ahead_bytes == ((8 + 16 + 32) << 20 if is_lazy else 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "size_bytes"),
+    [
+        ("LookAheadExec.scala", "MaxBytes", INPUT_BYTES),
+        ("RowsAhead.scala", "maxBlockBytes", BLOCK_BYTES),
+        ("RowsAhead.scala", "maxBytes", ROW_BYTES),
+    ],
+)
+def test_the_heap_for_look_ahead_is_that_of_the_data_plane(
+    checkout: Path, source: str, name: str, size_bytes: int
+) -> None:
+    (path,) = (checkout / "jvm_bridge").rglob(source)
+    (mib,) = re.findall(rf"val {name} = (\d+)L << 20", path.read_text(encoding="utf-8"))
+    assert int(mib) << 20 == size_bytes
 
 
 def test_an_estimate_without_two_full_checkpoints_is_marked() -> None:
