@@ -54,7 +54,9 @@ def test_a_jar_for_another_spark_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_jars_that_differ_are_refused_with_their_places(tmp_path: Path) -> None:
-    right, other = scala_jars.state_store_jar(), restamped(tmp_path, version="0.0.1")
+    right, room = scala_jars.state_store_jar(), tmp_path / "jars of mine"
+    room.mkdir()
+    other = restamped(room, version="0.0.1")
     text = printed_by(right, other)
     assert text.startswith("different jars of the incremental state store are on the class path: ")
     assert str(right) in text

@@ -1,9 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import java.net.URL
+import java.net.{URI, URL}
+import java.nio.file.Paths
 import java.util.Properties
 
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 
 import org.apache.spark.SPARK_VERSION
 
@@ -29,7 +31,7 @@ object Jar {
     val advice = s"Keep the one jar for Spark ${minor(spark)}, whose path `state-store jar` prints."
     if (stamps.map(_._2).distinct.length > 1) {
       val named = stamps.map { case (place, stamp) =>
-        s"${place.getPath.stripSuffix("!/" + Stamp)} (release ${stamp.getOrElse("version", "unknown")} " +
+        s"${fileOf(place)} (release ${stamp.getOrElse("version", "unknown")} " +
           s"for Spark ${madeFor(stamp)})"
       }
       Some("different jars of the incremental state store are on the class path: " +
@@ -40,6 +42,11 @@ object Jar {
           s"${madeFor(stamp)} and Spark is $spark. $advice"
       }
     }
+  }
+
+  private def fileOf(place: URL): String = {
+    val uri = place.getPath.stripSuffix("!/" + Stamp)
+    Try(Paths.get(new URI(uri)).toString).getOrElse(uri)
   }
 
   private def minor(version: String): String = version.split('.').take(2).mkString(".")
