@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -60,8 +61,9 @@ def test_an_agent_killed_before_it_answers_is_replaced(own_jvm: Jvm, tmp_path: P
     python = tmp_path / "python"
     python.write_text(
         f"""#!/bin/sh
-if [ -s {left} ]; then truncate -s -1 {left}; kill -9 $$; fi
-exec {own_jvm.python} "$@"
+left={shlex.quote(str(left))}
+if [ -s "$left" ]; then truncate -s -1 "$left"; kill -9 $$; fi
+exec {shlex.quote(own_jvm.python)} "$@"
 """
     )
     python.chmod(0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 import sys
 import time
@@ -369,7 +370,7 @@ def test_a_python_that_does_not_exist_is_named(jvm: Jvm, tmp_path: Path) -> None
 
 def test_a_python_without_rocksdict_is_named_with_the_fix(jvm: Jvm, tmp_path: Path) -> None:
     bare = tmp_path / "bare-python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # no site-packages
+    bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S -E "$@"\n')  # no site-packages
     bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
     jvm.provider("p", tmp_path / "state", agentPython=str(bare))
     fix = r"(?s)rocksdict.*'.*bare-python' \(option .*agentPython\).*pip install rocksdict.*spark\.archives"
