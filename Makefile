@@ -1,68 +1,111 @@
-# Short names for the sessions of noxfile.py, which make what they need: environments, jars, downloads.
-# Variables: PYTHON=<interpreter>  TESTS=<pytest arguments>  BENCH=quick|standard|full  LANES=<parts at a time>
-#   N=<faults>  SEED=<of them>  STORAGE=local|hdfs|s3  MUTANTS=<arguments>  SPARK=<version>  SUITES=<arguments>
+# What one does with a checkout. Each target makes the environments that it needs (scripts/environment.py).
+# Variables: PYTHON=<interpreter>  TESTS=<pytest arguments>  LANES=<parts at a time>  SPARK=<version>
+#   BENCH=quick|standard|full  N=<faults>  SEED=<of them>  STORAGE=local|hdfs|s3  MUTANTS=<arguments>
+#   SUITES=<arguments>  SPARKS=<older releases, joined by commas>
 
-NOX := .venv-nox/bin/nox --non-interactive
-RELEASES = .venv-nox/bin/python -m state_store.session.releases | sed 's/^\([0-9]*\.[0-9]*\).*/setup-\1/'
+# Python keeps its byte code, here and in all that is started, whatever the shell says: without it every
+# process compiles pandas and pyspark anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+MAKE_ENVIRONMENT = python=$$(PYTHON='$(PYTHON)' scripts/find-python) && "$$python" scripts/environment.py
+PY := .venv/bin/python
 BENCH ?= standard
+LANES ?= 2
 N ?= 100
-SPARK ?= 4.2.0
+SPARKS ?= 4.2,4.1,4.0
 
-.PHONY: demo test test-more test-long lint docs benchmark mutants chaos spark-suites setup wheel release audit clean help
+.PHONY: demo test test-more test-long test-spark test-agent check lint docs pages benchmark mutants \
+	generated-mutants chaos spark-suites setup wheel release audit clean help
 .DEFAULT_GOAL := help
 
-demo: .venv-nox/.ready  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
-	@$(NOX) -s demo
+demo: .newest  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
+	@$(PY) examples/demo.py
 
-test: .venv-nox/.ready  ## Run the tests on the newest Spark (TESTS='tests/core/settings -k name' runs some)
-	@LANES='$(LANES)' $(NOX) -s test -- $(TESTS)
+test: .newest  ## Run the tests on the newest Spark (4 minutes; TESTS='tests/core/settings -k name' runs some)
+	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES))
 
-test-more: setup  ## Run the rest that a change must pass: older Sparks, packages, a soak, a cluster whose processes are killed
-	@$(NOX) -s test-tier -- more
+test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, packages, a soak, chaos
+	@$(PY) tests/parts.py --tier more --lanes $(LANES) --sparks $(SPARKS)
 
-test-long: setup  ## Run what is too long for every run (hours; CONTRIBUTING.md lists it)
-	@$(NOX) -s test-tier -- long
-	@$(NOX) -s suites -- --only transform-with-state --only change-feed --only joins
-	@$(NOX) -s suites -- --spark 4.1.1
-	@$(NOX) -s suites -- --spark 4.0.1
+test-long: setup  ## Run what is too long for every run (hours; tests/README.md lists it)
+	@$(PY) tests/parts.py --tier long --lanes $(LANES) --sparks $(SPARKS)
+	@$(PY) tests/suites/published_suites.py --spark 4.2.0 --only transform-with-state --only change-feed --only joins
+	@$(PY) tests/suites/published_suites.py --spark 4.1.1
+	@$(PY) tests/suites/published_suites.py --spark 4.0.1
 
-lint: .venv-nox/.ready  ## Check formatting, style, types and dead code
-	@$(NOX) -s lint
+test-spark:  ## Run the tests that an older Spark has to pass (SPARK=4.0, TESTS=...)
+	@$(MAKE_ENVIRONMENT) newest $(SPARK)
+	@$$(test -d .venv-$(SPARK) && echo .venv-$(SPARK) || echo .venv)/bin/python -m pytest --tier more $(or $(TESTS),tests/spark)
 
-docs: .venv-nox/.ready  ## Write the generated pages, and build the site into build/site
-	@$(NOX) -s pages docs
+test-agent:  ## Run the agent's tests alone, with PYTHON, as on executors (Python 3.9 for Spark 4.0)
+	@$(MAKE_ENVIRONMENT) agent
+	@python=$$(PYTHON='$(PYTHON)' scripts/find-python); \
+	.venv-agent-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/bin/python -m pytest tests/agent
 
-benchmark: .venv-nox/.ready  ## Compare with Spark's own stores and write docs/benchmarks.md
-	@$(NOX) -s benchmark -- $(BENCH)
+check: .newest  ## Run all that a change must pass but lint and docs: what .ci/run does, in a checkout that is set up
+	@$(PY) tests/parts.py --tier change --lanes $(LANES) --sparks $(SPARKS)
 
-mutants: .venv-nox/.ready  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5')
-	@$(NOX) -s mutants -- $(MUTANTS)
+lint: .newest  ## Check formatting, style, types and dead code
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m vulture
+	@$(PY) scripts/check_scala.py jvm_bridge/scala* benchmarks tests
+	@$(PY) scripts/format_scala.py --check
 
-chaos: .venv-nox/.ready  ## Kill and stop processes of a cluster N times at random: are its queries right?
-	@$(NOX) -s chaos -- --faults $(N) $(SEED:%=--seed %) $(STORAGE:%=--storage %)
+pages: .newest  ## Write the pages of options and metrics, and what lies in conf, from the declarations
+	@$(PY) -m state_store.core.settings.option_pages
+	@$(PY) scripts/metrics_page.py
+	@$(PY) -m state_store.observe.model.documents
+	@$(PY) -m state_store.observe.monitoring.generated_files
 
-spark-suites: setup  ## Run Spark's own suites against the provider (SPARK=4.1.1 SUITES='--only GROUP')
-	@$(NOX) -s suites -- --spark $(SPARK) $(SUITES)
+docs: pages  ## Write the generated pages, and build the site into build/site; a broken link fails
+	@$(MAKE_ENVIRONMENT) docs
+	@.venv-docs/bin/python -m mkdocs build --strict
 
-setup: .venv-nox/.ready  ## Make the environments and compile the jars for all versions of Spark
-	@$(RELEASES) | xargs -P 2 -n 1 $(NOX) -s
+benchmark: .newest  ## Compare with Spark's own stores and write docs/benchmarks.md
+	@$(PY) -m benchmarks $(BENCH)
+
+mutants: .newest  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5')
+	@$(PY) tests/mutants/run.py $(MUTANTS)
+
+generated-mutants: .newest  ## Break a room in every way that mutmut knows (MUTANTS='planning --sample 150')
+	@$(PY) -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
+	@$(PY) tests/mutants/generated.py $(MUTANTS)
+
+chaos: .newest  ## Kill and stop processes of a cluster N times at random: are its queries right?
+	@PYTHONPATH=tests $(PY) -m chaos --faults $(N) $(SEED:%=--seed %) $(STORAGE:%=--storage %)
+
+spark-suites:  ## Run Spark's own suites against the provider (SPARK=4.1.1 SUITES='--only GROUP')
+	@$(MAKE_ENVIRONMENT) newest $(or $(basename $(SPARK)),4.2)
+	@$(PY) tests/suites/published_suites.py --spark $(or $(SPARK),4.2.0) $(SUITES)
+
+setup:  ## Make the environments and compile the jars for all versions of Spark
+	@$(MAKE_ENVIRONMENT) newest $(or $(subst $(COMMA), ,$(SPARKS)),all)
 
 wheel: setup  ## Build the wheel, with the jars for all versions of Spark, and the source archive into dist/
-	@$(NOX) -s wheel
+	@rm -rf dist
+	@$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@$(PY) -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
+	@$(PY) -m twine check --strict dist/*
 
 release: wheel  ## Build the artefacts of a release, test them with each Spark, print how to publish them
-	@$(NOX) -s release
+	@STATE_STORE_TEST_DIST=dist $(PY) -m pytest tests/packaging
+	@$(PY) scripts/release_steps.py dist
 
-audit: .venv-nox/.ready  ## Compare the installed packages with the advisories of PyPI (needs the network)
-	@$(NOX) -s audit
+audit: .newest  ## Compare the installed packages with the advisories of PyPI (needs the network)
+	@$(MAKE_ENVIRONMENT) audit
+	@.venv-audit/bin/python -m pip_audit --progress-spinner off --strict --skip-editable \
+	  --path $$($(PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 
 clean:  ## Remove everything that the other targets made
 	rm -rf .venv .venv-* build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-.venv-nox/.ready: scripts/find-python
-	@python=$$(PYTHON='$(PYTHON)' scripts/find-python) && { test -x .venv-nox/bin/python || "$$python" -m venv .venv-nox; }
-	@.venv-nox/bin/python -m pip install --quiet --disable-pip-version-check 'nox>=2025.2.9'
-	@touch $@
+COMMA := ,
+
+.PHONY: .newest
+.newest:
+	@$(MAKE_ENVIRONMENT) newest

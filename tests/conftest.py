@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import parts
+import progress
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
@@ -21,6 +23,12 @@ from state_store.session import releases
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
+# Nobody's habits reach the tests: signals that a shell or `nohup` had this process ignore, and Python without
+# byte code, by which every process of a test compiles pandas and pyspark anew.
+parts.reset_signals()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A busy machine is no failure. In continuous integration the random cases are the same in each run, so that
 # a change is judged by what it changes. For mutants only a failure counts, not its smallest example.
 IN_CHECKS = "CI" in os.environ or os.environ.get("STATE_STORE_TEST_TOOLS") == "required"
@@ -29,7 +37,7 @@ settings.register_profile("checks", deadline=None, suppress_health_check=[Health
 settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("checks")
 
-TIERS = ("every", "more", "long")
+TIERS = tuple(parts.BOUND_S)
 """Tiers of tests, which run with `make test`, with `make test-more`, or with `make test-long`."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
@@ -48,10 +56,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=TIERS, default="every", help="run only the tests of this tier")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell the runner of the parts how it goes, and adopt what tests leave running."""
+    progress.adopt_orphans()
+    plugin = progress.plugin()
+    if plugin is not None:
+        config.pluginmanager.register(plugin)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End all that tests have left running."""
+    progress.end_family()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of other tiers."""
+    """Deselect the tests of other tiers, unless they are named; bound the time of each by its tier."""
     spark = ".".join(metadata.version("pyspark").split(".")[:2])
-    chosen = [item for item in items if _tier_of(item, spark) == config.getoption("tier")]
+    named = any("::" in argument for argument in config.args)
+    tiers = {id(item): _tier_of(item, spark) for item in items}
+    chosen = [item for item in items if named or tiers[id(item)] == config.getoption("tier")]
+    for item in chosen:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or TIERS[-1]]))
     kept = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = chosen

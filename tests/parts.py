@@ -1,10 +1,23 @@
-"""The parts of the tests. Each is a process, because a Spark session lives as long as its process.
+"""The parts of the tests, run side by side. A part is a process, because a Spark session lives as long as it.
 
-    python tests/parts.py [--tier every|more|long] [--lanes N] [PART ...]
+    python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...] [PART ...]
 
-Runs the parts of a tier side by side, the longest first, and prints the output of each when it ends. If a few
-tests fail, they run once more, alone: the report at the end names those that pass then. Exits with 1 if a
-test fails again, or a part fails in another way.
+`change` is what a change must pass: the tiers `every` and `more`, and the programs below.
+
+While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
+a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
+and prints a line such as `3511 passed, 0 failed, 4 skipped`. The output of each part is in `build/tests`.
+
+What it takes care of:
+
+- Signals that a shell or `nohup` had it ignore are set back, here and so in all that it starts.
+- A part whose test says nothing for much longer than a test may take is killed with all that it started, and
+  the test is named. So is a part whose processes together take more memory than the limit.
+- Whatever ends this process, nothing that it started is left.
+- If a few tests fail, they run once more, alone: those that pass then are named as unstable.
+- A test of the tier `every` that takes much processor time is named; `make test` is for what is cheap.
+
+Exits with 1 if a test fails again, or a part fails in another way.
 """
 
 from __future__ import annotations
@@ -12,16 +25,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import progress
+import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+
+# ---- what there is ---------------------------------------------------------------------------------------
 
 JVM = ("bridge", "jvm", "conformance")
 STORAGE = (
@@ -40,8 +60,26 @@ NEWEST = ""
 
 OLDER = ("4.2", "4.1", "4.0")
 
+BOUND_S = {"every": 120, "more": 900, "long": 9000}
+"""Seconds that a test of each tier may take, unless it has a marker `timeout` of its own."""
+
+SILENCE_S = {tier: bound_s + 180 for tier, bound_s in BOUND_S.items()}
+"""Seconds without an event after which a part hangs: a test that is not even ended by its bound."""
+
+MEMORY_BYTES = 10 << 30
+"""Resident memory of a part with all that it started. The largest takes about a third of that."""
+
+DEAR_S = 3.0
+"""Processor seconds that a test of the tier `every` may take without the marker `dear`."""
+
+NOISE = 2.0
+"""How many times that before it is a failure: other work on the machine makes processor time longer, too."""
+
 REPEATED = 3
 """The largest number of failed tests that run once more; if more fail, it is not for the machine's load."""
+
+LINE_S = 10.0
+"""Longest time without a line of output."""
 
 TESTS_FAILED = 1
 NO_TESTS = 5
@@ -50,19 +88,21 @@ NO_TESTS = 5
 
 @dataclass(frozen=True)
 class Part:
-    """A run of pytest.
+    """A run of pytest, or of another program that checks something.
 
     Args:
         name: what people call it.
         paths: the files and folders below `tests` that it collects.
         ignored: those below the paths that it leaves to other parts.
         spark: the older release of Spark whose environment runs it; empty for the newest.
+        program: the arguments of Python, in the place of those of pytest.
     """
 
     name: str
     paths: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     spark: str = NEWEST
+    program: tuple[str, ...] = ()
 
     def collects(self, file: str) -> bool:
         """Return True if pytest collects `file`, a path below `tests`."""
@@ -75,9 +115,9 @@ class Part:
     def command(self, tier: str, tests: Sequence[str] = ()) -> list[str]:
         """Return the command that runs the tests of `tier` in this part, or those `tests` alone."""
         python = CHECKOUT / (f".venv-{self.spark}" if self.spark else ".venv") / "bin/python"
-        given = [str(python), "-m", "pytest", "--tier", tier, "--durations=8", "--durations-min=5"]
-        if tier == "long":  # a soak takes longer than a test that hangs may
-            given += ["-o", "faulthandler_timeout=9000"]
+        if self.program:
+            return [str(python), *self.program]
+        given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier]
         if tests:
             return [*given, *tests]
         given += [f"--ignore=tests/{path}" for path in self.ignored]
@@ -99,21 +139,35 @@ OWN = (Part("packaging", ("packaging",)), Part("chaos", ("chaos",)))
 """Parts that `make test` leaves to `make test-more`, whatever the markers of their tests."""
 
 
-def parts_of(tier: str) -> Iterator[tuple[Part, str]]:
-    """Yield the parts of a tier, each with the tier whose markers it selects."""
+PROGRAMS = (
+    Part("suites", program=("tests/suites/published_suites.py", "--spark", "4.2.0")),
+    Part("benchmark", program=("-m", "benchmarks", "quick")),
+    Part(
+        "mutants",
+        program=("tests/mutants/run.py", "--only", "core/checkpoint/", "--sample", "3", "--jobs", "1"),
+    ),
+)
+"""Programs that a change must pass: Spark's own suites, the benchmarks in miniature, some mutants."""
+
+
+def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, str]]:
+    """Yield the parts of a tier, each with the tier whose markers it selects, on these older Sparks too."""
+    if tier == "change":
+        yield from parts_of("every")
+        yield from ((part, "more") for part in PROGRAMS)
+        yield from parts_of("more", sparks)
+        return
     if tier == "every":
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":
-        yield Part("functions", ("functions",)), "more"
-        yield Part("spark-4.0", ("spark",), spark="4.0"), "more"
+        yield from ((part, "more") for part in PARTS)
         yield OWN[0], "every"
-        yield Part("jvm", (*JVM, *STORAGE)), "more"
-        yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in ("4.2", "4.1"))
+        yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)
         yield OWN[1], "every"
         return
     yield from ((part, "long") for part in (*PARTS, *OWN))
-    for minor in OLDER:
+    for minor in sparks:
         for part in (
             Part(f"spark-{minor}", ("spark",), spark=minor),
             Part("functions", ("functions",), spark=minor),
@@ -122,104 +176,299 @@ def parts_of(tier: str) -> Iterator[tuple[Part, str]]:
             yield part, "long"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a run of a part.
+# ---- a part that runs ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """A part while it runs, and after it: what its events said.
 
     Args:
         part: the part.
-        tier: the tier whose markers it selected.
-        failed: the tests that failed.
-        repeatable: True if nothing but tests failed, which can run once more.
+        tier: the tier whose markers it selects.
+        tests: the tests that it runs; empty for all.
     """
 
     part: Part
     tier: str
-    failed: tuple[str, ...]
-    repeatable: bool
+    tests: tuple[str, ...] = ()
+    collected: int | None = None
+    done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
+    failed: list[str] = field(default_factory=list)
+    dear: list[tuple[str, float]] = field(default_factory=list)
+    current: str = ""
+    cpu_s: float = 0.0
+    complaint: str = ""
+    exit: int | None = None
 
     @property
     def name(self) -> str:
         """The name in the report."""
         spark = f" on Spark {self.part.spark}" if self.part.spark else ""
-        return f"{self.part.name}{spark} ({self.tier})"
+        return f"{self.part.name}{spark} ({self.tier}{', once more' if self.tests else ''})"
+
+    @property
+    def is_well(self) -> bool:
+        """True if it ended, and nothing failed."""
+        return self.exit in (0, NO_TESTS) and not self.failed and not self.complaint
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if nothing but tests failed, which can run once more."""
+        return bool(self.failed) and self.exit == TESTS_FAILED and not self.complaint
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start the process; its output goes to a file in `build/tests`."""
+        logs = CHECKOUT / "build/tests"
+        logs.mkdir(parents=True, exist_ok=True)
+        again = "-again" if self.tests else ""
+        spark = f"-{self.part.spark}" if self.part.spark else ""
+        self.log = logs / f"{self.part.name.removesuffix(spark)}{spark}-{self.tier}{again}.log"
+        self._room = tempfile.TemporaryDirectory()
+        self._events = Path(self._room.name, "events")
+        self._events.touch()
+        self._read_bytes = self._log_bytes = 0
+        with open(self.log, "wb") as log:
+            self._process = subprocess.Popen(
+                self.part.command(self.tier, self.tests),
+                cwd=CHECKOUT,
+                env={**environment, progress.VARIABLE: str(self._events)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._heard_s = self._looked_s = self.began_s = time.monotonic()
+
+    def look(self) -> bool:
+        """Read the events that came, and print failures; return True if the part has ended.
+
+        It is ended here if it hangs or takes too much memory.
+        """
+        exit_code = self._process.poll()
+        self._hear()
+        if exit_code is None:
+            self._guard()
+            return False
+        if not self.complaint and exit_code not in (
+            (0,) if self.part.program else (0, TESTS_FAILED, NO_TESTS)
+        ):
+            where = f" in {self.current}" if self.current else ""
+            self.complaint = f"it ended with exit code {exit_code}{where}"
+        if self.complaint:
+            tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]
+            say(f"== FAILED {self.name}: {self.complaint}; the end of {_short(self.log)}:", *tail)
+        self.exit = exit_code
+        self._room.cleanup()
+        return True
+
+    def end(self) -> None:
+        """Kill the process with all that it started."""
+        if self._process.poll() is None:
+            try:
+                root = psutil.Process(self._process.pid)
+                progress.end_family(root)
+            except psutil.Error:
+                pass
+            self._process.kill()
+            self._process.wait(60)
+
+    def _guard(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._heard_s > SILENCE_S[self.tier]:
+            self.complaint = f"it hangs in {self.current or 'its collection'}"
+            self.end()
+        elif now_s - self._looked_s > 2:
+            self._looked_s = now_s
+            size_bytes = _family_bytes(self._process.pid)
+            if size_bytes > MEMORY_BYTES:
+                self.complaint = f"its processes take {size_bytes >> 20} MiB of memory in {self.current}"
+                self.end()
+
+    def _hear(self) -> None:
+        size_bytes = self.log.stat().st_size
+        if self.part.program and size_bytes > self._log_bytes:
+            self._log_bytes, self._heard_s = size_bytes, time.monotonic()
+        with open(self._events, "rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read()
+        lines = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(lines)
+        for line in lines.splitlines():
+            self._heard_s = time.monotonic()
+            event: dict[str, Any] = json.loads(line)
+            getattr(self, f"_{event.pop('event')}")(**event)
+
+    def _collected(self, tests: int) -> None:
+        self.collected = tests
+
+    def _begins(self, test: str) -> None:
+        self.current = test
+
+    def _failed(self, test: str, text: str, when: str) -> None:
+        if test not in self.failed:
+            self.failed.append(test)
+        phase = "" if when == "call" else f" ({when})"
+        say(f"== FAILED{phase} {self.name}: {repeat(self.part, test)}", *text.splitlines(), "")
+
+    def _ended(self, test: str, outcome: str, cpu_s: float | None, wall_s: float, dear: bool) -> None:
+        self.done[outcome] += 1
+        self.current = ""
+        if cpu_s is not None and cpu_s > DEAR_S and not dear and self.tier == "every":
+            self.dear.append((test, cpu_s))
+
+    def _finished(self, cpu_s: float) -> None:
+        self.cpu_s = cpu_s
+
+    def state(self) -> str:
+        """Return a word on how far it is: `core 812/2400, 1 failed`."""
+        if self.part.program:
+            return self.name
+        done, total = sum(self.done.values()), "?" if self.collected is None else self.collected
+        return f"{self.name} {done}/{total}" + (f", {len(self.failed)} failed" if self.failed else "")
 
 
-def run_part(
-    part: Part, tier: str, environment: Mapping[str, str], tests: Sequence[str] = ()
-) -> Outcome | None:
-    """Run a part, or some tests of it, and print the output; return None if all is well."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run(
-            [*part.command(tier, tests), "-o", f"cache_dir={cache}"],
-            cwd=CHECKOUT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        listed = Path(cache, "v/cache/lastfailed")
-        failed = tuple(json.loads(listed.read_text(encoding="utf-8"))) if listed.exists() else ()
-    outcome = Outcome(part, tier, failed, done.returncode == TESTS_FAILED and bool(failed))
-    shown = done.stdout.decode("utf-8", "replace")
-    took = f"{time.monotonic() - began:.0f} s, exit {done.returncode}"
-    again = " once more" if tests else ""
-    sys.stdout.write(
-        f"\n== tests of {outcome.name}{again}\n{shown}== tests of {outcome.name}{again}: {took}\n"
-    )
+def repeat(part: Part, test: str) -> str:
+    """Return the command that repeats a test."""
+    command = "make test" if not part.spark else f"make test-spark SPARK={part.spark}"
+    return f"{command} TESTS={shlex.quote(shlex.quote(test) if any(c in test for c in ' |&;()<>') else test)}"
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(CHECKOUT)) if path.is_relative_to(CHECKOUT) else str(path)
+
+
+def _family_bytes(pid: int) -> int:
+    """Return the resident memory of a process and its descendants, shared pages counted once for each."""
+    total = 0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            try:
+                total += process.memory_info().rss
+            except psutil.Error:
+                continue
+    except psutil.Error:
+        return 0
+    return total
+
+
+_said_s = time.monotonic()
+
+
+def say(*lines: str) -> None:
+    """Print lines at once."""
+    global _said_s
+    _said_s = time.monotonic()
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
-    return None if done.returncode in (0, NO_TESTS) else outcome
 
 
-def run(
-    chosen: Sequence[tuple[Part, str]], lanes: int, environment: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
-    """Run parts side by side, and tests that failed once more, alone.
+# ---- all parts -------------------------------------------------------------------------------------------
 
-    Args:
-        chosen: parts with the tier that each selects, the longest first.
-        lanes: how many run at a time.
-        environment: the variables of the processes.
 
-    Returns:
-        The names of the parts that failed, and the tests that passed when they ran alone.
-    """
-    with ThreadPoolExecutor(lanes) as pool:
-        ended = [end for end in pool.map(lambda pair: run_part(*pair, environment), chosen) if end]
-    if sum(len(end.failed) for end in ended) > REPEATED:
-        return [end.name for end in ended], []
-    failed, unstable = [], []
-    for end in ended:
-        if end.repeatable and run_part(end.part, end.tier, environment, end.failed) is None:
-            unstable += end.failed
-        else:
-            failed.append(end.name)
-    return failed, unstable
+def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> list[Run]:
+    """Run parts side by side, in their order, and print how it goes; nothing is left of them at the end."""
+    waiting, running, ended = list(chosen), [], []
+    began_s = time.monotonic()
+    try:
+        while waiting or running:
+            while waiting and len(running) < lanes:
+                running.append(waiting.pop(0))
+                running[-1].start(environment)
+            time.sleep(0.2)
+            for entry in list(running):
+                if entry.look():
+                    entry.end()
+                    running.remove(entry)
+                    ended.append(entry)
+                    took_s = time.monotonic() - entry.began_s
+                    say(f"== {entry.state()}: {took_s:.0f} s, {entry.cpu_s:.0f} s of processor time")
+            if time.monotonic() - _said_s >= LINE_S and running:
+                later = f" | {len(waiting)} parts wait" if waiting else ""
+                elapsed_s = time.monotonic() - began_s
+                say(f"{elapsed_s:4.0f} s: " + " | ".join(entry.state() for entry in running) + later)
+    finally:
+        for entry in running:
+            entry.end()
+    return ended
+
+
+def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float) -> int:
+    """Print the failures once more, the unstable tests and the sums; return the exit code."""
+    cured = {(run.part, run.tier) for run in again if run.is_well}
+    failed = [entry for entry in ended if not entry.is_well and (entry.part, entry.tier) not in cured]
+    unstable = [test for entry in ended if (entry.part, entry.tier) in cured for test in entry.failed]
+    for test in unstable:
+        say(f"unstable: {test} failed beside other tests and passed alone: find out why, and mend it")
+    costly = sorted(((cpu_s, test) for entry in ended for test, cpu_s in entry.dear), reverse=True)
+    for cpu_s, test in costly:
+        say(f"dear: {test} took {cpu_s:.1f} s of processor time; mark it tier('more'), or dear with a reason")
+    too_dear = [test for cpu_s, test in costly if cpu_s > DEAR_S * NOISE]
+    for entry in failed:
+        say(f"FAILED {entry.name}: {entry.complaint}" if entry.complaint else f"FAILED {entry.name}:")
+        say(*(f"    {repeat(entry.part, test)}" for test in entry.failed))
+    if too_dear:
+        say(f"FAILED: {len(too_dear)} tests of `make test` are dear, without a reason (above)")
+    totals = {word: sum(entry.done[word] for entry in ended) for word in ("passed", "failed", "skipped")}
+    cpu_s = sum(entry.cpu_s for entry in (*ended, *again))
+    say(f"tier {tier!r}: {took_s:.0f} s, {cpu_s:.0f} s of processor time")
+    passed, missed = totals["passed"] + len(unstable), totals["failed"] - len(unstable)
+    say(f"{passed} passed, {missed} failed, {totals['skipped']} skipped")
+    return 1 if failed or too_dear else 0
+
+
+def environment_of_tests() -> dict[str, str]:
+    """Return the variables of the parts, with temporary files in memory if it has room for them."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    directory = subprocess.run(
+        [CHECKOUT / "scripts/tests-directory"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    if directory.stdout.strip():
+        environment["TMPDIR"] = directory.stdout.strip()
+    return environment
+
+
+def reset_signals() -> None:
+    """Take signals as a program in the foreground does, whatever the parent had this one ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(ignored, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description="Run the tests of a tier in parts, side by side.")
     parser.add_argument("parts", nargs="*", help="run these parts alone, by their names")
-    parser.add_argument("--tier", choices=("every", "more", "long"), default="every")
-    parser.add_argument("--lanes", type=int, default=3, help="parts at a time (default: 3)")
+    parser.add_argument("--tier", choices=("every", "more", "change", "long"), default="every")
+    parser.add_argument("--lanes", type=int, default=2, help="parts at a time (default: 2)")
+    parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
     given = parser.parse_args(arguments)
-    chosen = [pair for pair in parts_of(given.tier) if not given.parts or pair[0].name in given.parts]
+    sparks = [minor for minor in given.sparks.split(",") if minor]
+    chosen = [
+        Run(part, tier)
+        for part, tier in parts_of(given.tier, sparks)
+        if not given.parts or part.name in given.parts
+    ]
     if not chosen:
         parser.error(
             f"no part is called so: {', '.join(sorted({part.name for part, _ in parts_of(given.tier)}))}"
         )
-    environment = dict(os.environ)
-    directory = subprocess.run(
-        [CHECKOUT / "scripts/tests-directory"], stdout=subprocess.PIPE, text=True, check=True
-    )
-    if directory.stdout.strip():
-        environment["TMPDIR"] = directory.stdout.strip()
-    failed, unstable = run(chosen, given.lanes, environment)
-    for test in unstable:
-        print(f"\nunstable: {test} failed beside other tests and passed alone: find out why, and mend it")
-    print(f"\nfailed: {', '.join(failed)}" if failed else f"\nall parts of the tier {given.tier!r} passed")
-    return 1 if failed else 0
+    reset_signals()
+    progress.adopt_orphans()
+    began_s = time.monotonic()
+    environment = environment_of_tests()
+    ended = run(chosen, given.lanes, environment)
+    again: list[Run] = []
+    if sum(len(entry.failed) for entry in ended) <= REPEATED:
+        repeatable = [
+            Run(entry.part, entry.tier, tuple(entry.failed)) for entry in ended if entry.is_repeatable
+        ]
+        again = run(repeatable, 1, environment)
+    code = report(given.tier, ended, again, time.monotonic() - began_s)
+    progress.end_family()
+    return code
 
 
 if __name__ == "__main__":

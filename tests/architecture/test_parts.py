@@ -1,13 +1,17 @@
-"""Every test is in one part of a tier, and the tests of each tier run somewhere."""
+"""Every test is in one part, each tier runs somewhere, and the runner says what happens."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import parts
+import psutil
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -47,15 +51,72 @@ def test_older_releases_run_their_tests(files: list[str]) -> None:
         assert file.startswith(("spark/", "functions/")), f"no part runs {file} on an older Spark"
 
 
+def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
+    change = list(parts.parts_of("change"))
+    for tier in ("every", "more"):
+        assert [pair for pair in parts.parts_of(tier) if pair not in change] == []
+    assert [part for part in parts.PROGRAMS if part not in [chosen for chosen, _ in change]] == []
+
+
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
     command = next(part for part in parts.PARTS if part.name == "spark").command("more")
-    assert command[1:5] == ["-m", "pytest", "--tier", "more"]
+    assert command[command.index("--tier") + 1] == "more"
     assert "--ignore=tests/spark/state" in command
     assert command[-1] == "tests/spark"
 
 
-FAKE = """
-import pathlib, sys
+# ---- the runner, on a directory of its own ----------------------------------------------------------------
+
+CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+import parts, progress
+parts.reset_signals()
+
+def pytest_configure(config):
+    progress.adopt_orphans()
+    config.addinivalue_line("markers", "dear(reason): x")
+    config.pluginmanager.register(progress.plugin())
+
+def pytest_unconfigure():
+    progress.end_family()
+"""
+
+RUNNER = f"""
+import os, sys
+sys.path.insert(0, {str(TESTS)!r})
+import parts
+from pathlib import Path
+
+parts.CHECKOUT = Path.cwd()
+parts.PARTS = (parts.Part("trial"),)
+parts.environment_of_tests = lambda: dict(os.environ)
+parts.LINE_S = 0.0
+for name, value in {{settings}}.items():
+    setattr(parts, name, value)
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+parts.Part.command = lambda self, tier, tests=(): [*PYTEST, *(tests or ["test_trial.py"])]
+sys.exit(parts.main(["--lanes", "1"]))
+"""
+
+
+def run_trial(
+    directory: Path, source: str, *, is_ignoring: bool = False, **settings: object
+) -> subprocess.CompletedProcess[str]:
+    """Run the runner on the tests of `source`; `is_ignoring` starts it as `nohup` and a shell's `&` do."""
+    (directory / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (directory / "test_trial.py").write_text(textwrap.dedent(source), encoding="utf-8")
+    (directory / "runner.py").write_text(RUNNER.format(settings=settings), encoding="utf-8")
+    command = [sys.executable, "runner.py"]
+    if is_ignoring:
+        command = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", *command]
+    return subprocess.run(
+        command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
+    )
+
+
+FEW = """
+import pathlib
 import pytest
 
 RUNS = pathlib.Path(__file__).parent / "runs"
@@ -64,6 +125,7 @@ def test_passes():
     RUNS.open("a").write("passes ")
 
 def test_fails_first():
+    print("said by the test")
     RUNS.open("a").write("first ")
     assert RUNS.read_text().count("first") > 1
 
@@ -75,28 +137,136 @@ def test_fails_always(n):
 
 
 @pytest.mark.parametrize(
-    "broken, runs, failed, unstable",
+    "broken, runs, exit_code, ends",
     [
-        (0, "passes first first ", [], ["test_fails_first"]),
-        (1, "passes first always first always ", ["trial (every)"], []),
-        (3, "passes first always always always ", ["trial (every)"], []),
+        (0, "passes first first ", 0, "unstable: test_trial.py::test_fails_first"),
+        (1, "passes first always first always ", 1, "FAILED trial (every):"),
+        (3, "passes first always always always ", 1, "FAILED trial (every):"),
     ],
 )
 def test_few_failures_run_once_more(
-    broken: int,
-    runs: str,
-    failed: list[str],
-    unstable: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    broken: int, runs: str, exit_code: int, ends: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "test_trial.py").write_text(FAKE.format(broken=broken), encoding="utf-8")
+    done = run_trial(tmp_path, FEW.format(broken=broken))
+    assert (tmp_path / "runs").read_text() == runs, done.stdout + done.stderr
+    assert done.returncode == exit_code
+    assert ends in done.stdout
+    assert "== FAILED trial (every): make test TESTS=test_trial.py::test_fails_first\n" in done.stdout
+    assert "said by the test" in done.stdout
+    closing = f"1 passed, {1 + broken} failed, 0 skipped" if broken else "2 passed, 0 failed, 1 skipped"
+    assert done.stdout.splitlines()[-1] == closing
+
+
+def test_progress_names_the_tests_that_are_done_of_all(tmp_path: Path) -> None:
+    done = run_trial(tmp_path, "import time\ndef test_a(): pass\ndef test_b(): time.sleep(1)\n")
+    assert "s: trial (every) 1/2" in done.stdout
+    assert "== trial (every) 2/2" in done.stdout
+
+
+def test_signals_that_the_parent_ignored_are_taken_again(tmp_path: Path) -> None:
+    source = """
+    import os, signal, subprocess, sys
+    import pytest
+
+    def test_here():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def test_in_what_is_started():
+        code = "import signal; print(signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGPIPE))"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        assert said.split() == ["0", "1"], said
+    """
+    done = run_trial(tmp_path, source.replace("\n    ", "\n"), is_ignoring=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_part_that_hangs_is_killed_and_the_test_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (tmp_path / "test_trial.py").write_text("import signal\ndef test_hangs(): signal.pause()\n")
     monkeypatch.setattr(parts, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(
-        parts.Part,
-        "command",
-        lambda self, tier, tests=(): [sys.executable, "-m", "pytest", "-q", *(tests or ["test_trial.py"])],
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_trial.py"]
+    monkeypatch.setattr(parts.Part, "command", lambda *_: command)
+    trial = parts.Run(parts.Part("trial"), "every")
+    trial.start(os.environ)
+    try:
+        while not trial.current:
+            assert not trial.look()
+            os.sched_yield()
+        trial._heard_s -= parts.SILENCE_S["every"] + 1
+        while not trial.look():
+            os.sched_yield()
+    finally:
+        trial.end()
+    assert trial.complaint == "it hangs in test_trial.py::test_hangs"
+
+
+def test_a_part_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
+    source = "import signal\ndef test_grows():\n    much = bytearray(300 << 20)\n    signal.pause()\n"
+    done = run_trial(tmp_path, source, MEMORY_BYTES=200 << 20)
+    assert done.returncode == 1
+    assert "MiB of memory in test_trial.py::test_grows" in done.stdout
+
+
+def test_a_run_that_dies_is_a_failure_that_names_the_test(tmp_path: Path) -> None:
+    done = run_trial(tmp_path, "import os\ndef test_dies():\n    os._exit(7)\n")
+    assert done.returncode == 1
+    assert "it ended with exit code 7 in test_trial.py::test_dies" in done.stdout
+
+
+DEAR = """
+import time
+import pytest
+
+def test_computes():
+    until = time.process_time() + 0.8
+    while time.process_time() < until:
+        pass
+
+@pytest.mark.dear("stands for the others")
+def test_stands_for_others():
+    test_computes()
+"""
+
+
+def test_a_dear_test_of_the_quick_tier_is_a_failure_unless_it_has_a_reason(tmp_path: Path) -> None:
+    done = run_trial(tmp_path, DEAR, DEAR_S=0.3)
+    assert done.returncode == 1
+    assert re.findall(r"^dear: (\S+) took", done.stdout, re.MULTILINE) == ["test_trial.py::test_computes"]
+
+
+def test_nothing_is_left_of_a_run(tmp_path: Path) -> None:
+    source = """
+    import pathlib, subprocess, sys
+    def test_leaves_a_grandchild():
+        code = "import subprocess as s; print(s.Popen(['sleep', '999'], stdout=-3, start_new_session=True).pid)"
+        pid = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
+        pathlib.Path("pid").write_text(pid)
+    """
+    done = run_trial(tmp_path, source.replace("\n    ", "\n"))
+    assert done.returncode == 0, done.stdout
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_an_interrupted_run_ends_its_parts(tmp_path: Path) -> None:
+    run_trial(tmp_path, "def test_passes(): pass\n")  # writes the files
+    (tmp_path / "test_trial.py").write_text(
+        "import os, pathlib, signal\n"
+        "def test_hangs():\n"
+        "    pathlib.Path('fresh').write_text(str(os.getpid()))\n"
+        "    pathlib.Path('fresh').rename('pid')\n"
+        "    signal.pause()\n"
     )
-    found = parts.run([(parts.Part("trial"), "every")], 1, dict(os.environ))
-    assert (tmp_path / "runs").read_text() == runs
-    assert found == (failed, [f"test_trial.py::{name}" for name in unstable])
+    with subprocess.Popen([sys.executable, "runner.py"], cwd=tmp_path, stdout=subprocess.DEVNULL) as runner:
+        try:
+            while not (tmp_path / "pid").exists():
+                assert runner.poll() is None
+                os.sched_yield()
+            part = psutil.Process(int((tmp_path / "pid").read_text()))
+            runner.send_signal(signal.SIGTERM)
+            assert runner.wait() == 128 + signal.SIGTERM
+        finally:
+            runner.kill()
+    assert not part.is_running()

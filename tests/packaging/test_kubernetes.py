@@ -74,7 +74,7 @@ def test_the_overhead_has_room_for_the_budget(directory: Path) -> None:
 
 def test_the_image_takes_what_the_build_makes(directory: Path, checkout: Path) -> None:
     text = (directory / "Dockerfile").read_text("utf-8")
-    assert "COPY dist/*.whl" in text and "dist" in (checkout / "noxfile.py").read_text("utf-8")
+    assert "COPY dist/*.whl" in text and "dist" in (checkout / "Makefile").read_text("utf-8")
     (called,) = re.findall(r"state_store\.(\w+)\(", text)
     assert callable(getattr(state_store, called))
     (user,) = re.findall(r"^USER (\d+)$", text, re.MULTILINE)

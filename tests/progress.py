@@ -1,0 +1,130 @@
+"""Events of a run of pytest, for the runner of the parts, and the processor time of each test.
+
+`parts.py` names a file in STATE_STORE_TEST_EVENTS. Each event is a line of JSON that is appended to it:
+
+    {"event": "collected", "tests": 812}
+    {"event": "begins", "test": "tests/cli/test_show.py::test_rows"}
+    {"event": "ended", "test": ..., "outcome": "passed", "cpu_s": 0.4, "wall_s": 0.5, "dear": false}
+    {"event": "failed", "test": ..., "text": "the traceback and what was printed"}
+    {"event": "finished", "cpu_s": 363.2}
+
+The processor time of a test is that of this process and of all that it started, its fixtures' included: a
+fixture that is shared counts for the first test that needs it. A process that outlives its parent is adopted
+by this one, so that it is counted, and ended with the run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+VARIABLE = "STATE_STORE_TEST_EVENTS"
+
+LOOK_S = 0.25
+"""Tests that take no longer are not measured by themselves; their time counts for the next longer one."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose own parent ends first; Linux alone can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def family_cpu_s(root: psutil.Process | None = None) -> float:
+    """Return the processor seconds that a process and its descendants took, those that ended included."""
+    root = root or psutil.Process()
+    total_s = 0.0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it ended meanwhile
+            continue
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
+
+
+def end_family(root: psutil.Process | None = None) -> list[str]:
+    """Kill all descendants of a process, and return their commands."""
+    ended = []
+    for process in reversed((root or psutil.Process()).children(recursive=True)):
+        try:
+            ended.append(" ".join(process.cmdline())[:200])
+            process.kill()
+            process.wait(10)
+        except psutil.Error:
+            continue
+    return ended
+
+
+class Progress:
+    """A plugin of pytest that writes the events."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 -- until the run ends
+        self._cpu_s = self._wall_s = 0.0
+        self._outcome = "passed"
+        self._dear = False
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        self._file.write(json.dumps({"event": event, **facts}) + "\n")
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._tell("collected", tests=len(session.items))
+        self._cpu_s, self._wall_s = family_cpu_s(), time.monotonic()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        self._outcome = "passed"
+        self._dear = item.get_closest_marker("dear") is not None
+        self._tell("begins", test=item.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._outcome = "failed"
+            sections = "".join(f"\n--- {name}\n{text}" for name, text in report.sections)
+            self._tell(
+                "failed", test=report.nodeid, text=f"{report.longreprtext}{sections}", when=report.when
+            )
+        elif report.skipped and self._outcome == "passed":
+            self._outcome = "skipped"
+        if report.when != "teardown":
+            return
+        now_s, cpu_s = time.monotonic(), None
+        wall_s = now_s - self._wall_s
+        if wall_s > LOOK_S:
+            total_s = family_cpu_s()
+            cpu_s, self._cpu_s = round(total_s - self._cpu_s, 2), total_s
+        self._wall_s = now_s
+        self._tell(
+            "ended",
+            test=report.nodeid,
+            outcome=self._outcome,
+            cpu_s=cpu_s,
+            wall_s=round(wall_s, 2),
+            dear=self._dear,
+        )
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._tell("failed", test=report.nodeid, text=report.longreprtext, when="collect")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        self._tell("finished", cpu_s=round(family_cpu_s(), 1))
+        self._file.close()
+
+
+def plugin() -> Progress | None:
+    """Return the plugin if a runner asked for events, for this process alone."""
+    path = os.environ.pop(VARIABLE, None)
+    return None if path is None else Progress(Path(path))
