@@ -32,6 +32,7 @@ test-long: setup  ## Run what is too long for every run (hours; tests/README.md 
 	@$(PY) tests/suites/published_suites.py --spark 4.2.0 --only transform-with-state --only change-feed --only joins
 	@$(PY) tests/suites/published_suites.py --spark 4.1.1
 	@$(PY) tests/suites/published_suites.py --spark 4.0.1
+	@scripts/test-anywhere
 
 test-spark:  ## Run the tests that an older Spark has to pass (SPARK=4.0, TESTS=...)
 	@$(MAKE_ENVIRONMENT) newest $(SPARK)
