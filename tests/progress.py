@@ -8,9 +8,9 @@
     {"event": "failed", "test": ..., "text": "the traceback and what was printed"}
     {"event": "finished", "cpu_s": 363.2}
 
-The processor time of a test is that of this process and of all that it started, its fixtures' included: a
-fixture that is shared counts for the first test that needs it. A process that outlives its parent is adopted
-by this one, so that it is counted, and ended with the run.
+The processor time of a test is that of this process and of all that it started, its fixtures' included; what
+a fixture of the whole session takes, such as the start of Spark, counts for no test. A process that outlives
+its parent is adopted by this one, so that it is counted, and ended with the run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Progress:
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 -- until the run ends
-        self._cpu_s = self._wall_s = 0.0
+        self._cpu_s = self._wall_s = self._shared_s = 0.0
         self._outcome = "passed"
         self._dear = False
 
@@ -81,6 +82,18 @@ class Progress:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._tell("collected", tests=len(session.items))
         self._cpu_s, self._wall_s = family_cpu_s(), time.monotonic()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        """Leave what a fixture of the session takes out of the time of the test that asks for it first."""
+        if fixturedef.scope != "session":
+            return (yield)
+        before_s, inner_s, self._shared_s = family_cpu_s(), self._shared_s, 0.0
+        try:
+            return (yield)
+        finally:
+            # Fixtures that this one asked for are part of its time.
+            self._shared_s = inner_s + family_cpu_s() - before_s
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -103,7 +116,8 @@ class Progress:
         wall_s = now_s - self._wall_s
         if wall_s > LOOK_S:
             total_s = family_cpu_s()
-            cpu_s, self._cpu_s = round(total_s - self._cpu_s, 2), total_s
+            cpu_s, self._cpu_s = round(total_s - self._cpu_s - self._shared_s, 2), total_s
+            self._shared_s = 0.0
         self._wall_s = now_s
         self._tell(
             "ended",

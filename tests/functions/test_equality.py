@@ -156,6 +156,7 @@ generated = given(
 )
 
 
+@pytest.mark.dear("the equality of a generated query in all forms")
 @QUERIES
 @generated
 def test_a_generated_query_gives_the_same_rows_in_all_forms(spark, program, runs, mode, records, first):

@@ -90,7 +90,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", ["totals", "sessions", "changes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("totals", marks=pytest.mark.dear("stands for the examples of the page")),
+        *(pytest.param(name, marks=pytest.mark.tier("more")) for name in ("sessions", "changes")),
+    ],
+)
 def test_the_example_runs(stream, conf, name):
     conf("spark.sql.session.timeZone", "UTC")  # the workers' zone, which the per-group forms rely on
     output, state, mode, timeout = CASES[name]

@@ -76,6 +76,7 @@ def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     assert not operator(vectorized(total))
 
 
+@pytest.mark.tier("more")
 def test_all_forms_continue_one_checkpoint_in_turns(stream, conf):
     """All forms take turns, and state goes on as if nothing had changed."""
     turns = [
@@ -153,6 +154,7 @@ def moments(*rows):
     return pa.table({"k": [r[0] for r in rows], "t": pa.array(at, pa.timestamp("us", "UTC"))})
 
 
+@pytest.mark.tier("more")
 def test_event_time_timeouts_and_late_rows_are_as_in_sparks_operator(stream):
     """A silent key times out at the watermark; a late row is dropped and counted; no-data batches run."""
     batches = [
@@ -207,6 +209,7 @@ OF_ALL_TYPES = """
 """
 
 
+@pytest.mark.tier("more")
 def test_values_are_those_of_collect(spark, stream, conf):
     """Values of all types, also null, in rows and states, in a night in which clocks change."""
     conf("spark.sql.session.timeZone", "America/New_York")
@@ -255,6 +258,7 @@ def local_zone(name: str) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.mark.tier("more")
 def test_groups_larger_than_a_batch_end_as_in_sparks_operator(stream, conf):
     """Groups in several Arrow batches and, beyond the byte limit, in several calls: the same end."""
     conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
@@ -340,6 +344,7 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
         assert message in str(error.value)
 
 
+@pytest.mark.tier("more")
 def test_other_pandas_functions_run_in_the_same_query(stream, conf):
     """Ordinary pandas functions before and behind the stateful operator.
 

@@ -13,7 +13,7 @@ import pytest
 from forms import FORMS, OUTPUT_COLUMNS, STATE_COLUMNS
 from py4j.java_gateway import JavaObject
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 ARROW = "spark.sql.execution.arrow"
 UDF = "spark.sql.execution.pyspark.udf"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
@@ -130,6 +131,7 @@ PATIENT = settings(deadline=None, max_examples=150, suppress_health_check=list(H
 @given(
     stream=streams(), max_records=st.sampled_from([1, 2, 10_000]), max_bytes=st.sampled_from([40, 64 << 20])
 )
+@pytest.mark.tier("more")
 def test_frames_are_pysparks(stream, max_records, max_bytes):
     batches, offsets = stream
     given_header = header(offsets, max_records, max_bytes)

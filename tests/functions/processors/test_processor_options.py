@@ -10,7 +10,7 @@ from option_processors import OUTPUT, VARIABLES, Keeps, KeepsFrames
 from test_processors import BATCHED, OURS, PROCESSORS
 from test_spark_options import REACH_WORKERS, SCHEMA, batches
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 FORMS = {"rows": Keeps, "frames": KeepsFrames}
 SIZES, KINDS = re.compile(r"[mM]ax|buffer"), re.compile(r"pandas|Types|binary|timeZone|arrow|conversion")

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from test_processor_semantics import last_lines
 from test_processors import BATCHED, OURS, PROCESSORS, STATE_RECORDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.tier("more")]
 
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 SAID = "k string, said string"

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.tier("more")]
 
 BATCHES = [
     pa.table({"k": [f"k{i % 6}" for i in range(13)], "v": list(range(13))}),
@@ -57,6 +57,9 @@ def last_lines(text: str) -> tuple[bool, str]:
     ].partition("\n")[0]
 
 
+DEAR = pytest.mark.dear("stands for processors in Spark's worker and in batches, of rows and of frames")
+
+
 @pytest.mark.parametrize("processor", processors.FAIL + processors.FAIL_WITH_FRAMES)
 def test_errors_are_sparks_at_the_line_of_the_user(spark, processor):
     stock, _ = play(spark, processor, "false")
@@ -66,7 +69,13 @@ def test_errors_are_sparks_at_the_line_of_the_user(spark, processor):
     assert last_lines(batched) == last_lines(stock)
 
 
-@pytest.mark.parametrize("processor", processors.RUN + processors.RUN_WITH_FRAMES)
+@pytest.mark.parametrize(
+    "processor",
+    [
+        pytest.param(processor, marks=DEAR if processor in (processors.Lazy, processors.Frames) else ())
+        for processor in processors.RUN + processors.RUN_WITH_FRAMES
+    ],
+)
 def test_unusual_processors_behave_as_in_sparks_worker(spark, processor):
     stock, _ = play(spark, processor, "false")
     batched, plan = play(spark, processor, "true")

@@ -41,7 +41,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 MESSAGE = "spark.sql.streaming.stateStore.incremental.vectorized.maxBatchBytes"
 BATCHED = "BatchedTransformWithStateInPySpark"
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.tier("more")]
 
 FORMS = {
     "timed rows": (TimedCalls, "eventTime"),

@@ -21,6 +21,8 @@ from state_store.functions.vectors import table_loop
 from state_store.functions.vectors.processor import bind
 from state_store.functions.vectors.table_loop import borders, whole_groups
 
+pytestmark = pytest.mark.tier("more")
+
 SPARK = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.0",))]
 SCHEMA = "k string, v long, at timestamp"
 HAS_ROWS = hasattr(GroupedData, "transformWithState")
@@ -108,7 +110,9 @@ def shown() -> dict[int, list[tuple]]:
 
 
 @pytest.mark.parametrize("rows", [False, True] if HAS_ROWS else [False])
-@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    "batched", [pytest.param(True, marks=pytest.mark.dear("stands for vectorised processors")), False]
+)
 class TestEverything:
     pytestmark = SPARK
 
