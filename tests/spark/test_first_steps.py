@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -31,6 +31,7 @@ def run(command: list[str], directory: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.dear("the example that a newcomer runs")
 def test_the_example_of_the_readme_runs(checkout: Path, tmp_path: Path) -> None:
     (example,) = [code for language, code in blocks(checkout / "README.md") if language == "python"]
     assert len(example.strip().splitlines()) <= 16

@@ -18,7 +18,7 @@ from queries.small.flow import Flow, totals
 
 from state_store.cli import main as cli
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 PREFIX = session_settings.PREFIX + "incremental."
 BATCHES = [[(f"k{number % 7}", number + batch) for number in range(10)] for batch in range(5)]
@@ -66,6 +66,7 @@ def flipped(path: Path) -> None:
 DAMAGES = (truncated, flipped, Path.unlink)
 
 
+@pytest.mark.dear("stands for damage under a query")
 def test_a_damaged_delta_is_named_and_nothing_is_lost(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow", **DELTAS_ONLY)
     flow.run(*BATCHES)

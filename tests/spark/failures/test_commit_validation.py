@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from queries.small.flow import Flow, session_options
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 RECORDS = [(f"k{number}", number) for number in range(20)]

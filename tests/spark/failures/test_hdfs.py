@@ -11,7 +11,7 @@ from queries.small.flow import Flow
 
 from state_store.core.storage import open_storage
 
-pytestmark = [pytest.mark.spark, pytest.mark.hdfs]
+pytestmark = [pytest.mark.spark, pytest.mark.hdfs, pytest.mark.tier("more")]
 
 OPTIONS = {
     "spark.sql.streaming.stateStore.incremental.maxDeltas": 2,

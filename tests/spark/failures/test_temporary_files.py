@@ -11,7 +11,7 @@ import pytest
 from queries.session_settings import PREFIX
 from queries.small.flow import Flow
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 BATCHES = [[(f"key{key}", number) for key in range(number % 3, 60)] for number in range(8)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from observed.ui_application import Running
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 GETS = [
     "queries",

@@ -9,7 +9,7 @@ from chaos.cluster import Cluster
 from observed.schema import check
 from observed.ui_application import SETTINGS, Running, outcome, request_full
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0")), pytest.mark.tier("more")]
 
 OPTIONS = {
     "spark.executor.memory": "600m",

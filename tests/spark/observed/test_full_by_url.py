@@ -13,7 +13,7 @@ from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.observe.watching.look import Looker
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",)), pytest.mark.tier("more")]
 
 
 @pytest.fixture(scope="module")

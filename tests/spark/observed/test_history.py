@@ -17,7 +17,7 @@ from observed.ui_application import Running, ask, awaited
 
 from state_store.session.jar import jar_path
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0")), pytest.mark.tier("more")]
 
 BATCHES = 5
 

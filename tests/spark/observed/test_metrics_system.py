@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from observed.ui_application import Running, awaited
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",)), pytest.mark.tier("more")]
 
 SINK = "spark.metrics.conf.*.sink"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from observed.ui_application import Running
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def test_queries_of_an_application_without_a_ui_run_silently(tmp_path: Path) -> None:

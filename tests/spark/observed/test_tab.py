@@ -23,7 +23,11 @@ from state_store.observe.model.declared import DRIVER
 from state_store.observe.model.metrics import METRICS
 from state_store.observe.model.rest_answers import Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2", "4.1", "4.0"))]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.older(more=("4.2", "4.1", "4.0")),
+    pytest.mark.dear("an application with its tab"),
+]
 
 HOSTILE = 'ünsafe "<script>alert(1)</script>\n\x1b[31m'
 

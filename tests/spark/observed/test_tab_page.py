@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "observe"))
 from browser import Browser
 
 pytestmark = [
+    pytest.mark.tier("more"),
     pytest.mark.spark,
     pytest.mark.older(more=("4.0",)),
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium"),

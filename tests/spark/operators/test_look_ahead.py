@@ -16,7 +16,11 @@ import state_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.1", "4.0"), long=("4.2",))]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.older(more=("4.1", "4.0"), long=("4.2",)),
+    pytest.mark.tier("more"),
+]
 
 LOOK_AHEAD = "spark.sql.streaming.stateStore.incremental.lookAhead"
 BATCHES = [[("a", 1), ("b", 2), ("a", 4)], [("a", 5), ("c", 1), ("b", 9)]]

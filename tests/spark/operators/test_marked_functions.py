@@ -16,7 +16,7 @@ import state_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0")), pytest.mark.tier("more")]
 
 OPERATOR = "VectorizedFlatMapGroupsInPandasWithState"
 FORMS = {

@@ -66,11 +66,14 @@ FEW_OF_OLDER = [
     "processor-pandas-event-time",
 ]
 LONG = (pytest.mark.tier("long"),)
+MORE = (pytest.mark.tier("more"),)
+QUICK = (pytest.mark.dear("two operators, an aggregation and a join, whose JVM is killed"),)
 ON_OLDER = (pytest.mark.older(more=("4.2", "4.1", "4.0")),)
 LONG_ON_OLDER = (pytest.mark.older(long=("4.2", "4.1", "4.0")),)
 PLANS = {
-    "format-2": Plan(DIFFERENT, 2, seed=1, acts=("kill-jvm",), batches=4),
-    "format-1": Plan(FEW, 1, seed=2, acts=("kill",), batches=4),
+    "quick": Plan(FEW[:2], 2, seed=1, acts=("kill-jvm",), batches=3, marks=QUICK),
+    "format-2": Plan(DIFFERENT, 2, seed=1, acts=("kill-jvm",), batches=4, marks=MORE),
+    "format-1": Plan(FEW, 1, seed=2, acts=("kill",), batches=4, marks=MORE),
     "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }

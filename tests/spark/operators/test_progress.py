@@ -6,7 +6,7 @@ import pytest
 from queries.small.flow import Flow
 from queries.small.forgetting import remembered
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.tier("more")]
 
 BATCHES = [
     [("a", 1), ("b", 2), ("c", 3)],

@@ -13,7 +13,7 @@ from queries.small.flow import Flow
 from state_store.errors import OptionError
 from state_store.session.configuration import check_checkpoint
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"

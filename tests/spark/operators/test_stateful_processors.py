@@ -25,7 +25,7 @@ from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.query import Query
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 # Before 4.2 Spark does not check the store: then the store itself reports its limits.
 REFUSAL = (

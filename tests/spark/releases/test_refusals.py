@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from queries.small.flow import Flow, session_options
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3)]
 

@@ -12,7 +12,7 @@ from queries.small.flow import session_options as options_of_the_session
 
 from state_store.cli.main import main
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 RELEASES = sorted((Path(__file__).resolve().parents[2] / "golden").glob("release-*"))
 CHECKPOINTS = [(path, name) for path in RELEASES for name in FORMATS]

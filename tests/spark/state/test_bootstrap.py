@@ -35,7 +35,7 @@ from state_store.errors import ConflictError, Interrupted, MissingError, OptionE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 INITIAL = [("a", 100, 1000), ("b", 7, 70), ("z", 1, 5)]
 

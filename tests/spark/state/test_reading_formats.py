@@ -14,7 +14,7 @@ from queries.small.flow import Flow, session_options
 from queries.small.flow import totals as flow_totals
 from queries.small.forgetting import remembered
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 FORMAT = session_settings.PREFIX + "checkpointFormatVersion"
 BATCHES = [[(f"k{number % 3}", number + 1) for number in range(batch, batch + 4)] for batch in range(6)]

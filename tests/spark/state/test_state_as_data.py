@@ -23,7 +23,7 @@ from state_store.data.rows.encoder import encode
 from state_store.data.rows.hashing import partitions_of
 from state_store.data.rows.types import schema_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 BATCHES = 4
 FEW = ["session-window-append", "pandas-event-time", "limit", "chained-join"]

@@ -12,7 +12,7 @@ from queries.small.forgetting import remembered
 
 import state_store
 
-pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]
 
 BATCHES = 9
 RETAINED = 4

@@ -19,7 +19,7 @@ from queries.small.flow import session_options
 import state_store
 from state_store.errors import DamagedError, MissingError
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 UNCHECKED = {
     "spark.sql.streaming.stateStore.stateSchemaCheck": "false",

@@ -27,7 +27,7 @@ from state_store.data.migration.migrate import migrate
 from state_store.data.query import Query
 from state_store.errors import MissingError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 PARTITIONS = 3
 BATCHES = [[], [(1, 10), (2, 10), (3, 20)], [(4, 30)]]
