@@ -88,8 +88,8 @@ def _tier_of(item: pytest.Item, spark: str) -> str | None:
     """Return the tier of a test on a release of Spark; None if the test is not for that release.
 
     A test with a marker `release` is for the releases that it names alone. On the newest release the tier is
-    the rarest that a marker `tier` names, or `every` if the test stands for the others of its kind (`dear`). On
-    an older one, a marker `older` must name the release, and its tier counts unless the test's own is rarer.
+    the rarest that a marker `tier` names, or `every` if the test stands for others of its kind (`dear`). On
+    an older one, a marker `older` must name it, and its tier counts unless the test's own is rarer.
     """
     own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
     if spark == NEWEST_SPARK and item.get_closest_marker("dear") is not None:

@@ -75,6 +75,7 @@ def _is_type(name: str) -> bool:
     return isinstance(getattr(builtins, name, None), type) or re.match("[A-Z][a-z]", name) is not None
 
 
+@pytest.mark.tier("more")
 def test_the_package_runs_on_python_3_9(checkout: Path) -> None:
     installed = [*wings.sources(checkout), *(checkout / "jvm_bridge/resources").glob("*.py")]
     assert len(installed) > 200

@@ -203,6 +203,7 @@ def test_a_part_that_hangs_is_killed_and_the_test_is_named(
     assert trial.complaint == "it hangs in test_trial.py::test_hangs"
 
 
+@pytest.mark.tier("more")
 def test_a_part_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
     source = "import signal\ndef test_grows():\n    much = bytearray(300 << 20)\n    signal.pause()\n"
     done = run_trial(tmp_path, source, MEMORY_BYTES=200 << 20)
@@ -210,6 +211,7 @@ def test_a_part_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
     assert "MiB of memory in test_trial.py::test_grows" in done.stdout
 
 
+@pytest.mark.tier("more")
 def test_a_run_that_dies_is_a_failure_that_names_the_test(tmp_path: Path) -> None:
     done = run_trial(tmp_path, "import os\ndef test_dies():\n    os._exit(7)\n")
     assert done.returncode == 1
@@ -231,6 +233,7 @@ def test_stands_for_others():
 """
 
 
+@pytest.mark.tier("more")
 def test_a_dear_test_of_the_quick_tier_is_a_failure_unless_it_has_a_reason(tmp_path: Path) -> None:
     done = run_trial(tmp_path, DEAR, DEAR_S=0.3)
     assert done.returncode == 1
@@ -241,7 +244,7 @@ def test_nothing_is_left_of_a_run(tmp_path: Path) -> None:
     source = """
     import pathlib, subprocess, sys
     def test_leaves_a_grandchild():
-        code = "import subprocess as s; print(s.Popen(['sleep', '999'], stdout=-3, start_new_session=True).pid)"
+        code = "from subprocess import *; print(Popen(['sleep', '99'], stdout=-3, start_new_session=True).pid)"
         pid = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
         pathlib.Path("pid").write_text(pid)
     """
@@ -250,6 +253,7 @@ def test_nothing_is_left_of_a_run(tmp_path: Path) -> None:
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.tier("more")
 def test_an_interrupted_run_ends_its_parts(tmp_path: Path) -> None:
     run_trial(tmp_path, "def test_passes(): pass\n")  # writes the files
     (tmp_path / "test_trial.py").write_text(

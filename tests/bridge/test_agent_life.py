@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm, alive, gone
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def test_nothing_starts_before_the_first_store(own_jvm: Jvm, tmp_path: Path) -> None:
@@ -42,6 +42,7 @@ def _remains(jvm: Jvm) -> list[Path]:
     return [path for path in jvm.tmp.rglob("*") if "state-store" in path.name or path.is_socket()]
 
 
+@pytest.mark.dear("stands for agents that die")
 def test_an_agent_that_died_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from driver import Jvm, gone
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 @pytest.mark.parametrize("deltas", [0, 2])

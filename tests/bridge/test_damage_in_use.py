@@ -17,7 +17,7 @@ from driver import DriverError, Jvm, gone
 from state_store.core.checkpoint.names import DeltaName
 from state_store.core.engine.delta_writer import write_delta
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def mapped_tables(jvm: Jvm) -> set[Path]:
@@ -26,6 +26,7 @@ def mapped_tables(jvm: Jvm) -> set[Path]:
     return {Path(line.split()[-1]) for line in maps if line.endswith(".sst")}
 
 
+@pytest.mark.dear("stands for damage under a reader")
 def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tmp_path: Path) -> None:
     location = f"probe://{tmp_path}/state"  # remote for the agent, which would link local files
     jvm.provider("p", location)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm, gone
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -> None:

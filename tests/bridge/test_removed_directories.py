@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm, alive, gone
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def sockets(jvm: Jvm) -> list[Path]:

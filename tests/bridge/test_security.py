@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 ODD = 'a b\'c "d" $(touch x) `touch x` ;& é ☃ %41 #'
 

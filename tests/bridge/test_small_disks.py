@@ -11,7 +11,7 @@ from driver import DriverError, Jvm
 
 from state_store.agent.lazy.page_cache import LEAST_BYTES
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 DISK_BYTES = 6 << 20
 KEYS = 20_000

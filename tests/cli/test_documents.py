@@ -123,6 +123,7 @@ state_store.open("x", version="2")  # type: ignore[arg-type]
 """Calls that a strict type checker refuses: an error that is missing makes its comment an error."""
 
 
+@pytest.mark.tier("more")
 def test_blocks_in_python_satisfy_a_strict_type_checker(tmp_path):
     """Functions that Spark calls have no types to give; packages without types cannot be checked."""
     names = []

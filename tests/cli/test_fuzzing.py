@@ -234,6 +234,7 @@ def remove_new(root: Path, before: dict[str, int]) -> None:
 
 @SAFE
 @given(words=arguments())
+@pytest.mark.dear("stands for arguments of any value")
 def test_no_argument_makes_a_traceback(sandbox: Path, words: list[str]) -> None:
     check_command(sandbox, words)
 
@@ -356,6 +357,7 @@ def test_no_wrong_value_of_an_argument_raises_an_inner_error(sandbox: Path, name
 
 @SAFE
 @given(call=calls())
+@pytest.mark.tier("more")
 def test_no_value_raises_an_inner_error(sandbox: Path, call: tuple[str, dict[str, Any]]) -> None:
     check_call(sandbox, *call)
 
@@ -418,6 +420,7 @@ def check_method(root: Path, name: str, given_values: dict[str, Any]) -> None:
 
 @settings(SAFE, max_examples=SOME // 2)
 @given(call=method_calls())
+@pytest.mark.tier("more")
 def test_no_value_of_a_method_raises_an_inner_error(sandbox: Path, call: tuple[str, dict[str, Any]]) -> None:
     check_method(sandbox, *call)
 

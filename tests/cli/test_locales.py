@@ -62,6 +62,7 @@ def run_in(name: str, locales: Path, state: Path) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.tier("more")
 def test_commands_print_the_same_in_every_locale(flights: Path, locales: Path) -> None:
     expected = run_in("C.UTF-8", locales, flights)
     codes = [line.split()[-1] for line in expected.stdout.splitlines() if line.startswith(("show", "stats"))]

@@ -118,6 +118,7 @@ def test_piped_output_is_not_cut_and_has_no_colours(flights, capsys):
 
 @pytest.mark.parametrize("columns", [40, 80])
 @pytest.mark.parametrize("words", [("show",), ("checkpoints",), ("diff", "1")])
+@pytest.mark.tier("more")
 def test_tables_fit_the_terminal(flights, columns, words):
     code, shown = on_terminal(words[0], flights, *words[1:], columns=columns, environment={"NO_COLOR": "1"})
     lines = click.unstyle(shown).splitlines()
@@ -183,6 +184,7 @@ def test_no_color_is_obeyed(flights):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("form", [("--json",), ("--format", "csv"), ()])
+@pytest.mark.tier("more")
 def test_output_is_written_in_the_encoding_of_the_terminal(flights, encoding, form):
     query = "select 'Zoë 李雷 😀' as name"
     done = subprocess.run(

@@ -173,7 +173,9 @@ SAMPLE = 5
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("ids", IDS, ids=["ids", "no-ids"])
+@pytest.mark.parametrize(
+    "ids", [IDS[0], pytest.param(IDS[1], marks=pytest.mark.tier("more"))], ids=["ids", "no-ids"]
+)
 def test_no_damage_gives_wrong_rows(subjects, ids: bool, variant: str, kind: str) -> None:
     """A sample: the first is followed until it is healed."""
     subject, stranger = subjects[ids, variant]

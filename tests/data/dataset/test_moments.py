@@ -241,6 +241,7 @@ def printed_by(*words: object) -> str:
     zones=("Europe/Berlin", "Asia/Kolkata"),
     utc=(),
 ).via("the hour that is repeated when summer time ends")
+@pytest.mark.tier("more")
 def test_a_time_that_a_command_prints_names_the_version_when_it_is_given_back(
     directory, local_zone, committed, command, zones, utc
 ):

@@ -106,6 +106,7 @@ def large(tmp_path_factory) -> History:
     return made
 
 
+@pytest.mark.tier("more")
 def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(large: History) -> None:
     workload = Workload(LARGE_KEYS, KEY_BYTES, VALUE_BYTES, large.changes.per_batch, INTERVAL_MS, 1)
     settings = DatabaseSettings(threads=1, file_bytes=16 << 10)
@@ -204,6 +205,7 @@ def test_deltas_of_retained_versions_stay() -> None:
 WORKLOAD = Workload(1_000_000, 24, 120, 20_000, partitions=10)
 
 
+@pytest.mark.tier("more")
 def test_options_have_the_effect_that_they_have_in_the_agent() -> None:
     usual = estimate(WORKLOAD)
     assert usual.is_steady and usual.full_per_hour > 0
