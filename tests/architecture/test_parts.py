@@ -244,7 +244,7 @@ def test_nothing_is_left_of_a_run(tmp_path: Path) -> None:
     source = """
     import pathlib, subprocess, sys
     def test_leaves_a_grandchild():
-        code = "from subprocess import *; print(Popen(['sleep', '99'], stdout=-3, start_new_session=True).pid)"
+        code = "from subprocess import *; print(Popen(['sleep', '99'], stdout=-3, start_new_session=1).pid)"
         pid = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
         pathlib.Path("pid").write_text(pid)
     """

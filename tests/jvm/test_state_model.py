@@ -11,6 +11,8 @@ import pytest
 import quick_java
 import scala_jars
 
+pytestmark = pytest.mark.tier("more")
+
 CHECK_MEMORY = "-DincrementalStateStore.checkMemory=true"
 PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
 
@@ -45,7 +47,9 @@ def walk(
 LONG = [pytest.param(seed, marks=pytest.mark.tier("long")) for seed in range(4, 21)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *LONG])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.dear("the data plane's walk")), 2, 3, *LONG]
+)
 def test_a_random_walk_agrees_with_the_model(class_path: str, tmp_path: Path, seed: int) -> None:
     assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100 if seed > 3 else 60)
 
