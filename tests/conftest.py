@@ -92,6 +92,8 @@ def _tier_of(item: pytest.Item, spark: str) -> str | None:
     an older one, a marker `older` must name it, and its tier counts unless the test's own is rarer.
     """
     own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
+    if "hdfs_cluster" in getattr(item, "fixturenames", ()):  # its start alone is dear
+        own = max(own, TIERS.index("more"))
     if spark == NEWEST_SPARK and item.get_closest_marker("dear") is not None:
         own = 0
     only = [minor for marker in item.iter_markers("release") for minor in marker.args]

@@ -63,8 +63,8 @@ OLDER = ("4.2", "4.1", "4.0")
 BOUND_S = {"every": 120, "more": 900, "long": 9000}
 """Seconds that a test of each tier may take, unless it has a marker `timeout` of its own."""
 
-SILENCE_S = {tier: bound_s + 180 for tier, bound_s in BOUND_S.items()}
-"""Seconds without an event after which a part hangs: a test that is not even ended by its bound."""
+SILENCE_S = {tier: bound_s + 480 for tier, bound_s in BOUND_S.items()}
+"""Seconds without an event after which a part hangs: in a fixture, or in a test that its bound does not end."""
 
 MEMORY_BYTES = 10 << 30
 """Resident memory of a part with all that it started. The largest takes about a third of that."""

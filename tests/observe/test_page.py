@@ -18,6 +18,8 @@ from running_service import Served, serving
 
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause
 
+pytestmark = pytest.mark.tier("more")
+
 TEXT = "document.querySelector('#state-store').innerText"
 
 
@@ -75,6 +77,7 @@ def pictured(browser: Browser, name: str, tmp_path: Path, *, high: int | None = 
     return path
 
 
+@pytest.mark.dear("the page in a real browser")
 def test_the_verdict_comes_first_and_everything_is_shown(
     page: Browser, shown: Served, tmp_path: Path
 ) -> None:
