@@ -64,7 +64,7 @@ BOUND_S = {"every": 120, "more": 900, "long": 9000}
 """Seconds that a test of each tier may take, unless it has a marker `timeout` of its own."""
 
 SILENCE_S = {tier: bound_s + 480 for tier, bound_s in BOUND_S.items()}
-"""Seconds without an event after which a part hangs: in a fixture, or in a test that its bound does not end."""
+"""Seconds without an event after which a part hangs: in a fixture, or in a test that cannot be ended."""
 
 MEMORY_BYTES = 10 << 30
 """Resident memory of a part with all that it started. The largest takes about a third of that."""

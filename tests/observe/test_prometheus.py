@@ -102,8 +102,8 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
     # same.
     "StateStoreFullCheckpointOld": (
         8 * 24 * 60,
-        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0x12000"},
-        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0+60x12000"},
+        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0x200"},
+        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0+3600x200"},
     ),
     "StateStoreAbsent": (15, {'other{query="a"}': "1x40"}, {'state_store_up{query="a"}': "1x40"}),
 }
@@ -113,12 +113,16 @@ def test_every_alert_has_a_case() -> None:
     assert CASES.keys() == {alert.name for alert, _, _ in alerts()}
 
 
+MINUTES = {"StateStoreFullCheckpointOld": 60}
+"""Minutes between the samples of a series, and between evaluations, where it is not one."""
+
+
 def promtool_case(name: str, series: dict[str, str], at: int, fires: bool) -> dict[str, Any]:
     """Return a case of `promtool test rules` that counts the alerts of a name."""
     expected = [{"value": 1, "labels": "{}"}] if fires else []
     expression = f'count(ALERTS{{alertname="{name}",alertstate="firing"}})'
     return {
-        "interval": "1m",
+        "interval": f"{MINUTES.get(name, 1)}m",
         "input_series": [{"series": text, "values": values} for text, values in series.items()],
         "promql_expr_test": [{"expr": expression, "eval_time": f"{at}m", "exp_samples": expected}],
     }
@@ -129,7 +133,7 @@ def test_the_alert_fires_and_does_not(name: str, tmp_path: Path) -> None:
     at, firing, quiet = CASES[name]
     (tmp_path / "rules.yml").write_text(alert_rules())
     cases = [promtool_case(name, firing, at, True), promtool_case(name, quiet, at, False)]
-    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": cases[0]["interval"], "tests": cases}
     (tmp_path / "test.yml").write_text(json.dumps(content))
     ran = subprocess.run(
         [tool("promtool"), "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True
