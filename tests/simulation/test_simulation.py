@@ -31,6 +31,17 @@ def run(seed: int, **how: object) -> History:
     return history
 
 
+def test_ten_histories_lose_nothing() -> None:
+    for seed in range(10):
+        run(seed, ids=seed % 5 < 3, batches=6, profile="damaging" if seed % 4 == 1 else None)
+
+
+@pytest.mark.parametrize("trouble", sorted(TROUBLES))
+def test_a_history_with_each_trouble_loses_nothing(trouble: str) -> None:
+    run(1, batches=8, troubles=[trouble])
+
+
+@pytest.mark.tier("more")
 def test_a_hundred_histories_lose_nothing_and_have_everything() -> None:
     """They have something of everything: a simulation that comes to do less is seen, too. Three of four are
     short, one of four reads what is not what was written, every other has two partitions.
@@ -85,6 +96,7 @@ EVIDENCE = {
 """Events that histories with a trouble must have, or the simulation does less than it says."""
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("trouble", sorted(TROUBLES))
 def test_some_histories_with_each_trouble_lose_nothing(trouble: str) -> None:
     """Nothing is lost or wrong if machines, services and operators cause this trouble, too."""

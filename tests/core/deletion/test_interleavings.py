@@ -34,7 +34,10 @@ pytestmark = pytest.mark.usefixtures("think_once")
 
 few_switches_or_all = pytest.mark.parametrize(
     "switches",
-    [pytest.param(SWITCHES, id="few-switches"), pytest.param(None, marks=pytest.mark.tier("long"), id="all")],
+    [
+        pytest.param(SWITCHES, marks=pytest.mark.tier("more"), id="few-switches"),
+        pytest.param(None, marks=pytest.mark.tier("long"), id="all"),
+    ],
 )
 
 
