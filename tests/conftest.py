@@ -40,6 +40,9 @@ settings.load_profile("checks")
 TIERS = tuple(parts.BOUND_S)
 """Tiers of tests, which run with `make test`, with `make test-more`, or with `make test-long`."""
 
+TIER_VARIABLE = "STATE_STORE_TEST_TIER"
+"""Variable with the tier of a run that names none."""
+
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
 
@@ -53,7 +56,12 @@ os.environ.setdefault("MPLCONFIGDIR", str(_CACHE / "matplotlib"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses a tier."""
-    parser.addoption("--tier", choices=TIERS, default="every", help="run only the tests of this tier")
+    parser.addoption(
+        "--tier",
+        choices=(*TIERS, parts.CHANGE),
+        default=os.environ.get(TIER_VARIABLE, "every"),
+        help="run only the tests of this tier; change: those of every and more",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,7 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     spark = ".".join(metadata.version("pyspark").split(".")[:2])
     named = any("::" in argument for argument in config.args)
     tiers = {id(item): _tier_of(item, spark) for item in items}
-    chosen = [item for item in items if named or tiers[id(item)] == config.getoption("tier")]
+    tier = config.getoption("tier")
+    wanted = ("every", "more") if tier == parts.CHANGE else (tier,)
+    chosen = [item for item in items if named or tiers[id(item)] in wanted]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or TIERS[-1]]))

@@ -63,6 +63,9 @@ OLDER = ("4.2", "4.1", "4.0")
 BOUND_S = {"every": 120, "more": 900, "long": 9000}
 """Seconds that a test of each tier may take, unless it has a marker `timeout` of its own."""
 
+CHANGE = "change"
+"""The tiers `every` and `more`: what a change must pass."""
+
 SILENCE_S = {tier: bound_s + 480 for tier, bound_s in BOUND_S.items()}
 """Seconds without an event after which a part hangs: in a fixture, or in a test that cannot be ended."""
 
@@ -152,7 +155,7 @@ PROGRAMS = (
 
 def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, str]]:
     """Yield the parts of a tier, each with the tier whose markers it selects, on these older Sparks too."""
-    if tier == "change":
+    if tier == CHANGE:
         yield from parts_of("every")
         yield from ((part, "more") for part in PROGRAMS)
         yield from parts_of("more", sparks)
@@ -441,7 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description="Run the tests of a tier in parts, side by side.")
     parser.add_argument("parts", nargs="*", help="run these parts alone, by their names")
-    parser.add_argument("--tier", choices=("every", "more", "change", "long"), default="every")
+    parser.add_argument("--tier", choices=("every", "more", CHANGE, "long"), default="every")
     parser.add_argument("--lanes", type=int, default=2, help="parts at a time (default: 2)")
     parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
     given = parser.parse_args(arguments)

@@ -31,7 +31,7 @@ SETTINGS = """
 [tool.mutmut]
 source_paths = ["state_store/"]
 only_mutate = ["state_store/core/{room}/*"]
-pytest_add_cli_args = ["-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "--tier", "change"]
 pytest_add_cli_args_test_selection = ["tests/core/{room}"]
 also_copy = ["conf", "docs", "jvm_bridge", "scripts", "README.md"]
 mutate_only_covered_lines = true

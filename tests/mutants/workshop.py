@@ -90,7 +90,7 @@ class Workshop:
     def _run(self, tests: list[str], limit_s: int) -> subprocess.CompletedProcess[str] | None:
         """Run pytest; return None if it took too long."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= self._scala.environment()
+        environment |= {**self._scala.environment(), "STATE_STORE_TEST_TIER": "change"}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         command += ["--hypothesis-profile=mutants", *tests]
         try:
