@@ -182,7 +182,11 @@ def _wrong_number_of_columns(expected: int, actual: int) -> Exception:
 
 
 class Results:
-    """Output frames and state changes that wait to be sent."""
+    """Output frames and state changes that wait to be sent.
+
+    Frames are kept as they are until then, as in Spark's own worker: there, too, a frame that the function
+    changes after it has yielded it is sent with that change.
+    """
 
     def __init__(self, header: Header) -> None:
         self._header = header
@@ -191,20 +195,18 @@ class Results:
         self._clear()
 
     def _clear(self) -> None:
-        self._frames = FrameRuns()
+        self._frames: list[Any] = []
+        self.rows = 0
+        """Rows of output so far."""
         self._groups: list[int] = []
         self._changes: list[int] = []
         self._timeouts: list[int] = []
         self._states: list[bytes] = []
 
-    @property
-    def rows(self) -> int:
-        """Rows of output so far."""
-        return self._frames.rows
-
     def add(self, frame: Any) -> None:
         """Add a frame that the function returned."""
-        self._frames.add(frame)
+        self._frames.append(frame)
+        self.rows += len(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
         """Add the change that the function made to `state`, the `GroupState` of group `number`."""
@@ -226,7 +228,10 @@ class Results:
         """Return one batch with all that waits; groups below `done` are finished."""
         output = self._no_output
         if self.rows:
-            output = pandas_frames.to_struct(self._frames.runs(), self._header.output, self._header)
+            runs = FrameRuns()
+            for frame in self._frames:
+                runs.add(frame)
+            output = pandas_frames.to_struct(runs.runs(), self._header.output, self._header)
             output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
         batch = self._writer.write_lists(
             done,

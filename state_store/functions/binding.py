@@ -80,6 +80,7 @@ def _processor_binding(original: Any, name: str) -> Any:
 
         from state_store.functions.vectors import processor
 
+        _warn_without_protobuf(self, name)
         if processor.is_marked(statefulProcessor):
             schemas = _schemas(self, outputStructType, StructType(), type(statefulProcessor).__name__)
             bound = processor.BoundProcessor(
@@ -96,6 +97,21 @@ def _processor_binding(original: Any, name: str) -> Any:
         return original(self, *given, *arguments, **options)
 
     return method
+
+
+def _warn_without_protobuf(grouped: Any, name: str) -> None:
+    """Warn if Spark's own worker on the driver, which calls `init`, lacks a package."""
+    try:
+        found = importlib.util.find_spec("google.protobuf.descriptor") is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found and hasattr(grouped._df.sparkSession, "_jsparkSession"):  # with Connect it runs elsewhere
+        warnings.warn(
+            f"{name} needs the package protobuf on the driver, and {sys.executable} has none: Spark's worker "
+            'there will fail ("driver worker exited unexpectedly"). Install it: pip install protobuf.',
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:

@@ -35,7 +35,8 @@ class OpenGroup:
         """
         updated, removed = bool(changes.updated[-1]), bool(changes.removed[-1])
         if updated:
-            state = changes.state.slice(len(changes.state) - 1)
+            # A copy: the function may own the memory, and use it again in the next call.
+            state = changes.state.take(pa.array([len(changes.state) - 1]))
         elif removed:
             state = pa.nulls(1, before.type)
         else:

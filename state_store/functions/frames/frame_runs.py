@@ -10,6 +10,7 @@ The blocks of a frame are internals of pandas, which have been the same since pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,16 @@ from state_store.core.compat import zip
 
 
 class FrameRuns:
-    """Frames with at least one row, in the order in which they were added; their indexes are not kept."""
+    """Frames with at least one row, in the order in which they were added; their indexes are not kept.
 
-    def __init__(self) -> None:
+    Args:
+        taken: the function that gives what is kept of the values of a block; by default these themselves,
+            so that a frame must not change before `runs`.
+    """
+
+    def __init__(self, taken: Callable[[Any], Any] = lambda values: values) -> None:
         self.rows = 0
+        self._taken = taken
         self._done: list[Any] = []
         self._first: Any = None
         self._labels: list[Any] = []
@@ -36,13 +43,15 @@ class FrameRuns:
             (block.dtype, place if isinstance(place := block.mgr_locs.indexer, slice) else place.tolist())
             for block in blocks
         ]
+        taken = [self._taken(block.values) for block in blocks]
         if self._fits(frame.columns, layout):
-            for values, block in zip(self._values, blocks, strict=True):
-                values.append(block.values)
+            for values, of_block in zip(self._values, taken, strict=True):
+                values.append(of_block)
         else:
             self._end_run()
-            self._first, self._labels, self._layout = frame, frame.columns.tolist(), layout
-            self._values = [[block.values] for block in blocks]
+            self._first = _frame(frame, taken) if taken else frame.copy()
+            self._labels, self._layout = frame.columns.tolist(), layout
+            self._values = [[of_block] for of_block in taken]
         self.rows += len(frame)
 
     def runs(self) -> list[Any]:

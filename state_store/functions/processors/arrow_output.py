@@ -1,7 +1,12 @@
-"""Output of a processor as Arrow batches: the conversions of PySpark's worker, for many groups at once."""
+"""Output of a processor as Arrow batches: the conversions of PySpark's worker, for many groups at once.
+
+PySpark's worker converts output before the processor goes on. Here output waits for that of other groups, so
+what the processor can still change is copied.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +14,7 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions.frames import pandas_frames
+from state_store.functions.frozen_values import SCALARS, frozen, is_frozen
 from state_store.functions.group_context import to_arrow_schema
 
 _MOST_ROWS = 10_000
@@ -32,7 +38,12 @@ def rough_size(value: Any) -> int:
 
 
 class RowOutput:
-    """Rows of `pyspark.sql.Row` that wait to be sent."""
+    """Rows of `pyspark.sql.Row` that wait to be sent, as they were when the processor gave them.
+
+    A row of scalars is kept as it is. Of any other PySpark's worker makes a dict at once, with copies of
+    lists and dicts. Objects that this does not copy, such as a `bytearray`, it converts at the end of the
+    group; here they are copied at that end.
+    """
 
     def __init__(self, schema: Any) -> None:
         from pyspark.sql.types import Row
@@ -48,13 +59,19 @@ class RowOutput:
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
         """Add the rows that the processor returned for a group; yield a batch when there are many."""
-        rows = self._rows
+        rows, row_class, uncopied = self._rows, self._row, []
         for row in results:
+            if not (type(row) is row_class and SCALARS.issuperset(map(type, row))):
+                row = row.asDict(True)
+                if not all(map(_is_own, row.values())):
+                    uncopied.append(len(rows))
             rows.append(row)
             self._bytes += rough_size(row)
             if len(rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
                 yield from self.flush_all()
-                rows = self._rows
+                rows, uncopied = self._rows, []
+        for place in uncopied:
+            rows[place] = frozen(rows[place])
 
     @property
     def waits(self) -> bool:
@@ -72,19 +89,28 @@ class RowOutput:
             arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         else:
-            yield pa.RecordBatch.from_pylist([row.asDict(True) for row in rows], schema=self._schema)
+            dicts = [row if type(row) is dict else row.asDict(True) for row in rows]
+            yield pa.RecordBatch.from_pylist(dicts, schema=self._schema)
+
+
+def _is_own(value: Any) -> bool:
+    """Return True if the processor cannot change a value of `Row.asDict(True)`, which has its own lists."""
+    kind = type(value)
+    if kind is list or kind is dict:
+        return all(map(_is_own, value if kind is list else value.values()))
+    return is_frozen(value)
 
 
 class FrameOutput:
-    """Pandas frames that wait to be sent."""
+    """Pandas frames that wait to be sent, as they were when the processor gave them."""
 
     def __init__(self, schema: Any, header: Any) -> None:
         from state_store.functions.frames.frame_runs import FrameRuns
 
         self._schema = schema
         self._header = header
-        self._new_runs = FrameRuns
-        self._runs = FrameRuns()
+        self._new_runs = functools.partial(FrameRuns, _copied)
+        self._runs = self._new_runs()
         self._bytes = 0
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
@@ -101,8 +127,13 @@ class FrameOutput:
             if len(frame) == 0:
                 yield from self._converted([frame])  # for its errors
                 continue
+            size = _frame_size(frame)
+            if len(frame) >= _MOST_ROWS or size >= _MOST_BYTES:  # no copy of a large one
+                yield from self.flush_all()
+                yield from self._converted([frame])
+                continue
             self._runs.add(frame)
-            self._bytes += _frame_size(frame)
+            self._bytes += size
             if self._runs.rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
                 yield from self.flush_all()
 
@@ -121,6 +152,17 @@ class FrameOutput:
             struct = pandas_frames.to_struct([frame], self._schema, self._header)
             if len(struct):
                 yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
+
+
+def _copied(values: Any) -> Any:
+    """Return a copy of the values of a block of a frame."""
+    copy = values.copy()
+    if values.dtype == object and not SCALARS.issuperset(map(type, values.flat)):
+        flat = copy.reshape(-1)  # a view: the copy is contiguous
+        for place, cell in enumerate(flat):
+            if not is_frozen(cell):
+                flat[place] = frozen(cell)
+    return copy
 
 
 def _frame_size(frame: Any) -> int:

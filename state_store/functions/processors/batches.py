@@ -47,7 +47,13 @@ class RowBatch(Batch):
         self._rows = [new(Row, values) for values in zip(*columns)]
         for row in self._rows:
             set_attribute(row, "__fields__", names)  # `Row.__setattr__` takes three times as long as a row
-        super().__init__(list(zip(*(columns[offset] for offset in key_offsets))))
+        keys = (
+            batch.column(offset).to_pylist()
+            if pa.types.is_nested(batch.schema.types[offset])
+            else columns[offset]
+            for offset in key_offsets  # lists of a key are not those of a row, which the processor may change
+        )
+        super().__init__(list(zip(*keys)))
 
     @staticmethod
     def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:

@@ -110,7 +110,7 @@ class ProcessorLoop:
         self._processor = processor
         self._header = header
         self._output: Any = RowOutput(output) if header.of_rows else FrameOutput(output, header)
-        self._keys = RowCodec(header.key)
+        self._keys = RowCodec(header.key, are_keys=True)
         self._channel = Channel(header.address, header.secret)
         self._session = Session(self._channel, self._keys, header.max_state_records)
         self._timers = Timers(self._session, header.time_mode)

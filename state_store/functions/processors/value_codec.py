@@ -7,6 +7,7 @@ client of state makes and reads, so that conversions, and their errors, are PySp
 from __future__ import annotations
 
 import decimal
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -30,17 +31,22 @@ def _client() -> Any:
 
 
 class RowCodec:
-    """Rows of one schema (`pyspark.sql.types.StructType`)."""
+    """Rows of one schema (`pyspark.sql.types.StructType`).
 
-    def __init__(self, schema: types.StructType) -> None:
+    Args:
+        schema: the schema.
+        are_keys: whether rows are keys, of which those that come back unchanged are compared by Python: then
+            numbers that Python and Spark do not compare alike (NaN, -0.0) do not count as such.
+    """
+
+    def __init__(self, schema: types.StructType, are_keys: bool = False) -> None:
         self.schema = schema
         self._length = len(schema.fields)
         self._names = schema.names
         self._has_texts = any(isinstance(field.dataType, types.StringType) for field in schema.fields)
         self._dump = _client()._serialize_to_bytes
-        self._exact = [_exact(field) for field in schema.fields]
+        self._exact = [_exact(field, are_keys) for field in schema.fields]
         self._is_plain = all(self._exact)
-        self._has_floats = any(isinstance(f.dataType, types.DoubleType) for f in schema.fields)
         self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
         self.is_quick = self._quick_check()
 
@@ -75,11 +81,8 @@ class RowCodec:
         return dumped, False, self._is_safe(value), len(dumped)
 
     def key(self, value: tuple[Any, ...]) -> Any:
-        """Return a grouping key as it travels; two of them are equal only if they are the same key."""
-        sent = self.sent(value)[0]
-        if self._has_floats and type(sent) is tuple:  # NaN is not equal to itself
-            return self._dump(self.schema, value)
-        return sent
+        """Return a grouping key as it travels; two are equal if and only if they are the same key."""
+        return self.sent(value)[0]
 
     def tuple(self, travelled: Any) -> tuple[Any, ...]:
         """Return a value that came from the JVM as the tuple that PySpark gives."""
@@ -97,6 +100,10 @@ class RowCodec:
     def of_iterators(self) -> Callable[[Any], Any] | None:
         """The function that makes what came from the JVM a tuple; `None` if it always is that tuple."""
         return None if self._is_plain else self.tuple
+
+    def is_kept(self, travelled: Any) -> bool:
+        """Return True if a key that came from the JVM may be compared with others by Python."""
+        return type(travelled) is tuple and self._is_exact(travelled)
 
     def _is_exact(self, value: Any) -> bool:
         if len(value) != self._length:
@@ -128,8 +135,10 @@ def _call(check: Callable[[Any], bool], value: Any) -> bool:
     return check(value)
 
 
-def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
+def _exact(field: types.StructField, is_key: bool) -> Callable[[Any], bool] | None:
     """Return a check that a value of this field comes back unchanged; `None` if no check can tell.
+
+    In a key the check fails, too, for a value that is equal to another one in Python and not in Spark.
 
     The rule for types is that of the JVM's `RowCodec.isPlain`.
     """
@@ -137,6 +146,8 @@ def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
     if kind in _INTEGERS:
         limit = 1 << _INTEGERS[kind]
         return lambda v: (-limit <= v < limit) if type(v) is int else v is None and nullable
+    if kind is types.DoubleType and is_key:
+        return lambda v: _is_usual(v) if type(v) is float else v is None and nullable
     if kind is types.DoubleType:
         return lambda v: type(v) is float or (v is None and nullable)
     if kind is types.BooleanType:
@@ -144,6 +155,11 @@ def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
     if kind is types.StringType and field.dataType == types.StringType():
         return lambda v: (type(v) is str and _is_text(v)) or (v is None and nullable)
     return None
+
+
+def _is_usual(value: float) -> bool:
+    """Return True if Python takes `value` for equal to the number with its bits alone: not NaN, not -0.0."""
+    return value == value if value else math.copysign(1.0, value) > 0
 
 
 def _is_text(value: str) -> bool:

@@ -273,7 +273,7 @@ class BatchedMap(MapState, Variable):
 
     def __init__(self, session: Session, index: int, key_schema: Any, value_schema: Any) -> None:
         Variable.__init__(self, session, index, False)
-        self._keys = RowCodec(key_schema)
+        self._keys = RowCodec(key_schema, are_keys=True)
         self._values = RowCodec(value_schema)
         is_plain = self._keys.of_iterators is None and self._values.of_iterators is None
         self._of_iterators = None if is_plain else self._pair
@@ -281,10 +281,9 @@ class BatchedMap(MapState, Variable):
     def fill(self, fetched: list[Any]) -> None:
         self.fill_complete(fetched)
         self.known = {
-            slot: _Map({key: value for key, value in entries if type(key) is tuple}, True, True)
-            if all(type(key) is tuple for key, _ in entries)
-            else MISSING
+            slot: _Map(dict(entries), True, True)
             for slot, entries in self.known.items()
+            if all(self._keys.is_kept(key) for key, _ in entries)
         }
 
     def _present(self) -> _Map:

@@ -84,8 +84,9 @@ class Loop(ProcessorLoop):
     def _expired(self, part: list[tuple[Any, int]]) -> Iterator[pa.RecordBatch]:
         """Give what the processor gives for timers that have expired, and delete each after the call."""
         places: dict[Any, int] = {}
-        groups = [places.setdefault(tuple(key), len(places)) for key, _ in part]
-        keys = self._key_columns.columns(list(places))
+        groups = [places.setdefault(self._keys.key(tuple(key)), len(places)) for key, _ in part]
+        first = {group: key for group, (key, _) in reversed(list(zip(groups, part)))}
+        keys = self._key_columns.columns([first[group] for group in range(len(places))])
         call = self._begin(keys, timed_out=True)
         timers = pa.Table.from_arrays(
             [pa.array([at for _, at in part], pa.int64()), pa.array(groups, pa.int32())], names=[TIMER, GROUP]
