@@ -58,7 +58,7 @@ class Given:
 
 
 class MapState:
-    """One map for each grouping key, as Spark's store has it: keys are equal if their bytes are.
+    """A map for each grouping key, as Spark's store has it: keys are equal if their bytes are.
 
     Args:
         keys: the schema of the keys of the map, whose bytes are those of the types of `encoded`.

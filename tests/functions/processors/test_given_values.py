@@ -350,7 +350,7 @@ def test_the_state_of_an_open_group_is_no_part_of_memory_that_is_used_again():
 
 
 def test_frames_of_unmarked_functions_are_sent_as_they_are_when_their_batch_ends():
-    """That is what Spark's own operator does, with frames changed in place and with columns replaced."""
+    """Spark's own operator does so with frames changed in place and with columns replaced."""
 
     def function(key, frames, state):
         made = pd.DataFrame({"k": [key[0]], "l": [[1]]})

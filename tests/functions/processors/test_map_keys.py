@@ -156,7 +156,7 @@ groups = st.sampled_from(sorted(ARROW)).flatmap(
 @settings(max_examples=100, deadline=None, database=None)
 @given(groups)
 def test_groups_share_a_state_if_and_only_if_their_keys_are_the_same(group):
-    """One state is kept for the keys of a run that Spark's store has as one, and for no others."""
+    """The worker keeps one state for the keys of a run that Spark's store has as one, and for no others."""
     kind, values = group
     schema = schema_of((kind,))
     store = MapState(schema, is_plain((kind,)))
