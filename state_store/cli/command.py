@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +13,8 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.output import print_error, print_note, set_utc, zone
+from state_store.cli.output import print_error, print_note, set_utc, visible, zone
+from state_store.cli.signals import NOTHING_WRITTEN, note_left
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option_types import OptionType
 from state_store.core.storage import open_storage
@@ -34,8 +33,6 @@ DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or a
 STORES_AT_ONCE = 4
 _MAXIMUM = 2**31 - 1
 _INTERRUPTED = "state-store.interrupted"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a program: of `kill`, `timeout`, a container's end; of a terminal that is closed."""
 
 
 class Location(click.ParamType):
@@ -184,8 +181,7 @@ class _StoreCommand(click.Command):
         """Run the command and return its exit code."""
         as_json = bool(ctx.params.get("as_json") or ctx.params.get("form") == "document")
         try:
-            with _interruptible():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             print_note(f"interrupted: {_left(ctx)}")
             return exit_codes.INTERRUPTED
@@ -206,24 +202,6 @@ class _StoreCommand(click.Command):
         return exit_codes.OF_KIND[reported.kind]
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt a command as Ctrl-C does, so that it tidies up and says what is left.
-
-    A signal that the parent process has this one ignore, as nohup does with SIGHUP, stays ignored.
-    """
-    taken = []
-    if threading.current_thread() is threading.main_thread():
-        taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
 def note_unfinished(query: Query) -> None:
     """Note that a batch of a query that has to be stopped has begun lately and not ended."""
     sentence = unfinished_batch(query, SYSTEM.wall_ms())
@@ -235,17 +213,19 @@ def note_unfinished(query: Query) -> None:
 def writing(target: str, *, if_interrupted: str) -> Iterator[None]:
     """Note that a command writes to a target, and what a user does with a part of it after Ctrl-C."""
     click.get_current_context().meta[_INTERRUPTED] = (target, if_interrupted)
+    note_left(visible(f"'{target}' may not be complete: {if_interrupted}"))
     yield
 
 
 def changing(*, if_interrupted: str) -> None:
     """Note that a command changes what exists, and what is so after Ctrl-C."""
     click.get_current_context().meta[_INTERRUPTED] = (None, if_interrupted)
+    note_left(if_interrupted)
 
 
 def _left(ctx: click.Context) -> str:
     """Return the sentence that says what an interrupted command left."""
-    target, advice = ctx.meta.get(_INTERRUPTED, (None, "nothing was written"))
+    target, advice = ctx.meta.get(_INTERRUPTED, (None, NOTHING_WRITTEN))
     if target is None:
         return advice
     return f"'{target}' is not complete: {advice}" if _has_files(target) else f"nothing is left in '{target}'"

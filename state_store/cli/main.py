@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
 from state_store.cli import exit_codes
+from state_store.cli.signals import NOTHING_WRITTEN, ended_by_signals
+from state_store.core.interruption import has_left_calls_behind
 
 _EXTRA = ("click", "rich")
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a code of `exit_codes`."""
-    sys.exit(main(arguments))
+    code = main(arguments)
+    if has_left_calls_behind():
+        # Clients of services wait for such calls when the interpreter ends.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,11 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one line says what to install.
     """
     try:
-        from state_store.cli.commands import execute
+        with ended_by_signals():
+            from state_store.cli.commands import execute
 
-        return execute(arguments)
+            return execute(arguments)
     except KeyboardInterrupt:
-        print("state-store: interrupted: nothing was written", file=sys.stderr)
+        print(f"state-store: interrupted: {NOTHING_WRITTEN}", file=sys.stderr)
         return exit_codes.INTERRUPTED
     except ModuleNotFoundError as error:
         lacking = (error.name or "").partition(".")[0]

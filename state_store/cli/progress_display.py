@@ -6,6 +6,7 @@ It is shown on a terminal after a second.
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from types import TracebackType
 
 from rich.console import Console
@@ -22,6 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from state_store.cli.output import visible
+from state_store.core.interruption import removed_at_end
 from state_store.core.storage.contract import Storage
 from state_store.data.query.progress import MeteredStorage
 
@@ -55,6 +57,7 @@ class Meter:
         """Set once the counts are on the terminal."""
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
+        self._until_end = ExitStack()
 
     def __enter__(self) -> Meter:
         if self._console.is_terminal:
@@ -69,6 +72,7 @@ class Meter:
             self._timer.join()
         if self.shown.is_set():  # otherwise an empty line would be left without a terminal
             self._progress.stop()
+        self._until_end.close()
 
     def expect(self, amount: int) -> None:
         """Count a store that is begun, of which this many bytes, or rows, are going to be moved.
@@ -97,6 +101,7 @@ class Meter:
             self._progress.update(self._task, done=self._done)
 
     def _show(self) -> None:
+        self._until_end.enter_context(removed_at_end(self._progress.stop))
         self._progress.start()
         self.shown.set()
 

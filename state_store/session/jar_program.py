@@ -9,12 +9,12 @@ import contextlib
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from state_store.core.interruption import ScratchDirectory
 from state_store.errors import InternalError, OptionError
 from state_store.session.compiler import java, java_version
 from state_store.session.installed import installed_pyspark, jars_of
@@ -70,7 +70,7 @@ class JvmProgram:
         java_version()
         self._jars = [str(jar_path()), f"{jars_of(installed_pyspark())}{os.sep}*"]
         self._main, self._asked, self._memory = main, request, memory
-        self._scratch = tempfile.TemporaryDirectory(prefix="state-store-")
+        self._scratch = ScratchDirectory("state-store-")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> JvmProgram:

@@ -21,6 +21,7 @@ from state_store.cli.output import (
 )
 from state_store.cli.rows.cells import cell, cells, columns_as_values, differing, rows_as_values
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
+from state_store.core.interruption import removed_at_end
 from state_store.data.dataset.table_files import local_path, new_file, writing_file
 from state_store.data.query.arguments import counted
 from state_store.errors import ConflictError, OptionError
@@ -169,7 +170,7 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
     with open(path, "xb"):
         pass
     try:
-        with writing_file(path) as reading:
+        with removed_at_end(path.unlink), writing_file(path) as reading:
             read = reading(batches)
             if form == "parquet":
                 return _write_parquet(read, schema, str(path))

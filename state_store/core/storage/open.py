@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from urllib.parse import urlsplit
 
+from state_store.core.interruption import FIRST_ANSWER_S
+from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.file_requests import FileSystemCalls
 from state_store.core.storage.hadoop import HadoopStorage
@@ -33,10 +36,10 @@ def is_file_name(text: str) -> bool:
 
 
 def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
-    """Return the storage of the directory at `uri`. No connection is made before the first use.
+    """Return the storage of the directory at `uri`.
 
     A local path or `file:` URI is used directly, any other through the JVM if there is one, else by a client
-    of this process.
+    of this process, whose service has to answer the first request in a minute.
 
     Args:
         uri: a path or a URI in Hadoop's form, which is not percent-decoded.
@@ -44,7 +47,7 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
 
     Raises:
         OptionError: If the scheme is unknown, or no file can have such a name.
-        StorageError: If the package of the client is not installed.
+        StorageError: If the package of the client is not installed, or the service does not answer.
     """
     if not is_file_name(uri):
         raise OptionError(f"{uri!a} {NO_FILE_NAME}", option="checkpointLocation")
@@ -57,9 +60,9 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     if jvm is not None:
         return HadoopStorage(uri, jvm)
     if scheme in ("webhdfs", "swebhdfs", "hdfs"):
-        return _web_hdfs(scheme, uri)
+        return AnsweringStorage(uri, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _ARROW_SCHEMES:
-        return _arrow(scheme, uri)
+        return AnsweringStorage(uri, partial(_arrow, scheme, uri), limit_s=FIRST_ANSWER_S)
     raise OptionError(
         f"'{uri}' has the scheme '{scheme}', which is not supported outside Spark; "
         f"supported are {_SUPPORTED}",

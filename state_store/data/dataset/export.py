@@ -6,9 +6,11 @@ import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from state_store.core.interruption import removed_at_end
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.table_files import SUCCESS, local_path, new_directory, writing_file
 from state_store.data.query.arguments import Location, checked_location
@@ -74,7 +76,8 @@ def write_export(
         aside = directory.with_name(f".{directory.name}.{runtime.unique(4)}.incomplete")
         try:
             aside.mkdir(parents=True)
-            with writing_file(directory) as reading:
+            remove = partial(shutil.rmtree, aside, ignore_errors=True)
+            with removed_at_end(remove), writing_file(directory) as reading:
                 rows = _write_all(_each_read(partitions, reading), schema, aside, lambda _: None, lost)
             _publish(aside, directory)
         except BaseException:

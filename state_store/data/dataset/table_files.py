@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from state_store.core.interruption import ScratchDirectory, removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import SCHEMES
@@ -83,10 +83,11 @@ def new_directory(location: str) -> Iterator[NewDirectory]:
             )
         if names:
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
-        with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+        with ScratchDirectory("state-store-") as scratch:
             directory = NewDirectory(storage, name, Path(scratch))
             try:
-                yield directory
+                with removed_at_end(directory.remove):
+                    yield directory
             except BaseException:
                 directory.remove()
                 raise
@@ -128,7 +129,7 @@ def new_file(location: str) -> Iterator[Path]:
     try:
         if storage.exists(name):
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
-        with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+        with ScratchDirectory("state-store-") as scratch:
             local = Path(scratch) / name
             yield local
             storage.upload(local, name)
@@ -165,7 +166,7 @@ def fetched_files(location: str, names: Iterable[str]) -> Iterator[tuple[str, Pa
     storage, name = _parted(location)
     try:
         for file in names or [""]:
-            with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+            with ScratchDirectory("state-store-") as scratch:
                 local = Path(scratch) / "file"
                 storage.download(f"{name}/{file}" if file else name, local)
                 yield file, local

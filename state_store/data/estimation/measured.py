@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.files.part_downloads import PART_BYTES
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.planning.cost import COPIED, CostModel
 from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.planning.restore_work import RestoreWork
@@ -172,7 +172,7 @@ def _measured(
     cost = CostModel()
     times = RequestTimes(runtime.lock())
     restored: list[Restored] = []
-    with tempfile.TemporaryDirectory(prefix="state-store-estimate-") as name:
+    with ScratchDirectory("state-store-estimate-") as name:
         for key in sampled:
             storage = query.storage(key)
             if not storage.is_local:

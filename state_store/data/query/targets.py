@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from state_store.core.checkpoint.incomplete import COPY, MARKER, in_words, marker_of
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.files.transfer import parallel
+from state_store.core.interruption import removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage
@@ -177,7 +179,8 @@ def new_checkpoint(operation: str, source: str | None, target: Location) -> Iter
             storage.write(
                 MARKER, json.dumps({"operation": operation, "source": source}).encode(), overwrite=True
             )
-            yield storage, location
+            with removed_at_end(partial(_after_failure, storage, location, operation, is_new=is_new)):
+                yield storage, location
             storage.delete(MARKER)
         except BaseException as error:
             left = _after_failure(storage, location, operation, is_new=is_new)

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import logging
 import re
+import signal
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,30 @@ class ImpatientProtocol(H11Protocol):
         self._timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Server that tells when it listens and a signal can end it.
+
+    Attributes:
+        ended_by: the signal that has ended it; None: no signal.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready: Callable[[], object] = lambda: None
+        self.ended_by: int | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.ready()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """End; after a second signal, without waiting for requests."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.ended_by = sig
 
 
 def token_from(path: Path) -> str:
@@ -241,14 +266,21 @@ class Program:
             raise OptionError(
                 f"the TLS certificate or key cannot be used: {error}", option="--tls-certificate"
             ) from None
-        self._server = uvicorn.Server(config)
+        self._server = Server(config)
         self._socket = bound_socket(settings.host, settings.port)
         scheme = "https" if settings.certificate else "http"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
 
-    def run(self) -> None:
-        """Serve until the process is interrupted, or `stop` is called."""
+    def run(self, ready: Callable[[], object] | None = None) -> None:
+        """Serve until the process is interrupted, or `stop` is called.
+
+        A signal that ends the service gets to the handler that it had before, when the service has ended.
+
+        Args:
+            ready: called when requests are answered, and signals end the service.
+        """
+        self._server.ready = ready or self._server.ready
         for watched in self.watched:
             watched.start()
         try:
@@ -260,10 +292,22 @@ class Program:
                 watched.stop()
             self.operations.stop()
             self._socket.close()
+        _pass_on(self._server.ended_by)
 
     def stop(self) -> None:
         """Let `run` return. Any thread may call it."""
         self._server.should_exit = True
+
+
+def _pass_on(number: int | None) -> None:
+    """Call the handler of a signal, which is not sent again: it would count as a second one."""
+    if number is None:
+        return
+    handler = signal.getsignal(number)
+    if callable(handler):
+        handler(number, None)
+    elif handler is signal.SIG_DFL:
+        signal.raise_signal(number)
 
 
 def _is_remote(location: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from state_store.data.query.arguments import check_flag, check_name, check_number, check_text
@@ -14,7 +15,7 @@ from state_store.observe.doctor import duration_ms, objective_ms
 _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
 
 Ready = Callable[[str, int], object]
-"""Called with the address and the number of queries when the service listens."""
+"""Called with the address and the number of queries when the service listens, and a signal can end it."""
 
 
 def serve(
@@ -103,9 +104,7 @@ def serve(
         documentation=documentation,
     )
     service = program.Program(locations, settings)
-    if ready is not None:
-        ready(service.url, len(service.watched))
-    service.run()
+    service.run(None if ready is None else partial(ready, service.url, len(service.watched)))
 
 
 def _check_texts(name: str, values: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +10,7 @@ from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import is_sst_path
 from state_store.core.compat import zip
 from state_store.core.engine.table import key_bounds
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.layout.views import View
@@ -58,7 +58,7 @@ def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storag
     path = "/".join((file or "").split("/")[-2:])
     if not is_sst_path(path):
         return None
-    with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+    with ScratchDirectory("state-store-") as scratch:
         local = Path(scratch) / "table"
         storage.download(path, local)
         bounds = key_bounds(local)

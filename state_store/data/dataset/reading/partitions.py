@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import parallel
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.data.dataset.layout.views import View
@@ -70,10 +70,11 @@ class Partitions:
         if unknown:
             raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")
         self._pins = self._pinned(version, None)
-        self.directory = Path(tempfile.mkdtemp(prefix="state-store-"))
+        scratch = ScratchDirectory("state-store-")
+        self.directory = Path(scratch.name)
         self._local: dict[int, LocalDatabase] = {}
         self._families: dict[int, Mapping[str, ColumnFamily]] = {}
-        self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
+        self._finalizer = weakref.finalize(self, _let_go, self._pins, scratch)
 
     def close(self) -> None:
         """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
@@ -274,7 +275,7 @@ def open_database(base: LocalDatabase) -> Database:
     return Database(base.directory, READING)
 
 
-def _let_go(pins: Mapping[int, PinnedVersion], directory: Path) -> None:
+def _let_go(pins: Mapping[int, PinnedVersion], directory: ScratchDirectory) -> None:
     for pin in pins.values():
         pin.release()
-    shutil.rmtree(directory, ignore_errors=True)
+    directory.cleanup()

@@ -7,13 +7,13 @@ can be continued.
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.core.checkpoint.incomplete import COPY
 from state_store.core.files.transfer import parallel
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import open_storage
 from state_store.data.dataset.reading.pinned import PinnedVersion
@@ -112,7 +112,7 @@ def _copy_store(pin: PinnedVersion, location: str, meter: Progress | None, runti
     if meter is not None:
         meter.expect(pin.size_bytes)
     try:
-        with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+        with ScratchDirectory("state-store-") as scratch:
 
             def copy_file(path: str) -> int | None:
                 if target.exists(path):

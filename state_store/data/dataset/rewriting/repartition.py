@@ -6,13 +6,13 @@ committed last, each row in the partition in which Spark looks for its key. Olde
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store.core.compat import zip
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.packages import require_arrow
@@ -144,7 +144,7 @@ def _write_stores(
     for operator in query.operators:
         count = counts[operator.id]
         by_store: list[list[str]] = []
-        with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
+        with ScratchDirectory("state-store-") as root, ExitStack() as opened:
             replaced = []
             for number, replacement in enumerate(replacements):
                 if replacement.view.operator.id == operator.id:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.pages import ByteSlices, Page
 from state_store.core.engine.rows import rows
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, decoded_keys
@@ -78,7 +78,7 @@ class StoreWriter:
             for store, family in replacing.replacement.families
             if store == self._store
         }
-        with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
+        with ScratchDirectory("state-store-") as root, ExitStack() as opened:
             spools = [opened.enter_context(open(Path(root) / str(number), "w+b")) for number in range(count)]
             if given.keys() == self._views.keys():
                 self._adopt_all()

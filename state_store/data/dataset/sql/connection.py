@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from state_store.core.interruption import ScratchDirectory, interruptible
 from state_store.core.settings.option_types import BYTES
 from state_store.data.dataset.packages import require_duckdb
 from state_store.data.dataset.sql.tables import StateTable, table_class
@@ -50,11 +51,11 @@ class Connection:
         self._memory = memory
         self._option = option
         self._failures: list[Exception] = []
-        self._directory = tempfile.mkdtemp(prefix="state-store-sql-")
+        self._directory = ScratchDirectory("state-store-sql-")
         self._duckdb = duckdb.connect(
             config={
                 "memory_limit": f"{limit}B",
-                "temp_directory": self._directory,
+                "temp_directory": self._directory.name,
                 "threads": str(THREADS),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
@@ -78,7 +79,7 @@ class Connection:
     def close(self) -> None:
         """Close the database and remove what it spilled; closing twice is allowed."""
         self._duckdb.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.cleanup()
 
     def register(self, name: str, table: StateTable | pyarrow.Table) -> None:
         """Make a table known under a name."""
@@ -126,6 +127,20 @@ class Connection:
 
     def planned(self, query: str) -> pyarrow.RecordBatchReader:
         """Return the rows as `rows` does, but with DuckDB's errors of planning."""
+        import pyarrow
+
+        reader = interruptible(partial(self._reader, query), self._duckdb.interrupt)
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            while True:
+                batch = interruptible(partial(next, reader, None), self._duckdb.interrupt)
+                if batch is None:
+                    return
+                yield batch
+
+        return pyarrow.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def _reader(self, query: str) -> pyarrow.RecordBatchReader:
         relation: Any = self._duckdb.sql(query)
         if hasattr(relation, "to_arrow_reader"):
             return relation.to_arrow_reader(BATCH_ROWS)
@@ -133,10 +148,7 @@ class Connection:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn errors of DuckDB into errors of this package, and restore the errors of readers.
-
-        DuckDB raises an interrupt from the keyboard as a RuntimeError.
-        """
+        """Turn errors of DuckDB into errors of this package, and restore the errors of readers."""
         import duckdb
         import pyarrow
 
@@ -146,10 +158,6 @@ class Connection:
             if self._failures:
                 raise self._failures[0] from error
             raise self._as_store_error(error) from error
-        except RuntimeError as error:
-            if "Query interrupted" in str(error):
-                raise KeyboardInterrupt from error
-            raise
 
     def _as_store_error(self, error: Exception) -> StateStoreError:
         import duckdb
