@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from dataset.golden_states import checkpoint
+from processes import ENDED_S, line_of, started
 
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, repartition
+from state_store.data.dataset.sql.connection import Connection
 from state_store.data.maintenance import full_checkpoints, repair
 from state_store.data.migration import migrate
 
@@ -128,11 +130,11 @@ def test_an_interrupted_repair_says_if_it_may_have_written(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "state_store.cli", "serve", str(source), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
-        assert service.stdout.readline().startswith("Serving 1 query")
+        line_of(service.stdout, "Serving 1 query")
         service.send_signal(number)
-        assert service.communicate(timeout=120) == ("", "")
+        assert service.communicate(timeout=ENDED_S) == ("", "")
     assert service.returncode == 0
 
 
@@ -140,11 +142,17 @@ def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
     "query",
     ["select count(*) from range(1000000) a, range(1000000) b", "from range(1000000) a, range(1000000) b"],
 )
-def test_a_query_is_interrupted(source: Path, query: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_is_interrupted(
+    source: Path, query: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     main_thread = threading.main_thread().ident
     assert main_thread is not None
-    later = threading.Timer(1, lambda: signal.pthread_kill(main_thread, signal.SIGINT))
-    later.start()
+    planned = Connection._reader
+
+    def pressed(connection: Connection, query: str) -> Any:
+        signal.pthread_kill(main_thread, signal.SIGINT)
+        return planned(connection, query)
+
+    monkeypatch.setattr(Connection, "_reader", pressed)
     assert main(["sql", str(source), query, "--format", "csv"]) == exit_codes.INTERRUPTED
-    later.join()
     assert one_line(capsys) == "state-store: interrupted: nothing was written"

@@ -20,6 +20,7 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import ENDED_S, started
 from terminal import on_terminal
 
 import state_store
@@ -204,11 +205,11 @@ def test_output_is_written_in_the_encoding_of_the_terminal(flights, encoding, fo
 @pytest.mark.parametrize("form", [("--json",), ("--format", "csv"), ("--limit", "0")])
 def test_a_reader_that_has_seen_enough_is_no_error(flights, form):
     command = [sys.executable, "-m", "state_store.cli", "sql", str(flights), "from range(100000)", *form]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(240) == 0
+        assert process.wait(ENDED_S) == 0
 
 
 @pytest.mark.parametrize("words", [("show",), ("chain",), ("checkpoints", "--json"), ("history", "C1")])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import httpx
+from waiting import PATIENCE_S, awaited
 
 from state_store.observe.serving.program import Program, Settings
 
@@ -16,18 +16,13 @@ class Served:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.url = program.url
-        self._thread = threading.Thread(target=program.run, daemon=True)
+        is_ready = threading.Event()
+        self._thread = threading.Thread(target=program.run, args=(is_ready.set,), daemon=True)
         self._thread.start()
         for watched in program.watched:
-            assert watched.wait_for_look(30)
-        self.http = httpx.Client(base_url=self.url, timeout=30)
-        for _ in range(100):
-            try:
-                self.http.get("healthz")
-                return
-            except httpx.TransportError:
-                time.sleep(0.05)
-        raise AssertionError("the service does not answer")
+            assert watched.wait_for_look(PATIENCE_S)
+        assert is_ready.wait(PATIENCE_S)
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
 
     def post(self, body: object, query: str = "flights", **headers: str) -> httpx.Response:
         """Request a full checkpoint."""
@@ -35,18 +30,20 @@ class Served:
 
     def ended(self, request_id: str, query: str = "flights") -> dict:
         """Return a request's answer after it has ended."""
-        for _ in range(600):
+
+        def completed() -> dict | None:
             answer = self.http.get(f"v1/queries/{query}/checkpoints/triggers/{request_id}").json()
-            if answer["status"]["id"] == "COMPLETED":
-                return answer
-            time.sleep(0.05)
-        raise AssertionError(answer)
+            return answer if answer["status"]["id"] == "COMPLETED" else None
+
+        answer = awaited(completed, f"{request_id} has ended")
+        assert answer is not None
+        return answer
 
     def stop(self) -> None:
         """End the service."""
         self.http.close()
         self.program.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
 

@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +15,7 @@ import httpx
 import pytest
 from query_directory import QueryDirectory
 from running_service import Served, serving
+from waiting import PATIENCE_S, awaited
 
 from state_store.cli.main import main
 from state_store.errors import ConflictError, OptionError
@@ -206,7 +206,7 @@ def test_reading_addresses_change_nothing(served: Served) -> None:
 )
 def test_no_path_leads_out(served: Served, path: str) -> None:
     port = served.url.rsplit(":", 1)[1].strip("/")
-    with socket.create_connection(("127.0.0.1", int(port)), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=PATIENCE_S) as raw:
         raw.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     assert answer.split(b" ", 2)[1] in (b"404", b"400"), answer[:200]
@@ -252,15 +252,15 @@ def test_more_connections_than_allowed_are_refused_and_the_service_lives(
     service = serving(grown.location)
     try:
         port = int(service.url.rsplit(":", 1)[1].strip("/"))
-        idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(8)]
-        time.sleep(0.2)
-        with httpx.Client(base_url=service.url) as other:
-            assert other.get("healthz").status_code == 503
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(8)]
+
+        def answer() -> int:
+            return httpx.get(f"{service.url}healthz", timeout=PATIENCE_S).status_code
+
+        awaited(lambda: answer() == 503, "too many are refused")
         for connection in idle:
             connection.close()
-        time.sleep(0.2)
-        with httpx.Client(base_url=service.url) as other:
-            assert other.get("healthz").status_code == 200
+        awaited(lambda: answer() == 200, "the service lives")
     finally:
         service.stop()
 
@@ -298,18 +298,31 @@ def test_many_viewers_cost_storage_as_much_as_none(grown: QueryDirectory) -> Non
         service.stop()
 
 
+class Rounds(threading.Condition):
+    """A condition that counts the waits of a time."""
+
+    def __init__(self, counted_s: float) -> None:
+        super().__init__()
+        self.counted_s = counted_s
+        self.count = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, and count it."""
+        self.count += timeout == self.counted_s
+        return super().wait(timeout)
+
+
 def test_nobody_there_costs_nothing(grown: QueryDirectory) -> None:
-    watched = programs.Watched("flights", grown.location, every_s=0.05, idle_s=0.3)
+    watched = programs.Watched("flights", grown.location, every_s=0.01, idle_s=0.125)
+    watched._changed = rounds = Rounds(0.125)
     watched.start()
     try:
-        assert watched.wait_for_look(10)
-        time.sleep(1.0)
-        before = watched.requests.counts()
-        time.sleep(0.5)
-        assert watched.requests.counts() == before, "idle"
+        awaited(lambda: rounds.count > 1, "it is idle")
+        before, seen = watched.requests.counts(), rounds.count
+        awaited(lambda: rounds.count > seen + 1, "it stays idle")
+        assert watched.requests.counts() == before
         watched.state()
-        time.sleep(0.3)
-        assert watched.requests.counts() != before, "somebody came"
+        awaited(lambda: watched.requests.counts() != before, "somebody came")
     finally:
         watched.stop()
 
@@ -396,21 +409,17 @@ def test_tls_is_served_with_the_given_files(query: QueryDirectory, tmp_path: Pat
     )
     program = Program([query.location], Settings(port=0, certificate=certificate, key=key))
     assert program.url.startswith("https://")
-    thread = threading.Thread(target=program.run, daemon=True)
+    is_ready = threading.Event()
+    thread = threading.Thread(target=program.run, args=(is_ready.set,), daemon=True)
     thread.start()
     trusted = ssl.create_default_context(cafile=str(certificate))
     try:
-        for _ in range(50):
-            try:
-                assert httpx.get(f"{program.url}healthz", verify=trusted).text == "ok\n"
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        else:
-            raise AssertionError("no answer over TLS")
+        assert is_ready.wait(PATIENCE_S)
+        answer = httpx.get(f"{program.url}healthz", verify=trusted, timeout=PATIENCE_S)
+        assert answer.text == "ok\n"
     finally:
         program.stop()
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 def test_half_of_tls_is_refused(grown: QueryDirectory, tmp_path: Path) -> None:

@@ -7,16 +7,17 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from processes import started
 from prometheus_client.parser import text_string_to_metric_families
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving
 from tools import tool
+from waiting import PATIENCE_S, awaited
 
 from state_store.observe.model.declared import SERVE
 from state_store.observe.model.metrics import METRICS
@@ -224,43 +225,37 @@ def test_a_real_prometheus_scrapes_evaluates_and_draws(
     }
     (tmp_path / "prometheus.yml").write_text(json.dumps(config))
     port = free_port()
-    process = subprocess.Popen(
-        [
-            program,
-            f"--config.file={tmp_path / 'prometheus.yml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1/", timeout=10) as api:
+    command = [
+        program,
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (
+        started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1/", timeout=PATIENCE_S) as api,
+    ):
 
-            def series(text: str) -> list[Any]:
-                answer = api.get("query", params={"query": text}).json()
-                assert answer["status"] == "success", (text, answer)
-                return answer["data"]["result"]
+        def series(text: str) -> list[Any]:
+            answer = api.get("query", params={"query": text}).json()
+            assert answer["status"] == "success", (text, answer)
+            return answer["data"]["result"]
 
-            for _ in range(300):
-                try:
-                    if series("state_store_up == 1") and series("count_over_time(state_store_up[30s]) > 3"):
-                        break
-                except httpx.TransportError:
-                    pass
-                time.sleep(0.2)
-            running = ("merge", "upload", "commit", "memory", "restores_total", "damaged", "agent")
-            for text in expressions():
-                for name in ("query", "job", "instance"):
-                    text = text.replace(f"${name}", ".+")
-                found = series(text)
-                assert found or any(word in text for word in running), text
-            groups = api.get("rules").json()["data"]["groups"]
-            assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
-            firing = [
-                rule["name"] for group in groups for rule in group["rules"] if rule["state"] == "firing"
-            ]
-            assert firing == []
-    finally:
-        process.terminate()
-        process.wait(20)
+        def has_looked() -> bool:
+            try:
+                up = series("state_store_up == 1")
+                return bool(up and series("count_over_time(state_store_up[10m]) > 3"))
+            except httpx.TransportError:
+                return False
+
+        awaited(has_looked, "Prometheus has asked the service")
+        running = ("merge", "upload", "commit", "memory", "restores_total", "damaged", "agent")
+        for text in expressions():
+            for name in ("query", "job", "instance"):
+                text = text.replace(f"${name}", ".+")
+            found = series(text)
+            assert found or any(word in text for word in running), text
+        groups = api.get("rules").json()["data"]["groups"]
+        assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
+        firing = [rule["name"] for group in groups for rule in group["rules"] if rule["state"] == "firing"]
+        assert firing == []

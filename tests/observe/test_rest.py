@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import jsonschema
 import pytest
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving
+from waiting import awaited
 
 from state_store.cli.main import main
 from state_store.observe.model import documents
@@ -109,11 +109,13 @@ def test_a_full_checkpoint_is_made_and_shown(changing: Served, query: QueryDirec
     check(ended, "Operation")
     assert (ended["wanted"], ended["made"], ended["failed"]) == (2, 2, 0)
     assert ended["operation"] == {"checkpointId": 12}
-    for _ in range(100):
+
+    def shown_full() -> dict | None:
         shown = changing.http.get("v1/queries/flights/checkpoints").json()
-        if shown["counts"]["full"] == before + 1:
-            break
-        time.sleep(0.1)
+        return shown if shown["counts"]["full"] == before + 1 else None
+
+    shown = awaited(shown_full, "the full checkpoint is shown")
+    assert shown is not None
     assert shown["latest"]["wrote"] == {"delta": 2, "full": 2}
     assert shown["latest"]["deltas_since_full"] == 0
     assert shown["latest"]["reasons"] == [f"requested of state-store serve ({answer.json()['request-id']})"]
@@ -186,32 +188,23 @@ def test_a_store_that_fails_does_not_stop_the_others(changing: Served, query: Qu
     assert [(merge["partition"], merge["failure"]["kind"]) for merge in failed] == [(0, "missing")]
 
 
+def verdict(service: Served) -> str:
+    return str(service.http.get("v1/queries/flights").json()["verdict"])
+
+
 def test_a_directory_that_vanishes_is_shown_with_the_last_figures(
     changing: Served, query: QueryDirectory, tmp_path: Path
 ) -> None:
     query.root.rename(tmp_path / "away")
-    for _ in range(100):
-        shown = changing.http.get("v1/queries/flights").json()
-        if shown["verdict"] == "critical":
-            break
-        time.sleep(0.1)
-    assert shown["verdict"] == "critical"
+    awaited(lambda: verdict(changing) == "critical", "the loss is said")
     assert changing.http.get("v1/queries/flights/stores").json()["total"] == 2
     (tmp_path / "away").rename(query.root)
-    for _ in range(100):
-        if changing.http.get("v1/queries/flights").json()["verdict"] == "fine":
-            return
-        time.sleep(0.1)
-    raise AssertionError("the query is not read again")
+    awaited(lambda: verdict(changing) == "fine", "the query is read again")
 
 
 def test_new_batches_appear(changing: Served, query: QueryDirectory) -> None:
     query.commit(rows(500_000, 10))
-    for _ in range(100):
-        if changing.http.get("v1/queries/flights").json()["batch"] == 12:
-            return
-        time.sleep(0.1)
-    raise AssertionError("the batch does not appear")
+    awaited(lambda: changing.http.get("v1/queries/flights").json()["batch"] == 12, "the batch appears")
 
 
 def test_several_queries_are_listed_the_worst_first(

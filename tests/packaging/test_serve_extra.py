@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from environments import Environment
+from processes import ENDED_S, started
 from query_directory import QueryDirectory, rows
 
 pytestmark = pytest.mark.packaging
@@ -48,21 +49,16 @@ def test_the_extra_brings_a_service_with_its_page(wheel: Path, query: QueryDirec
     assert {"starlette", "uvicorn", "prometheus-client", "click", "pyarrow"} <= names
     clean = Environment(tmp_path / "env", "rocksdict", *sorted(names))
     clean.pip_install(wheel, cwd=tmp_path)
-    process = subprocess.Popen(
-        [clean.directory / "bin/state-store", "serve", query.location, "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
-    try:
+    command = [clean.directory / "bin/state-store", "serve", query.location, "--port", "0"]
+    pipe = subprocess.PIPE
+    with started(command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         first = process.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/", first)
         assert address is not None, first + process.stderr.read()
 
         def get(path: str) -> bytes:
-            with urllib.request.urlopen(address[0] + path, timeout=60) as answer:
+            with urllib.request.urlopen(address[0] + path, timeout=ENDED_S) as answer:
                 return bytes(answer.read())
 
         page = get("").decode()
@@ -73,9 +69,6 @@ def test_the_extra_brings_a_service_with_its_page(wheel: Path, query: QueryDirec
         assert b"state_store_up" in get("metrics")
         assert json.loads(get("v1/openapi.json"))["openapi"]
         assert [found["name"] for found in json.loads(get("v1/queries"))["queries"]] == ["flights"]
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("command", [["serve", "DIR"], ["serve", "s3://bucket/query", "--read-only"]])

@@ -143,8 +143,20 @@ def test_files_of_another_size_are_damaged_even_without_a_checksum(
 
 def test_parallel_work_keeps_its_order_and_raises_the_first_failure() -> None:
     assert parallel(4, lambda number: number * 2, range(20)) == [number * 2 for number in range(20)]
-    with pytest.raises(ZeroDivisionError):
-        parallel(4, lambda number: 1 // (number - 3), range(20))
+    later_has_failed = threading.Event()
+
+    def fail(number: int) -> None:
+        if number == 3:
+            later_has_failed.wait()
+            raise ValueError(number)
+        if number == 4:
+            try:
+                raise ValueError(number)
+            finally:
+                later_has_failed.set()
+
+    with pytest.raises(ValueError, match=r"^3$"):
+        parallel(4, fail, range(20))
 
 
 class Interrupted(SystemRuntime):
@@ -152,9 +164,10 @@ class Interrupted(SystemRuntime):
 
     def __init__(self) -> None:
         self.works = threading.Event()
+        self.threads: list[Running] = []
 
     def start(self, work: Callable[[], object], *, name: str) -> Running:
-        super().start(work, name=name)
+        self.threads.append(super().start(work, name=name))
         assert self.works.wait(60)
         raise KeyboardInterrupt
 
@@ -175,7 +188,8 @@ def test_no_work_goes_on_after_an_interrupt_while_a_thread_starts(way: str) -> N
         else:
             transfer.Background(work, runtime=runtime)
     assert done and started == done
-    time.sleep(0.3)
+    for thread in runtime.threads:
+        thread.join()
     assert started == done
 
 
@@ -225,7 +239,7 @@ def test_a_large_file_comes_in_parts_several_at_a_time(
     def together(operation: str, path: str) -> None:
         if path.startswith("shared/") and source.reads < 12:
             source.reads += 1
-            at_once.wait(20)
+            at_once.wait(600)
 
     source = remote(storage, together)
     source.reads = 0

@@ -118,14 +118,29 @@ def test_a_delta_that_is_needed_is_named(job: Job, tmp_path: Path, harm: str) ->
     assert contents(reader(job, tmp_path / "again").restore(9)["directory"]) == job.versions[9][1]
 
 
+SNAPSHOTS = [f"snapshot/{8:020d}_*.zip", f"snapshot/{4:020d}_*.zip"]
+EARLY_DELTA = f"delta/{2:020d}_*.sst"
+
+
 @pytest.mark.parametrize("harm", HARM)
-def test_the_first_damage_is_named_if_all_else_fails(job: Job, tmp_path: Path, harm: str) -> None:
-    for pattern in (f"snapshot/{8:020d}_*.zip", f"snapshot/{4:020d}_*.zip", f"delta/{2:020d}_*.sst"):
+def test_the_delta_that_is_needed_without_snapshots_is_named(job: Job, tmp_path: Path, harm: str) -> None:
+    for pattern in (*SNAPSHOTS, EARLY_DELTA):
         HARM[harm](stored(job, pattern))
     with pytest.raises(StateStoreError) as failure:
         reader(job, tmp_path / "reader").restore(12)
-    assert failure.value.kind in ("missing", "damaged")
+    assert failure.value.kind == ("missing" if harm == "missing" else "damaged")
+    assert Path(failure.value.file).name.startswith(f"{2:020d}_")
     assert failure.value.message.endswith("versions that can be restored: 1")
+
+
+def test_the_damaged_snapshot_is_named_if_nothing_is_there_in_its_place(job: Job, tmp_path: Path) -> None:
+    newest, older = (stored(job, pattern) for pattern in SNAPSHOTS)
+    HARM["flipped"](newest)
+    HARM["missing"](older)
+    HARM["missing"](stored(job, EARLY_DELTA))
+    with pytest.raises(DamagedError, match="without that snapshot, ") as failure:
+        reader(job, tmp_path / "reader").restore(12)
+    assert Path(failure.value.file).name == newest.name
 
 
 def test_a_delta_in_a_snapshots_place_is_noticed(job: Job, tmp_path: Path) -> None:

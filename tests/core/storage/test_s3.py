@@ -26,6 +26,7 @@ from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.files.transfer import Wanted, fetch
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.objects import ArrowStorage
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
@@ -189,9 +190,10 @@ class TestArrowOnS3(_OnS3):
     exclusive_create = False
 
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
-        storage = open_storage(f"s3://bucket/{self.prefix}")
-        assert isinstance(storage, ArrowStorage)
-        return storage
+        opened = open_storage(f"s3://bucket/{self.prefix}")
+        assert isinstance(opened, AnsweringStorage)
+        assert isinstance(opened.inner, ArrowStorage)
+        return opened.inner
 
     def left_unfinished(self) -> list[str]:
         return [f"{self.prefix}/shared/a"]

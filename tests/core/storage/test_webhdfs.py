@@ -9,6 +9,7 @@ import pytest
 from minihdfs import HdfsCluster
 
 from state_store.core.storage import open_storage
+from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.webhdfs import WebHdfsStorage
 from state_store.errors import StorageError, UnknownOutcomeError
 from state_store.testing.storage import StorageConformance
@@ -29,9 +30,10 @@ class TestWebHdfsStorage(StorageConformance):
         self.cluster = hdfs_cluster
 
     def make_storage(self, tmp_path: Path) -> WebHdfsStorage:
-        storage = open_storage(self.cluster.webhdfs(f"/stores/{uuid.uuid4()}"))
-        assert isinstance(storage, WebHdfsStorage)
-        return storage
+        opened = open_storage(self.cluster.webhdfs(f"/stores/{uuid.uuid4()}"))
+        assert isinstance(opened, AnsweringStorage)
+        assert isinstance(opened.inner, WebHdfsStorage)
+        return opened.inner
 
     def put_raw(self, storage: WebHdfsStorage, path: str, data: bytes) -> None:
         _raw_client(storage).write(path, data=data)
