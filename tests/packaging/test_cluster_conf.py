@@ -1,4 +1,4 @@
-"""The configuration for YARN agrees with the store's options."""
+"""The configurations for YARN and Kubernetes agree with the store's options."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from state_store.core.settings.option import PREFIX
 from state_store.core.settings.option_types import BYTES
 from state_store.core.settings.parsing import parse
 
-GIVEN = {PREFIX + "agentPython", "spark.jars", "spark.sql.extensions"}
-"""Settings of `spark_conf()` that the command gives: `--jars`, and the Python of `spark.pyspark.python`."""
+ELSEWHERE = {PREFIX + "agentPython", "spark.jars", "spark.sql.extensions"}
+"""Settings of `spark_conf()` that the command line of YARN gives, and an image has in itself."""
 
 
-@pytest.fixture
-def settings(checkout: Path) -> dict[str, str]:
-    lines = (checkout / "conf" / "yarn" / "spark.conf").read_text("utf-8").splitlines()
+@pytest.fixture(params=["yarn", "kubernetes"])
+def settings(request: pytest.FixtureRequest, checkout: Path) -> dict[str, str]:
+    lines = (checkout / "conf" / request.param / "spark.conf").read_text("utf-8").splitlines()
     return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
 
 
 def test_the_configuration_switches_the_store_on(settings: dict[str, str]) -> None:
-    expected = {
-        key: value for key, value in state_store.spark_conf(spark_version="4.3.0").items() if key not in GIVEN
-    }
+    conf = state_store.spark_conf(spark_version="4.3.0")
+    expected = {key: value for key, value in conf.items() if key not in ELSEWHERE}
     assert {key: settings.get(key) for key in expected} == expected
     parse({key.removeprefix(PREFIX): text for key, text in settings.items() if key.startswith(PREFIX)})
 
