@@ -25,6 +25,9 @@ _ROW = (
     "| TITLE | {CASE_stock_s} s, {CASE_stock_cpu_s} s | {CASE_batched_s} s, {CASE_batched_cpu_s} s "
     "| {CASE_times} | {CASE_cpu_times} |"
 )
+_VECTORISED = (
+    "| vectorised | {vectorized_s} s | {vectorized_cpu_s} s | {vectorized_times} | {vectorized_cpu_times} |"
+)
 _FEW = (
     "With 100 groups a batch took {few_stock_least} to {few_stock_most} ms in Spark's worker and "
     "{few_batched_least} to {few_batched_most} ms in batches: {few_times_least} to {few_times_most} "
@@ -43,7 +46,7 @@ SENTENCES = {
         "`state_store.accelerate` | {accelerate_s} s | {accelerate_cpu_s} s |",
         "s | {accelerate_times} | {accelerate_cpu_times} |\n| plain rows |",
         "| plain rows | {per_group_s} s | {per_group_cpu_s} s | {per_group_times} | {per_group_cpu_times} |",
-        "| vectorised | {vectorized_s} s | {vectorized_cpu_s} s | {vectorized_times} | {vectorized_cpu_times}",
+        _VECTORISED,
         *(_ROW.replace("TITLE", title).replace("CASE", f"of_{case}") for case, title in PROCESSORS.items()),
         _FEW,
     ),
