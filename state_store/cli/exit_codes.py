@@ -38,4 +38,5 @@ Exit codes:
   4  the storage, another writer or an existing target was in the way; nothing is lost
   5  a defect of this program
   130  interrupted, by Ctrl-C, SIGTERM or SIGHUP; a sentence says what is left
+  129, 143  ended at once, by a second SIGHUP or SIGTERM
 """

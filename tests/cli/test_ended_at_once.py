@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from dataset.golden_states import checkpoint
-from processes import ENDED_S, line_of, started
+from owned_processes import ENDED_S, line_of, started
 
 from state_store.cli import exit_codes
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dataset.golden_states import checkpoint
-from processes import ENDED_S, line_of, started
+from owned_processes import ENDED_S, line_of, started
 
 import state_store
 from state_store.cli import exit_codes

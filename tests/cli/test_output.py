@@ -20,7 +20,7 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import ENDED_S, started
+from owned_processes import ENDED_S, started
 from terminal import on_terminal
 
 import state_store

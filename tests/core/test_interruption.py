@@ -75,7 +75,7 @@ def test_a_call_without_an_answer_is_left_behind() -> None:
     interruption._left_behind.clear()
 
 
-def test_what_is_half_written_is_removed_although_other_removals_fail(tmp_path: Path) -> None:
+def test_half_written_files_are_removed_although_other_removals_fail(tmp_path: Path) -> None:
     half = tmp_path / "half"
     half.touch()
 

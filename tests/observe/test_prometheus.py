@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from processes import started
+from owned_processes import started
 from prometheus_client.parser import text_string_to_metric_families
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from environments import Environment
-from processes import ENDED_S, started
+from owned_processes import ENDED_S, started
 from query_directory import QueryDirectory, rows
 
 pytestmark = pytest.mark.packaging
