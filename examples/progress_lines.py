@@ -8,9 +8,15 @@ from rich.filesize import decimal as size
 
 WHERE_NEXT = "Where next: README.md, docs/operations.md, `state-store --help`."
 
+FIRST_IS_SLOW = (
+    "(The first batch of a process takes several times as long as others: the JVM compiles what it runs,\n"
+    "and Python's workers start. The part of it that is the restore of the stores is in its line.)"
+)
+RESTORE_STEPS = ("Choose", "Fetch", "Verify", "Ingest")
+
 HEAD = (
     f"{'batch':>5}  {'rows':>6}  {'keys':>6}  {'delta':>9}  {'chain':<19}  {'ms':>6}  "
-    "merges since the last batch"
+    "restores, and merges since the last batch"
 )
 
 
@@ -22,10 +28,17 @@ def batch(progress: dict[str, Any]) -> str:
     chain = "" if files is None else f"{files} files, {size(metrics['incrementalChainBytes'])}"
     delta = "" if files is None else size(metrics["incrementalDeltaBytes"])
     total_ms = progress["durationMs"].get("triggerExecution", 0)
+    notes = ", ".join(filter(None, [_restores(metrics), _merges(metrics)]))
     return (
         f"{progress['batchId']:>5}  {progress['numInputRows']:>6,}  {operator['numRowsTotal']:>6,}  "
-        f"{delta:>9}  {chain:<19}  {total_ms:>6,}  {_merges(metrics)}"
+        f"{delta:>9}  {chain:<19}  {total_ms:>6,}  {notes}"
     ).rstrip()
+
+
+def _restores(metrics: dict[str, int]) -> str:
+    count = metrics.get("incrementalRestoreCount", 0)
+    took_ms = sum(metrics.get(f"incrementalRestore{step}Ms", 0) for step in RESTORE_STEPS)
+    return f"{count} stores restored in {took_ms} ms" if count else ""
 
 
 def _merges(metrics: dict[str, int]) -> str:

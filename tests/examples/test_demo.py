@@ -53,6 +53,26 @@ def test_the_checkpoint_stays_until_the_next_run(tmp_path, monkeypatch):
         assert not place.checkpoint.exists()
 
 
+def test_the_line_of_a_batch_names_the_restores_that_are_a_part_of_it():
+    import progress_lines
+
+    metrics = {
+        **{f"incrementalChain{name}": 2 for name in ("Files", "Bytes")},
+        "incrementalDeltaBytes": 10,
+        "incrementalRestoreCount": 2,
+        **{f"incrementalRestore{step}Ms": 10 for step in progress_lines.RESTORE_STEPS},
+    }
+    progress = {
+        "batchId": 8,
+        "numInputRows": 1000,
+        "stateOperators": [{"numRowsTotal": 5, "customMetrics": metrics}],
+        "durationMs": {"triggerExecution": 9000},
+    }
+    assert progress_lines.batch(progress).endswith("9,000  2 stores restored in 40 ms")
+    metrics["incrementalRestoreCount"] = 0
+    assert progress_lines.batch(progress).endswith("9,000")
+
+
 def test_an_existing_directory_is_not_used(tmp_path):
     import demo
 
