@@ -138,6 +138,17 @@ def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
     assert service.returncode == 0
 
 
+def test_a_service_that_says_that_it_serves_is_ended_by_a_signal(source: Path) -> None:
+    code = (
+        "import os, signal, sys, state_store\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell\n"
+        "state_store.serve(sys.argv[1], port=0, ready=lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
+        "print('ended')\n"
+    )
+    with started([sys.executable, "-c", code, source], stdout=subprocess.PIPE, text=True) as service:
+        assert service.communicate(timeout=ENDED_S)[0] == "ended\n"
+
+
 @pytest.mark.parametrize(
     "query",
     ["select count(*) from range(1000000) a, range(1000000) b", "from range(1000000) a, range(1000000) b"],
