@@ -76,9 +76,12 @@ class AgentProcess:
 
     def __exit__(self, *failure: object) -> None:
         self.process.stdin.close()
-        self.process.wait(PATIENCE_S)
-        self.process.stdout.close()
-        shutil.rmtree(self.home, ignore_errors=True)
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+            shutil.rmtree(self.home, ignore_errors=True)
 
     def connect(self, remote: Path | None = None, **how: Any) -> AgentClient:
         return AgentClient(self.socket, self.token, remote, **how)

@@ -123,7 +123,10 @@ class Jvm:
         """End the JVM in order, as a driver or executor does."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
-        self.process.wait(timeout=120)
+        try:
+            self.process.wait(timeout=600)
+        finally:
+            self.process.kill()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

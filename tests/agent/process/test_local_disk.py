@@ -6,13 +6,15 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from owned_processes import started
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
@@ -127,8 +129,9 @@ def test_a_base_stays_that_an_event_has_given_although_nobody_waits_for_the_answ
 # ---- executors that died together with their agent ------------------------------------------------------
 
 
-def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
-    """Return a stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
+@contextmanager
+def other_executor(disk: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
     code = (
         "import sys, pathlib\n"
         "from state_store.agent.local_roots import LocalRoots\n"
@@ -138,12 +141,11 @@ def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, disk, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    return process
+    command = [sys.executable, "-c", code, disk, name]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
 
 
 def directories(disk: Path) -> int:
@@ -155,11 +157,9 @@ def test_directories_of_dead_executors_go_when_an_agent_starts(
 ) -> None:
     disk = tmp_path / "disk"
     options = parse({"localDir": str(disk)})
-    process = other_executor(disk, "/one")
-    LocalRoots([Path("/two")]).of(options, "")
-    assert directories(disk) == 2, "the agent lives"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with other_executor(disk, "/one"):
+        LocalRoots([Path("/two")]).of(options, "")
+        assert directories(disk) == 2, "the agent lives"
     LocalRoots([Path("/three")]).of(options, "")
     assert directories(disk) == 3, "the agent died, but its JVM (this process) lives and may start another"
     (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
@@ -176,9 +176,8 @@ def test_directories_of_other_containers_stay_for_a_day(
 ) -> None:
     disk = tmp_path / "disk"
     options = parse({"localDir": str(disk)})
-    process = other_executor(disk, "/one")
-    process.kill()
-    process.wait()
+    with other_executor(disk, "/one"):
+        pass
     monkeypatch.setattr(local_roots, "_process_space", lambda: "another container")
     LocalRoots([Path("/two")]).of(options, "")
     assert directories(disk) == 2

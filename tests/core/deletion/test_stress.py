@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from owned_processes import started
 from runtimes import AdjustedRuntime
 
 from deletion import made_up, stress
@@ -23,15 +25,14 @@ _VERSIONS = 60
 _PATIENCE_S = 600
 
 
-def _start(role: str, number: int, directory: Path) -> subprocess.Popen[str]:
-    """Return a process, which is at work."""
+def _start(owned: ExitStack, role: str, number: int, directory: Path) -> subprocess.Popen[str]:
+    """Return a process, which is at work; it ends with `owned`."""
     tests = Path(__file__).parents[2]
     path = os.pathsep.join(map(str, (tests / "core", tests, tests.parent)))
     environment = os.environ | {"PYTHONPATH": path}
     command = [sys.executable, "-m", "deletion.stress", role, str(number), str(directory)]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipe = subprocess.PIPE
+    process = owned.enter_context(started(command, env=environment, stdout=pipe, stderr=pipe, text=True))
     assert process.stdout is not None
     assert process.stdout.readline() == "at work\n", process.communicate()
     return process
@@ -44,9 +45,14 @@ def _finish(process: subprocess.Popen[str]) -> str:
 
 
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    directory = tmp_path / "store"
-    steady = [_start(role, 1, directory) for role in ("committer", "cleaner", "checker", "writer")]
-    mortal = {victim: _start(*victim, directory) for victim in (("writer", 2), ("writer", 3), ("cleaner", 2))}
+    with ExitStack() as owned:
+        _kill_and_compare(owned, tmp_path / "store")
+
+
+def _kill_and_compare(owned: ExitStack, directory: Path) -> None:
+    steady = [_start(owned, role, 1, directory) for role in ("committer", "cleaner", "checker", "writer")]
+    victims = (("writer", 2), ("writer", 3), ("cleaner", 2))
+    mortal = {victim: _start(owned, *victim, directory) for victim in victims}
     chance = random.Random(7)
     kills = 0
     until = time.monotonic() + _PATIENCE_S
@@ -57,7 +63,7 @@ def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
             break  # it failed
         mortal[victim].send_signal(signal.SIGKILL)
         mortal[victim].communicate()
-        mortal[victim] = _start(*victim, directory)
+        mortal[victim] = _start(owned, *victim, directory)
         kills += 1
         assert time.monotonic() < until
     stress.over(directory).touch()
