@@ -11,6 +11,7 @@ Safe for any thread.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ _LIMIT = "globalLimit"
 
 _AGGREGATION = "stateStoreSave"
 """Spark's name of an aggregation, which is in one partition if it has no grouping keys."""
+
+_SCHEMA_FILE = re.compile(r"state/[0-9]+/_stateSchema/[^/]+/[^/]+")
 
 _NO_COLUMNS: list[object] = []
 
@@ -149,6 +152,21 @@ def schema_file(operator: Operator, store: str) -> str:
     return files[-1] if files else f"{StoreKey(operator.id, 0, store).path}/_metadata/schema"
 
 
+def relative_schema_file(named: str) -> str:
+    """Return a schema file that metadata name with its whole path as a path below the checkpoint directory.
+
+    Directories above the checkpoint may have names of Spark's too, so the directories are counted from the
+    end: `state/<operator>/_stateSchema/<store>/<file>`.
+
+    Raises:
+        ValueError: the path has other directories.
+    """
+    path = "/".join(named.split("/")[-5:])
+    if not _SCHEMA_FILE.fullmatch(path):
+        raise ValueError(f"'{named}' is no schema file of Spark's")
+    return path
+
+
 def described_batches(storage: Storage, number: int) -> list[int]:
     """Return the batches since which there are metadata of an operator with column families."""
     listed = storage.list_files(f"state/{number}/_metadata/v2")
@@ -171,9 +189,7 @@ def parsed(number: int, text: str, path: str) -> Operator:
             raise ValueError(f"its stores have the numbers of partitions {stores}")
         prefixes = {store["storeName"]: int(store.get("numColsPrefixKey", 0)) for store in listed}
         schemas = {
-            store["storeName"]: tuple(
-                f"state/{file.partition('/state/')[2]}" for file in store["stateSchemaFilePaths"]
-            )
+            store["storeName"]: tuple(relative_schema_file(file) for file in store["stateSchemaFilePaths"])
             for store in listed
             if store.get("stateSchemaFilePaths")
         }

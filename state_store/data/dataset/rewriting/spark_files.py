@@ -11,6 +11,7 @@ from typing import Any
 
 from state_store.core.storage import Storage
 from state_store.data.query import Operator, StoreKey
+from state_store.data.query.operators import relative_schema_file
 from state_store.errors import ConflictError, MissingError
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -44,7 +45,7 @@ def copy_operator(
                 store["numPartitions"] = partitions
             if "stateSchemaFilePaths" in store:
                 store["stateSchemaFilePaths"] = [
-                    f"{hadoop_uri(target.location)}/state/{path.partition('/state/')[2]}"
+                    f"{hadoop_uri(target.location)}/{relative_schema_file(path)}"
                     for path in store["stateSchemaFilePaths"]
                 ]
 
