@@ -25,7 +25,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from queries import session_settings
 from queries.small import bootstrapped
 from queries.small.census import FAR_MS, WITH_TTL, in_rows
-from queries.small.flow import Flow, session_options
+from queries.small.flow import Flow, session_options, totals
 
 import state_store
 from state_store.data.dataset.rewriting import bootstrapping
@@ -124,6 +124,30 @@ def test_a_stateful_function_continues_from_rows(spark, tmp_path):
     assert rows_of(flow.checkpoint) >= {("z", 2, 7)}
     with pytest.raises(ConflictError, match="is not empty"):
         state_store.bootstrap(writer, str(flow.checkpoint), table())
+
+
+@pytest.mark.release("4.2", "4.3")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_query_whose_log_has_sources_by_name_continues_from_rows(spark, tmp_path, named):
+    """Format 2 of the offset log names each source; with source evolution users name them."""
+    options = {
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": str(named).lower(),
+    }
+    flow = Flow(spark, tmp_path, totals)
+    flow.feed([("a", 1), ("a", 2), ("c", 3)])
+    with session_options(spark, options):
+        stream = spark.readStream.schema("key string, value long")
+        stream = stream.name("records") if named else stream
+        writer = flow.query(stream.json(str(flow.input))).writeStream.outputMode("update")
+        writer = writer.foreachBatch(lambda frame, _: frame.count())
+        done = state_store.bootstrap(writer, str(flow.checkpoint), table())
+        assert (done.version, done.rows) == (1, len(INITIAL))
+        version, metadata, *offsets = (flow.checkpoint / "offsets/0").read_text().split("\n")
+        assert (version, offsets, json.loads(metadata)["sourceMetadataInfo"]) == ("v2", [], {})
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert (flow.checkpoint / "offsets/1").read_text().split("\n")[2].startswith("records" if named else "0")
+    assert rows_of(flow.checkpoint) == {("a", 102, 1003), ("b", 7, 70), ("c", 1, 3), ("z", 1, 5)}
 
 
 def test_a_join_continues_from_one_side_of_each_source(spark, tmp_path):

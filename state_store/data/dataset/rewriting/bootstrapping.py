@@ -1,7 +1,8 @@
 """The checkpoint of a query that has never run, with an initial state.
 
 Spark writes the parts that only Spark knows: the operators, their schemas, the pinned configuration. It is
-given an offset log with a first batch that has no offset of any source (`-`), and no commit of it. A query
+given an offset log with a first batch that has no offset of any source (`-`, or no source at all where the log
+names them: format 2), and no commit of it. A query
 that starts on this log runs the batch over nothing, as it repeats a batch after a failure, and commits it:
 the state exists and is empty, and no source has been read. The rows are then put in, and the next batch
 begins where the sources begin.
@@ -29,6 +30,9 @@ from state_store.errors import FormatError, OptionError, StateStoreError
 
 _OTHER_NUMBER = re.compile(r"now there are \[(\d+)\] sources")
 _NO_OFFSET = "-"
+_NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+_BY_NAME = "v2"
+"""The format of an offset log that has the sources by their names, and says of each who reads it."""
 
 Start = Callable[[Any], Any]
 
@@ -101,7 +105,7 @@ def _run_first_batch(
     storage.write(f"{scratch}/query/metadata", metadata.encode())
     offsets = f"{scratch}/query/offsets/0"
     writer.option("checkpointLocation", f"{location}/query").trigger(once=True)
-    sources = 1
+    sources = 0 if header[0] == _BY_NAME else 1
     while True:
         storage.write(offsets, "\n".join([*header, *[_NO_OFFSET] * sources]).encode(), overwrite=True)
         try:
@@ -173,16 +177,16 @@ def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[
 
     The writer's session makes them for a query without state.
     """
-    probe = (
-        writer._df.sparkSession.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", 1)
-        .load()
-        .writeStream
-    )
-    probe = probe.format("noop").option("checkpointLocation", f"{location}/probe")
+    session = writer._df.sparkSession
+    reader = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
+    if session.conf.get(_NAMED_SOURCES, "false") == "true":
+        reader = reader.name("probe")
+    probe = reader.load().writeStream.format("noop").option("checkpointLocation", f"{location}/probe")
     _run_to_end(probe.trigger(once=True), lambda writer: writer.start())
     version, pinned, *_ = storage.read(f"{scratch}/probe/offsets/0").decode("utf-8").split("\n")
-    if version != "v1":
+    if version == _BY_NAME:
+        pinned = json.dumps({**json.loads(pinned), "sourceMetadataInfo": {}}, separators=(",", ":"))
+    elif version != "v1":
         raise FormatError(
             f"the offset log of this session has format '{version}', which this release does not know"
         )
