@@ -29,14 +29,21 @@ PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.
 
 @dataclass(frozen=True)
 class Side:
-    """A side of the copy: a checkpoint directory, and the configuration that its provider gets."""
+    """A side of the copy: a checkpoint directory, and the configuration that its provider gets.
+
+    Attributes:
+        location: the checkpoint directory.
+        pins: the configuration in its offset log.
+        conf: the configuration of the session that copies, which goes before the pins.
+    """
 
     location: str
+    pins: Mapping[str, str]
     conf: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as the program reads them."""
-        return {"state": f"{self.location}/state", "conf": dict(self.conf)}
+        return {"state": f"{self.location}/state", "pins": dict(self.pins), "conf": dict(self.conf)}
 
 
 @dataclass(frozen=True)

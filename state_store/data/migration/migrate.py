@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
+from state_store.core.settings.session import (
+    MERGE_OPERATOR_KEY,
+    PROVIDER_KEY,
+    ROW_CHECKSUMS_KEY,
+    UNNAMED,
+    WITH_DELIMITER,
+)
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.rewriting import spark_files
 from state_store.data.migration.jvm_copy import (
@@ -33,8 +39,8 @@ from state_store.data.migration.state_stores import (
     INCREMENTAL,
     ROCKSDB,
     STORES,
-    StateStore,
     check_present,
+    joins_with_delimiter,
     of_provider,
 )
 from state_store.data.query import Operator, ProgressOption, Query, StoreKey, reporting
@@ -45,7 +51,6 @@ from state_store.session.installed import installed_spark
 from state_store.session.jar_program import JvmProgram
 
 _HADOOP = "spark.hadoop."
-_ROW_CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _SIDES = ("left", "right")
 _INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
 """Spark's own column families of a join in format 4. Their keys have several values."""
@@ -168,6 +173,7 @@ class _Migration:
         self._versions = self._query.committed()
         check_present(self._query, self._from, self._versions)
         self._check_archives()
+        self._check_lists()
         self._source = open_storage(self._query.location)
         self._location = spark_files.hadoop_uri(checked_location(target, "target"))
         self._stopped = Stopped(self._query)
@@ -221,6 +227,21 @@ class _Migration:
                         option="to",
                     )
 
+    def _check_lists(self) -> None:
+        """Refuse lists that the installed Spark cannot read from RocksDB, since a later one wrote them."""
+        if (
+            self._from is ROCKSDB
+            and self._pinned.get(MERGE_OPERATOR_KEY, UNNAMED[MERGE_OPERATOR_KEY]) != WITH_DELIMITER
+            and any(operator.schema_files for operator in self._query.operators)
+            and joins_with_delimiter(installed_spark())
+        ):
+            raise OptionError(
+                f"the query of {self._query.location} began on Spark 4.2 or later, which writes lists into "
+                f"RocksDB in a way that Spark {installed_spark()} cannot read ({MERGE_OPERATOR_KEY}): migrate "
+                "with the pyspark that the query ran on",
+                option=MERGE_OPERATOR_KEY,
+            )
+
     @property
     def _source_format(self) -> int:
         return 2 if any(version.checkpoint_id for version in self._versions.values()) else 1
@@ -237,14 +258,18 @@ class _Migration:
 
     def _new_pins(self) -> dict[str, str]:
         pins = {PROVIDER_KEY: self._to.provider}
-        if self._to is INCREMENTAL and self._pinned.get(_ROW_CHECKSUMS) == "true":
-            pins[_ROW_CHECKSUMS] = "false"  # its files have their own checksums
+        if (
+            self._to is INCREMENTAL
+            and self._pinned.get(ROW_CHECKSUMS_KEY, UNNAMED[ROW_CHECKSUMS_KEY]) == "true"
+        ):
+            pins[ROW_CHECKSUMS_KEY] = "false"  # its files have their own checksums
+        if self._to is ROCKSDB and joins_with_delimiter(installed_spark()):
+            pins[MERGE_OPERATOR_KEY] = WITH_DELIMITER
         return pins
 
     def _request(self, threads: int) -> CopyRequest:
         given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
         given.setdefault(f"{PREFIX}agentPython", sys.executable)
-        source_conf = {**self._pinned, **given}
         return CopyRequest(
             version=self._batch + 1,
             threads=threads,
@@ -253,10 +278,16 @@ class _Migration:
                 for name, value in self._conf.items()
                 if name.startswith(_HADOOP)
             },
-            source=_side(
-                spark_files.hadoop_uri(self._query.location), self._from, self._source_format, source_conf
+            source=Side(
+                spark_files.hadoop_uri(self._query.location),
+                self._pinned,
+                {**given, **self._from.conf_of(self._source_format)},
             ),
-            target=_side(self._location, self._to, self._format, {**source_conf, **self._new_pins()}),
+            target=Side(
+                self._location,
+                {**self._pinned, **self._new_pins()},
+                {**given, **self._to.conf_of(self._format)},
+            ),
             stores=[
                 self._copied(operator, store)
                 for operator in self._query.operators
@@ -285,10 +316,6 @@ class _Migration:
             ]
             for operator in self._query.operators
         }
-
-
-def _side(location: str, store: StateStore, checkpoint_format: int, conf: Mapping[str, str]) -> Side:
-    return Side(location, {**conf, **dict(store.conf), FORMAT_KEY: str(checkpoint_format)})
 
 
 def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:

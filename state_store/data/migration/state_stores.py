@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.files.transfer import parallel
-from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from state_store.data.dataset.reading.versions import identified
 from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
 from state_store.errors import MissingError, OptionError
+from state_store.session.releases import minor_of
 
 _SPARKS = "org.apache.spark.sql.execution.streaming.state"
 
@@ -38,6 +39,10 @@ class StateStore:
     families: bool
     conf: tuple[tuple[str, str], ...] = ()
 
+    def conf_of(self, checkpoint_format: int) -> dict[str, str]:
+        """Return the settings of a session that reads or writes a checkpoint of a format."""
+        return {**dict(self.conf), FORMAT_KEY: str(checkpoint_format)}
+
 
 HDFS = StateStore("hdfs", f"{_SPARKS}.HDFSBackedStateStoreProvider", formats=(1,), families=False)
 ROCKSDB = StateStore(
@@ -50,6 +55,11 @@ ROCKSDB = StateStore(
 )
 INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
 STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
+
+
+def joins_with_delimiter(spark: str) -> bool:
+    """Return True if a release of Spark knows no other way to join values in RocksDB than with a delimiter."""
+    return minor_of(spark) in ("4.0", "4.1")
 
 
 def of_provider(provider: str | None, checkpoint: str) -> StateStore:

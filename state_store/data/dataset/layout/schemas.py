@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from state_store.core.settings.session import ENCODING_KEY, UNNAMED
 from state_store.data.query import Operator, Query
 from state_store.data.query.java_texts import JavaTexts
 from state_store.data.query.operators import schema_file
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 DEFAULT_FAMILY = "default"
-_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
 
 def is_avro(query: Query) -> bool:
     """Return True if the query's state variables are in Avro. Raises FormatError for unknown encodings."""
-    encoding = query.logs.pinned_conf().get(_ENCODING, "unsaferow")
+    encoding = query.logs.pinned_conf().get(ENCODING_KEY, UNNAMED[ENCODING_KEY])
     if encoding not in ("unsaferow", "avro"):
         raise FormatError(
-            f"the state of {query.location} is encoded with '{encoding}' ({_ENCODING}), which is not known"
+            f"the state of {query.location} is encoded with '{encoding}' ({ENCODING_KEY}), which is not known"
         )
     return encoding == "avro"
 

@@ -20,6 +20,9 @@ object Encoders {
       delimiterBytes: Int): RocksDBValueStateEncoder =
     RocksDBStateEncoder.getValueEncoder(data, schema, multipleValues)
 
+  /** Returns the number of bytes between the values of a key in Spark's RocksDB store. */
+  def rocksDelimiterBytes(conf: StateStoreConf): Int = 1
+
   /** Returns true if the bytes of encoded keys have the order of the keys. */
   def scansRanges(keys: RocksDBKeyStateEncoder, spec: KeyStateEncoderSpec): Boolean =
     spec.isInstanceOf[RangeKeyScanStateEncoderSpec]

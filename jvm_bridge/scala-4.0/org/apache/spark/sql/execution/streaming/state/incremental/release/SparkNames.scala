@@ -10,6 +10,7 @@ object SparkNames {
   val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
   type FileSystemBasedCheckpointFileManager = streaming.FileSystemBasedCheckpointFileManager
   type FlatMapGroupsWithStateExec = streaming.FlatMapGroupsWithStateExec
+  val OffsetSeqMetadata: streaming.OffsetSeqMetadata.type = streaming.OffsetSeqMetadata
   type StateData = streaming.state.FlatMapGroupsWithStateExecHelper.StateData
   type StateManager = streaming.state.FlatMapGroupsWithStateExecHelper.StateManager
   type StateStoreRestoreExec = streaming.StateStoreRestoreExec

@@ -13,6 +13,7 @@ object SparkNames {
   val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager
   type FileSystemBasedCheckpointFileManager = checkpointing.FileSystemBasedCheckpointFileManager
   type FlatMapGroupsWithStateExec = stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
+  val OffsetSeqMetadata: checkpointing.OffsetSeqMetadata.type = checkpointing.OffsetSeqMetadata
   type StateData = Helper.StateData
   type StateManager = Helper.StateManager
   type StateStoreRestoreExec = stateful.StateStoreRestoreExec

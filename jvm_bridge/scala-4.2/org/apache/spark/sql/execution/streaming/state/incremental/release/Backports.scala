@@ -20,6 +20,9 @@ object Encoders {
       delimiterBytes: Int): RocksDBValueStateEncoder =
     RocksDBStateEncoder.getValueEncoder(data, schema, multipleValues, delimiterBytes)
 
+  /** Returns the number of bytes between the values of a key in Spark's RocksDB store. */
+  def rocksDelimiterBytes(conf: StateStoreConf): Int = if (RocksDBConf(conf).mergeOperatorVersion == 1) 1 else 0
+
   /** Returns true if the bytes of encoded keys have the order of the keys. */
   def scansRanges(keys: RocksDBKeyStateEncoder, spec: KeyStateEncoderSpec): Boolean =
     keys.supportsRangeScan

@@ -11,6 +11,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.SparkThrowable
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentException
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.rows.DamagedListException
 
 /**
  * Copies one version of the stores of a stopped query from one state store to another: a program of its own,
@@ -48,11 +49,12 @@ object Migration {
     request.hadoop.foreach { case (name, value) => hadoop.set(name, value) }
     val source = Side.of(request.source, hadoop)
     val target = Side.of(request.target, hadoop)
+    val queried = Side.ofQuery(request.target, hadoop)
     Seq(source, target).foreach(_.settleArchives())
     val copies = request.stores.flatMap { store =>
       val schemas = StoreSchemas.read(target, store)
       store.partitions.map { partition =>
-        new StoreCopy(source, target, schemas, partition.number, request.version, partition.id, events)
+        new StoreCopy(source, target, queried, schemas, partition.number, request.version, partition.id, events)
       }
     }
     copyAll(copies, request.threads, events)
@@ -130,6 +132,7 @@ private[migration] object Failures {
     all.collectFirst {
       case known: MigrationException => known.kind
       case agent: AgentException => agent.kind
+      case _: DamagedListException => "damaged"
     }.orElse {
       if (all.exists(_.isInstanceOf[FileNotFoundException])) Some("missing")
       else if (all.exists(cannotLoad)) Some("damaged")

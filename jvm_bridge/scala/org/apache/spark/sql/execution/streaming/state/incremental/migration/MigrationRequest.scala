@@ -21,8 +21,14 @@ private[migration] final case class MigrationRequest(
     threads: Int,
     stores: Seq[StoreRequest])
 
-/** A side of the migration: the directory `state` of its checkpoint, and the configuration of its provider. */
-private[migration] final case class SideRequest(stateRoot: String, conf: Seq[(String, String)])
+/**
+ * A side of the migration: the directory `state` of its checkpoint, and the configuration of its provider.
+ *
+ * @param pins what the offset log of the checkpoint says
+ * @param conf what the session of the migration says; it goes before the pins
+ */
+private[migration] final case class SideRequest(
+    stateRoot: String, pins: Seq[(String, String)], conf: Seq[(String, String)])
 
 /**
  * A store of an operator, with all of its partitions.
@@ -63,7 +69,7 @@ private[migration] object MigrationRequest {
   }
 
   private def side(node: JsonNode): SideRequest =
-    SideRequest(Json.text(node, "state").get, pairs(node.path("conf")))
+    SideRequest(Json.text(node, "state").get, pairs(node.path("pins")), pairs(node.path("conf")))
 
   private def store(node: JsonNode): StoreRequest =
     StoreRequest(

@@ -8,6 +8,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Encoders, SparkNames}
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -29,6 +30,9 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
       }
     }
 
+  /** Returns the number of bytes between the values of a key in the checkpoint, if it is one of Spark's RocksDB store. */
+  def delimiterBytes: Int = Encoders.rocksDelimiterBytes(StateStoreConf(conf))
+
   /** Returns a new copy of the configuration, since each provider changes its own. */
   def hadoop: Configuration = new Configuration(configuration)
 
@@ -44,10 +48,24 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
 }
 
 private[migration] object Side {
+  /** Returns a side whose configuration is what its offset log says, unless the session says otherwise. */
   def of(request: SideRequest, hadoop: Configuration): Side = {
+    val conf = pinned(new SQLConf, request)
+    (request.pins ++ request.conf).foreach { case (name, value) => conf.setConfString(name, value) }
+    new Side(request.stateRoot, conf, hadoop)
+  }
+
+  /** Returns a side with the configuration that a query of its checkpoint has, whatever the session says. */
+  def ofQuery(request: SideRequest, hadoop: Configuration): Side = {
     val conf = new SQLConf
     request.conf.foreach { case (name, value) => conf.setConfString(name, value) }
-    new Side(request.stateRoot, conf, hadoop)
+    new Side(request.stateRoot, pinned(conf, request), hadoop)
+  }
+
+  /** Sets what Spark itself sets for a query: an option that its log lacks gets the value from before the option. */
+  private def pinned(conf: SQLConf, request: SideRequest): SQLConf = {
+    SparkNames.OffsetSeqMetadata.setSessionConf(SparkNames.OffsetSeqMetadata(0, 0, request.pins.toMap), conf)
+    conf
   }
 
   /**

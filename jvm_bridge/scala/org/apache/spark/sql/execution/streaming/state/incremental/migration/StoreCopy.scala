@@ -7,50 +7,63 @@ import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalSta
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 
 /**
- * Copies one version of one store, row by row. It needs no more memory than the two providers.
+ * Copies one version of one store, row by row, and compares the copy with it. It needs no more memory than the
+ * providers.
  *
+ * @param queried the target as the query will read it
  * @param id the id of the version in the source; None if it has none (checkpoint format 1)
  */
 private[migration] final class StoreCopy(
     source: Side,
     target: Side,
+    queried: Side,
     schemas: StoreSchemas,
     partition: Int,
     version: Long,
     id: Option[String],
     events: Events) {
+  private val name = s"${schemas.operator}/$partition/${schemas.store}"
   private var keys = 0L
   private var rows = 0L
   private var unreported = 0L
 
   /** @throws CopyException if the store cannot be copied; its cause is what a provider or the storage raised */
   def run(): Unit =
-    try copy()
-    catch {
+    try {
+      val read = schemas.families.map(new FamilyContents(_))
+      val written = opened(source, id)((from, reader) => write(from, reader, read))
+      opened(queried, written)((to, reader) => read.foreach(compare(to, reader, _)))
+      events.done(schemas.operator, partition, schemas.store, rows, written)
+    } catch {
       case NonFatal(e) =>
-        val name = s"${schemas.operator}/$partition/${schemas.store}"
         val place = s"${source.stateRoot}/${schemas.operator}/$partition"
         throw new CopyException(s"version $version of store $name cannot be copied from '$place'", e)
     }
 
-  private def copy(): Unit = {
-    val from = source.provider(schemas, partition)
+  private def opened[T](side: Side, id: Option[String])(work: (StateStoreProvider, ReadStateStore) => T): T = {
+    val provider = side.provider(schemas, partition)
     try {
-      val reader = Side.reader(from, version, id, schemas)
-      try {
-        keysOf(reader).foreach(events.expected)
-        write(reader)
-      } finally reader.abort()
-    } finally from.close()
+      val reader = Side.reader(provider, version, id, schemas)
+      try work(provider, reader)
+      finally reader.abort()
+    } finally provider.close()
   }
 
-  private def write(reader: ReadStateStore): Unit = {
+  /** Writes the rows, and adds them to the contents of their families; returns the id of the new version. */
+  private def write(
+      from: StateStoreProvider, reader: ReadStateStore, contents: Seq[FamilyContents]): Option[String] = {
+    keysOf(reader).foreach(events.expected)
     val to = target.provider(schemas, partition)
     try {
       val writer = Side.writer(to, version, schemas)
       try {
-        schemas.families.foreach { family =>
-          if (family.isList) copyLists(reader, writer, family) else copyRows(reader, writer, family)
+        contents.foreach { read =>
+          val family = read.family
+          new FamilyRows(source, from, reader, family).foreach { (key, value, position) =>
+            read.add(key, value, position)
+            if (position == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
+            counted(position, family)
+          }
         }
         writer.commit()
         checkKeys(writer)
@@ -59,44 +72,35 @@ private[migration] final class StoreCopy(
         Renumbering.renumber(to.stateStoreId.storeCheckpointLocation(), version, target.hadoop)
       }
       events.copied(unreported)
-      events.done(schemas.operator, partition, schemas.store, rows,
-        writer.getStateStoreCheckpointInfo().stateStoreCkptId)
+      writer.getStateStoreCheckpointInfo().stateStoreCkptId
     } finally to.close()
   }
 
-  private def copyRows(reader: ReadStateStore, writer: StateStore, family: Family): Unit = {
-    val pairs = reader.iterator(family.name)
-    try pairs.foreach { pair =>
-        writer.put(pair.key, pair.value, family.name)
-        counted(1, family)
-      }
-    finally pairs.close()
+  private def compare(provider: StateStoreProvider, reader: ReadStateStore, read: FamilyContents): Unit = {
+    val written = new FamilyContents(read.family)
+    new FamilyRows(queried, provider, reader, read.family).foreach { (key, value, position) =>
+      written.add(key, value, position)
+      if (written.rows % StoreCopy.ReportedAtOnce == 0) endIfStopped()
+    }
+    if (!written.isSame(read)) {
+      throw new MigrationException("internal",
+        s"column family '${read.family.name}' of store $name had $read in the source, and has $written in the target")
+    }
   }
 
-  private def copyLists(reader: ReadStateStore, writer: StateStore, family: Family): Unit = {
-    val pairs = reader.iterator(family.name)
-    try pairs.foreach { pair =>
-        val key = pair.key.copy() // the iterator reuses the row while the values are looked up
-        var count = 0L
-        reader.valuesIterator(key, family.name).foreach { value =>
-          if (count == 0) writer.put(key, value, family.name) else writer.merge(key, value, family.name)
-          count += 1
-        }
-        counted(count, family)
-      }
-    finally pairs.close()
-  }
-
-  private def counted(values: Long, family: Family): Unit = {
-    if (!family.isInternal) keys += 1
-    rows += values
-    unreported += values
+  private def counted(position: Long, family: Family): Unit = {
+    if (position == 0 && !family.isInternal) keys += 1
+    rows += 1
+    unreported += 1
     if (unreported >= StoreCopy.ReportedAtOnce) {
       events.copied(unreported)
       unreported = 0
-      if (Thread.interrupted()) throw new InterruptedException("another store could not be copied")
+      endIfStopped()
     }
   }
+
+  private def endIfStopped(): Unit =
+    if (Thread.interrupted()) throw new InterruptedException("another store could not be copied")
 
   /** Returns the number of keys, if the store knows it before it commits. */
   private def keysOf(reader: ReadStateStore): Option[Long] = reader match {

@@ -82,7 +82,7 @@ final class RowCodec(
 
   /** Decodes the value at which a scan stands. */
   private[incremental] def decodeValue(at: Scan): UnsafeRow =
-    if (plainValue == null) values.decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
+    if (plainValue == null) decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
 
   private def show(row: UnsafeRow, bytes: Array[Byte], at: Int, length: Int): UnsafeRow = {
     row.pointTo(bytes, OffHeap.arrayBase.toLong + at + RowCodec.VersionBytes, length - RowCodec.VersionBytes)
@@ -109,11 +109,24 @@ final class RowCodec(
     all
   }
 
-  /** Decodes a value; null for null. */
-  def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(bytes)
+  /**
+   * Decodes a value, the first one if a key has several; null for null.
+   *
+   * @throws DamagedListException if a key has several values, and the bytes are no such list
+   */
+  def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(checked(bytes))
 
-  /** Decodes the values of a key; empty for null. */
-  def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(bytes)
+  /**
+   * Decodes the values of a key; empty for null.
+   *
+   * @throws DamagedListException if the bytes are no list of values
+   */
+  def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(checked(bytes))
+
+  private def checked(bytes: Array[Byte]): Array[Byte] = {
+    if (multipleValues && bytes != null) JoinedLists.check(bytes, RowCodec.DelimiterBytes)
+    bytes
+  }
 
   private def prefixed(key: Array[Byte]): Array[Byte] = {
     RowSizes.check("encoding", RowCodec.PrefixBytes.toLong + key.length, 0)
