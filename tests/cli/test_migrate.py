@@ -11,7 +11,7 @@ from query_directory import QueryDirectory, rows
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.core.settings.session import PROVIDER_KEY
+from state_store.core.settings.session import MERGE_OPERATOR_KEY, PROVIDER_KEY, UNNAMED
 from state_store.data.migration import migrate as module
 from state_store.data.migration.migrate import migrate
 from state_store.data.migration.state_stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
@@ -193,6 +193,53 @@ def test_archives_of_spark_4_0_keep_their_format(tmp_path, no_program, monkeypat
     assert not (tmp_path / "t").exists()
 
 
+def pin(source: Path, **options: str) -> None:
+    """Name options in the offset log of a query."""
+    for path in (source / "offsets").iterdir():
+        version, metadata, *rest = path.read_text().splitlines()
+        described = json.loads(metadata)
+        described["conf"].update(options)
+        path.write_text("\n".join([version, json.dumps(described), *rest]))
+
+
+@pytest.mark.parametrize(("spark", "readable"), [("4.0.1", False), ("4.1.2", False), ("4.2.0", True)])
+def test_lists_of_a_later_spark_are_refused(tmp_path, program, monkeypatch, spark, readable):
+    """Spark 4.0 and 4.1 would take the first bytes of a value for the delimiter before it."""
+    monkeypatch.setattr(module, "installed_spark", lambda: spark)
+    source, target = query_of(tmp_path, ROCKSDB), tmp_path / "target"
+    pin(source, **{MERGE_OPERATOR_KEY: "2"})
+    migrate(str(source), str(target), "incremental")  # it has no lists
+    (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
+    if readable:
+        migrate(str(source), str(tmp_path / "again"), "incremental")
+        assert program.asked["source"]["pins"][MERGE_OPERATOR_KEY] == "2"
+        return
+    error = refused(OptionError, source, tmp_path / "again", "incremental")
+    assert (error.option, spark in error.message) == (MERGE_OPERATOR_KEY, True)
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(("spark", "written"), [("4.1.1", "1"), ("4.3.0", "2")])
+def test_lists_that_an_older_spark_writes_are_pinned_as_it_writes_them(
+    tmp_path, program, monkeypatch, spark, written
+):
+    monkeypatch.setattr(module, "installed_spark", lambda: spark)
+    source, target = query_of(tmp_path, INCREMENTAL), tmp_path / "target"
+    pin(source, **{MERGE_OPERATOR_KEY: "2"})
+    migrate(str(source), str(target), "rocksdb")
+    assert pinned(target, 0)[MERGE_OPERATOR_KEY] == written
+    assert program.asked["target"]["pins"][MERGE_OPERATOR_KEY] == written
+
+
+def test_an_option_that_the_log_does_not_name_is_left_to_the_spark_that_reads_it(tmp_path, program):
+    source = query_of(tmp_path, ROCKSDB)
+    migrate(str(source), str(tmp_path / "target"), "incremental")
+    for side in ("source", "target"):
+        named = program.asked[side]["pins"].keys() | program.asked[side]["conf"].keys()
+        assert not named & UNNAMED.keys()
+    assert not pinned(tmp_path / "target", 0).keys() & UNNAMED.keys()
+
+
 def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_program):
     source = query_of(tmp_path, ROCKSDB)
     (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
@@ -255,9 +302,11 @@ def test_to_format_1_ids_go(tmp_path, program):
     ]
 
 
-def test_schemas_are_named_where_they_are(tmp_path, program):
-    source, target = query_of(tmp_path, ROCKSDB), tmp_path / "target"
-    (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
+@pytest.mark.parametrize("above", ["", "state/", "state/0/_stateSchema/default/", "0/%20 state/commits/"])
+def test_schemas_are_named_where_they_are(tmp_path, program, above):
+    source, target = query_of(tmp_path, ROCKSDB), tmp_path / above / "target"
+    text = json.dumps(PROCESSOR).replace("/elsewhere/", f"/elsewhere/{above}")
+    (source / "state/0/_metadata/metadata").write_text(f"v2\n{text}")
     migrate(str(source), str(target), "incremental")
     metadata = json.loads((target / "state/0/_metadata/metadata").read_text().splitlines()[1])
     expected = [f"file:{target}/state/0/_stateSchema/default/0_a"]
@@ -281,8 +330,8 @@ def test_checksums_of_rows_are_left_to_sparks_stores(tmp_path, program):
         path.write_text(path.read_text().replace('"conf": {', f'"conf": {{"{checksums}": "true", '))
     migrate(str(source), str(tmp_path / "ours"), "incremental")
     assert pinned(tmp_path / "ours", 0)[checksums] == "false"
-    assert program.asked["source"]["conf"][checksums] == "true"
-    assert program.asked["target"]["conf"][checksums] == "false"
+    assert program.asked["source"]["pins"][checksums] == "true"
+    assert program.asked["target"]["pins"][checksums] == "false"
     migrate(str(source), str(tmp_path / "theirs"), "rocksdb")
     assert pinned(tmp_path / "theirs", 0)[checksums] == "true"
 

@@ -236,9 +236,9 @@ class _Migration:
             and joins_with_delimiter(installed_spark())
         ):
             raise OptionError(
-                f"the query of {self._query.location} began on Spark 4.2 or later, which writes lists into "
-                f"RocksDB in a way that Spark {installed_spark()} cannot read ({MERGE_OPERATOR_KEY}): migrate "
-                "with the pyspark that the query ran on",
+                f"the query of {self._query.location} began on Spark 4.2 or later, which joins the values of "
+                f"lists in RocksDB in a way that Spark {installed_spark()} cannot read "
+                f"({MERGE_OPERATOR_KEY}): migrate with the pyspark that the query ran on",
                 option=MERGE_OPERATOR_KEY,
             )
 

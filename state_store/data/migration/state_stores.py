@@ -58,7 +58,7 @@ STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
 
 
 def joins_with_delimiter(spark: str) -> bool:
-    """Return True if a release of Spark knows no other way to join values in RocksDB than with a delimiter."""
+    """Return True if a release of Spark knows only one way to join values in RocksDB: with a delimiter."""
     return minor_of(spark) in ("4.0", "4.1")
 
 

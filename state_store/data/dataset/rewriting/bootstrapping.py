@@ -1,11 +1,10 @@
 """The checkpoint of a query that has never run, with an initial state.
 
 Spark writes the parts that only Spark knows: the operators, their schemas, the pinned configuration. It is
-given an offset log with a first batch that has no offset of any source (`-`, or no source at all where the log
-names them: format 2), and no commit of it. A query
-that starts on this log runs the batch over nothing, as it repeats a batch after a failure, and commits it:
-the state exists and is empty, and no source has been read. The rows are then put in, and the next batch
-begins where the sources begin.
+given an offset log with a first batch that has no offset of any source, and no commit of it. In format 1 of
+the log each source has a line (`-`), in format 2 none. A query that starts on this log runs the batch over
+nothing, as it repeats a batch after a failure, and commits it: the state exists and is empty, and no source
+has been read. The rows are then put in, and the next batch begins where the sources begin.
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""Writes checkpoints with lists of values as an older Spark makes them: run once, with that Spark.
+
+    PYTHONPATH=.:tests .venv-4.1/bin/python tests/golden/write_lists.py tests/golden/lists-of-spark-4.1
+
+`rocksdb` and `incremental` are the same query of `transformWithState` on two state stores: each key keeps a
+list of its numbers. The offset log of Spark 4.0 and 4.1 does not say how RocksDB joins the values of a list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_BATCH = 9
+KEYS = 3
+BATCHES = 3
+PREFIX = "spark.sql.streaming.stateStore."
+STORES = {
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "incremental": "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider",
+}
+
+
+def listed(spark: SparkSession) -> DataFrame:
+    """Return a query whose keys keep all of their numbers, and tell them in each batch."""
+    import pandas as pd
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Numbers(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.numbers = handle.getListState("numbers", "n long")
+
+        def handleInputRows(
+            self, key: Any, rows: Iterable[pd.DataFrame], timerValues: Any
+        ) -> Iterator[pd.DataFrame]:
+            for frame in rows:
+                for number in sorted(frame["value"].tolist()):
+                    self.numbers.appendValue((number,))
+            told = ",".join(str(row[0]) for row in self.numbers.get())
+            yield pd.DataFrame({"key": [key[0]], "told": [told]})
+
+        def close(self) -> None:
+            pass
+
+    events = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=ROWS_PER_BATCH, numPartitions=1, startTimestamp=0, advanceMillisPerBatch=1000)
+        .load()
+        .selectExpr(f"value % {KEYS} as key", "value")
+    )
+    grouped = events.groupBy("key")
+    return grouped.transformWithStateInPandas(Numbers(), "key long, told string", "update", "none")
+
+
+def told(batches: int) -> dict[int, str]:
+    """Return the list of each key after so many batches."""
+    numbers = range(batches * ROWS_PER_BATCH)
+    return {key: ",".join(str(n) for n in numbers if n % KEYS == key) for key in range(KEYS)}
+
+
+def run(spark: SparkSession, checkpoint: Path, batches: int) -> list[dict[int, str]]:
+    """Run some batches of the query, and return the lists that each of them told."""
+    import late_workers
+
+    found: list[dict[int, str]] = []
+
+    def collect(frame: DataFrame, _: int) -> None:
+        found.append({row["key"]: row["told"] for row in frame.collect()})
+
+    for _ in range(batches):
+        writer = listed(spark).writeStream.foreachBatch(collect).outputMode("update")
+        late_workers.run(writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start)
+    return found
+
+
+def _write(spark: SparkSession, target: Path, store: str) -> None:
+    checkpoint = target / store
+    spark.conf.set(PREFIX + "providerClass", STORES[store])
+    assert run(spark, checkpoint, BATCHES) == [told(batch) for batch in range(1, BATCHES + 1)]
+    for path in (*checkpoint.rglob(".*.crc"), *checkpoint.rglob("*.tmp")):
+        path.unlink()
+    for path in checkpoint.glob("state/0/0/*.zip"):  # each has the whole state
+        if path.name != f"{BATCHES}.zip":
+            path.unlink()
+    for path in checkpoint.glob("state/0/_metadata/v2/*"):
+        text = path.read_text()
+        path.write_text(text.replace(json.dumps(f"file:{checkpoint}")[1:-1], "file:/checkpoint"))
+    newest = (checkpoint / f"offsets/{BATCHES - 1}").read_text()
+    assert not re.search("mergeOperatorVersion", newest), "this Spark is not an older one"
+    shutil.rmtree(checkpoint / "lease", ignore_errors=True)
+
+
+def main(target: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    import state_store
+
+    target = target.absolute()
+    target.mkdir(parents=True)
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config(map=state_store.spark_conf())
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config(PREFIX + "checkpointFormatVersion", "1")
+        .config("spark.sql.streaming.minBatchesToRetain", "100")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    for store in STORES:
+        _write(spark, target, store)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
