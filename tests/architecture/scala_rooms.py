@@ -60,7 +60,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "migration": _room(
         "a program of its own: the rows of one state store into another",
-        f"checkpoint agent {ROOT}",
+        f"release checkpoint agent rows {ROOT}",
     ),
     "vectorized": _room(
         "vectorised functions: Spark's physical operator and its Python runner; the session extension",

@@ -88,8 +88,8 @@ def _write(spark: SparkSession, target: Path, store: str) -> None:
     assert run(spark, checkpoint, BATCHES) == [told(batch) for batch in range(1, BATCHES + 1)]
     for path in (*checkpoint.rglob(".*.crc"), *checkpoint.rglob("*.tmp")):
         path.unlink()
-    for path in checkpoint.glob("state/0/0/*.zip"):  # each has the whole state
-        if path.name != f"{BATCHES}.zip":
+    for path in checkpoint.glob("state/0/0/*.zip*"):
+        if not path.name.startswith(f"{BATCHES}."):
             path.unlink()
     for path in checkpoint.glob("state/0/_metadata/v2/*"):
         text = path.read_text()
