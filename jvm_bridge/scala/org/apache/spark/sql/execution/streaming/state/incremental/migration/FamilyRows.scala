@@ -30,7 +30,8 @@ private[migration] final class FamilyRows(
     finally pairs.close()
   }
 
-  private def visit(work: (UnsafeRow, UnsafeRow, Long) => Unit, key: UnsafeRow, value: UnsafeRow, position: Long): Unit = {
+  private def visit(
+      work: (UnsafeRow, UnsafeRow, Long) => Unit, key: UnsafeRow, value: UnsafeRow, position: Long): Unit = {
     checkBounds(value, family.values)
     work(key, value, position)
   }
