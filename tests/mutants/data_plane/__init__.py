@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from mutants.data_plane import agent, base, delta, local, memory, observed, recent, sst, transaction
+from mutants.data_plane import (
+    agent,
+    base,
+    delta,
+    local,
+    memory,
+    migration,
+    observed,
+    recent,
+    sst,
+    transaction,
+)
 
 MUTANTS = [
     *agent.MUTANTS,
@@ -10,6 +21,7 @@ MUTANTS = [
     *delta.MUTANTS,
     *local.MUTANTS,
     *memory.MUTANTS,
+    *migration.MUTANTS,
     *observed.MUTANTS,
     *recent.MUTANTS,
     *sst.MUTANTS,

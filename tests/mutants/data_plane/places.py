@@ -9,6 +9,7 @@ MODEL = tuple(
     for test in [*WALKS, "test_single_pieces_agree_with_their_models"]
 )
 HARD = ("tests/jvm/test_state_model.py::test_hard_cases_agree_with_the_model",)
+COPIES = ("tests/jvm/test_copied_rows.py",)
 STORES = ("tests/bridge/test_stores.py",)
 SHARED = (
     "tests/jvm/test_state_model.py::test_stores_of_several_threads_agree_with_their_models_in_one_budget[1-30]",
