@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Encoders, SparkNames}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Encoders, RowChecksums, SparkNames}
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -32,6 +32,9 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
 
   /** Returns the number of bytes between the values of a key in the checkpoint, if it is one of Spark's RocksDB store. */
   def delimiterBytes: Int = Encoders.rocksDelimiterBytes(StateStoreConf(conf))
+
+  /** Returns true if each value in the checkpoint has a checksum, which Spark checks when it reads the value. */
+  def hasRowChecksums: Boolean = RowChecksums.areEnabled(StateStoreConf(conf))
 
   /** Returns a new copy of the configuration, since each provider changes its own. */
   def hadoop: Configuration = new Configuration(configuration)
