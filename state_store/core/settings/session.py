@@ -18,7 +18,7 @@ LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
 ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 ROW_CHECKSUMS_KEY = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 MERGE_OPERATOR_KEY = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion"
-"""How Spark's RocksDB store joins the values of a key."""
+"""Key of the way in which Spark's RocksDB store joins the values of a key."""
 WITH_DELIMITER = "1"
 """The way to join values that Spark 4.0 and 4.1 know alone."""
 
