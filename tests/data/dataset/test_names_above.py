@@ -36,7 +36,9 @@ def test_each_tool_takes_a_checkpoint_below_any_names(golden, tmp_path_factory, 
     place = tmp_path_factory.mktemp("above").joinpath(*names)
     source = Path(shutil.copytree(golden, place / "checkpoint"))
     found = rows(source)
-    assert found and found == rows(shutil.copytree(golden, place / "other"))
+    for path in source.glob("state/0/_metadata/v2/*"):  # as a query there would have written them
+        path.write_text(path.read_text().replace("file:/checkpoint/", f"file:{source}/"))
+    assert found and found == rows(source)
     for command in ("show", "stats", "verify", "checkpoints", "doctor"):
         assert main([command, str(source)]) == 0, command
     copied, parted = place / "state" / "copied", place / "state" / "parted"
