@@ -21,7 +21,7 @@ private[incremental] object JoinedLists {
     while (at < bytes.length) {
       if (at + SizeBytes > bytes.length) damaged(bytes, "ends within the length of a value")
       val size = OffHeap.getInt(bytes, OffHeap.arrayBase + at)
-      at += SizeBytes + size
+      at += SizeBytes.toLong + size
       if (size < 1 || at > bytes.length) damaged(bytes, s"has a value of $size bytes")
       if (at < bytes.length) {
         if (delimiterBytes > 0 && bytes(at.toInt) != RowCodec.Delimiter) damaged(bytes, "lacks a delimiter")
