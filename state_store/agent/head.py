@@ -129,7 +129,8 @@ class StoreHead:
             if not restored.sparse and not fetched.local_files:
                 cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
-            cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
+            if not (restored.thorough and restored.sparse):  # files came from storage for that
+                cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
             cost.observe_ingestion(len(restored.chain.deltas) - len(restored.deltas), phases["ingest_ms"])
             cost.ingests = bool(restored.chain.deltas) and not restored.deltas
             if not restored.deltas:

@@ -62,6 +62,9 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
     forecast = store.head.forecast()
     paged = store.hydrations.caches_pages
+    # The disk may be smaller than the state: a restore that verifies all of it keeps to that, too.
+    may_be_lazy = paged or not thorough or store.options.hydration_disk_budget_bytes > 0
+    is_lazy = always_lazy if paged else store.head.is_lazy
 
     def on_tail(directory: Path, file: SparseFile) -> None:
         store.hydrations.add_file(directory, file, _report_damage_of(store, directory))
@@ -73,8 +76,8 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
-            is_lazy=always_lazy if paged else store.head.is_lazy,
-            on_tail=None if paged else on_tail,
+            is_lazy=is_lazy if may_be_lazy else None,
+            on_tail=None if paged or thorough else on_tail,
             link_pages=store.hydrations.link_pages if paged else None,
         )
     except MissingError as error:

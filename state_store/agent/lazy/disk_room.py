@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 from state_store.core.runtime import Runtime
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import free_bytes
 
 QUIET_MS = 60_000.0
 """Time without a full disk after which the room grows, and time between two steps."""
@@ -77,13 +76,3 @@ class DiskRoom:
             return False
         self.forget()
         return True
-
-
-def free_bytes(directory: Path) -> int:
-    """Return the bytes that this process may still write on a disk.
-
-    Raises:
-        LocalDiskError: The system does not say.
-    """
-    with local_disk_errors(directory):
-        return shutil.disk_usage(directory).free

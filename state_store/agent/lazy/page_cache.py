@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from state_store.agent.lazy.disk_room import DiskRoom, free_bytes
+from state_store.agent.lazy.disk_room import DiskRoom
 from state_store.core.files.checksums import read_end
 from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
 from state_store.core.files.spans import fetch_spans, spans_of
@@ -36,7 +36,7 @@ from state_store.core.files.sst_end import metadata_bytes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
-from state_store.errors import InternalError, LocalDiskError, StateStoreError
+from state_store.errors import InternalError, LocalDiskError
 
 PAGE_BYTES = 4 << 10
 """A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
@@ -280,9 +280,8 @@ class PageCache:
                 with self._room(pieces):
                     fetch_spans(storage, spans, self._runtime)
                 break
-            except StateStoreError as error:
-                is_full = isinstance(error, LocalDiskError) or _is_full(directory, pieces)
-                if attempt or not is_full or not self._evict_half(shrinks):
+            except LocalDiskError:
+                if attempt or not self._evict_half(shrinks):
                     raise
         return sum(
             max(0, min(length, self._file(directory, name).size_bytes - offset))
@@ -445,11 +444,6 @@ def _forget_wanted(file: _CachedFile) -> None:
     uses = file.uses[:]
     if _WANTED in uses:
         file.uses[:] = uses.replace(_WANTED, b"\0")
-
-
-def _is_full(directory: Path, pieces: Sequence[_Piece]) -> bool:
-    """Return True if a disk has no room for pieces: if the JVM writes them, the error is one of storage."""
-    return free_bytes(directory) < sum(piece.end - piece.start for piece in pieces)
 
 
 def _is_idle(file: _CachedFile, page: int) -> bool:

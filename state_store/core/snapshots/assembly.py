@@ -25,7 +25,8 @@ from state_store.core.deletion.reading import read_archive
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.sst_end import is_plain, is_plain_tail
-from state_store.core.files.transfer import Background, Fetched, Wanted
+from state_store.core.files.streamed_verification import MOST_AT_ONCE, verify_stored
+from state_store.core.files.transfer import Background, Fetched, Wanted, parallel
 from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
@@ -316,9 +317,10 @@ class Restoration:
         return [file for file, _ in made if file is not None], fetched
 
     def _fetch_tail(self, wanted: Wanted) -> tuple[SparseFile | None, int]:
-        linked = self._run.link_pages(wanted, self._directory) if self._run.link_pages is not None else None
-        if linked is not None:
-            return linked, 0
+        if self._run.link_pages is not None and not self._run.thorough:  # pages may be damaged here
+            linked = self._run.link_pages(wanted, self._directory)
+            if linked is not None:
+                return linked, 0
         file, requests = make_sparse(self._context.storage, wanted, self._directory)
         if file is not None and self._run.on_tail is not None:
             self._run.on_tail(self._directory, file)
@@ -343,7 +345,7 @@ class Restoration:
         ]
 
     def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
-        """Verify the files that are not sparse.
+        """Verify the files that are not sparse, and in a thorough restore those that are, too.
 
         Returns:
             The names of tables that are known to be uncompressed.
@@ -362,7 +364,19 @@ class Restoration:
                 local=fetched.local,
                 on_tail=note,
             )
+            if self._run.thorough:
+                self._verify_sparse(sparse)
         return uncompressed
+
+    def _verify_sparse(self, sparse: list[SparseFile]) -> None:
+        context = self._context
+        warnings = parallel(
+            min(MOST_AT_ONCE, context.transfer_threads),
+            lambda file: verify_stored(context.storage, file.wanted(self._directory)),
+            sparse,
+            runtime=context.runtime,
+        )
+        self._run.warnings += [warning for warning in warnings if warning is not None]
 
     def _ingested_after_all(self, base: LocalDatabase, changes: list[Wanted]) -> LocalDatabase:
         """Return the base with the loose deltas in it."""

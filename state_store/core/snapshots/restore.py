@@ -49,12 +49,14 @@ def restore(
             (`Attempts.resolve`).
         start: The version of the snapshot to start from; None lets the restore choose. Without an id it is
             the version on the lineage of `version`.
-        thorough: Verify every file as a whole.
+        thorough: Verify every file as a whole. Those of which only the tails are fetched are read from storage for
+            that, and not kept.
         ingest: Make the deltas part of the database. Otherwise they stay loose beside it, and their reader
             checks each one's reserved record.
         is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a
-            whole. A thorough restore, and one that ingests, ignore it.
-        link_pages: Links sparse files of other bases. A lazy restore takes no complete local copy then.
+            whole. A restore that ingests ignores it.
+        link_pages: Links sparse files of other bases, which a thorough restore does not take. A lazy restore
+            takes no complete local copy then.
         on_tail: Observes each tail as it becomes local. The directory is removed again if the restore fails,
             or goes on in another.
 
@@ -65,9 +67,7 @@ def restore(
         ConflictError: Two deltas claim to be one version.
         StorageError: The storage or the local disk failed.
     """
-    run = RestoreRun(
-        context.runtime.monotonic_s, thorough, ingest, None if thorough else is_lazy, on_tail, link_pages
-    )
+    run = RestoreRun(context.runtime.monotonic_s, thorough, ingest, is_lazy, on_tail, link_pages)
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, run)

@@ -14,6 +14,7 @@ from pathlib import Path
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Span, Storage, check_path, new_local_file
 from state_store.core.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls, SpanFields
+from state_store.core.storage.local_disk import failed_download
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
@@ -22,6 +23,8 @@ CHUNK_BYTES = 32 << 20
 
 PAGE_ENTRIES = 20_000
 """Files in an answer to `list` at most; with names of 100 characters, about 3.5 MB."""
+
+_FIRST_WRITE_BYTES = 8 << 10
 
 
 class HadoopStorage(Storage):
@@ -128,5 +131,17 @@ class HadoopStorage(Storage):
                 raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
             raise ConflictError(f"'{uri}' exists already ({error.message})", file=uri) from error
         except StorageError as error:
+            local, size_bytes = _written(request)
+            failure = failed_download(error.message, local, size_bytes) if local else None
+            if failure is not None:
+                raise failure from error
             why = with_remedy(error.message)
             raise StorageError(f"cannot {operation} '{uri}': {why}", file=uri) from error
+
+
+def _written(request: FileRequest) -> tuple[str | None, int]:
+    """Return a local file that the JVM writes for a request, and the bytes of all, or of the first write."""
+    spans = request.get("spans")
+    if spans:
+        return spans[0]["to"], sum(sum(span["pieces"][1::2]) for span in spans)
+    return request.get("to"), request.get("length") or _FIRST_WRITE_BYTES

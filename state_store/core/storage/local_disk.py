@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,12 +29,18 @@ _REMEDIES = {
     errno.EIO: "replace that disk, whose faults the kernel's log describes",
     errno.EFBIG: "raise the limit 'ulimit -f'",
     errno.ENAMETOOLONG: "shorten the path",
+    errno.EMFILE: "raise the limit 'ulimit -n'",
+    errno.ENFILE: "raise the limit fs.file-max of this machine",
 }
+_EVERYWHERE = (errno.EMFILE, errno.ENFILE)
+"""Failures that another directory would not change."""
 
 
 def remedy(code: int | None) -> str:
     """Return what a user can do about a local disk that failed with this number of the operating system."""
     known = _REMEDIES.get(code or 0)
+    if known is not None and code in _EVERYWHERE:
+        return known
     return _ELSEWHERE if known is None else f"{known}, or {_ELSEWHERE}"
 
 
@@ -51,6 +58,38 @@ def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
     if error.errno in _UNWRITABLE or error.filename == os.fspath(local):
         return True
     return error.errno in (errno.EACCES, errno.EPERM) and not os.access(Path(local).parent, os.W_OK)
+
+
+def failed_download(why: str, local: str, size_bytes: int) -> LocalDiskError | None:
+    """Return the error of the local disk if a download failed because of it, else None.
+
+    Args:
+        why: The message of whoever read the stored file and wrote the local one. Reading fills no disk, and
+            needs none that can be written.
+        local: The local file.
+        size_bytes: Bytes that were to be written. If the disk has no room for them, it is full, in whatever
+            language the message says so.
+    """
+    code = next((code for code in _UNWRITABLE if os.strerror(code) in why), None)
+    if code is None:
+        try:
+            is_full = free_bytes(Path(local).parent) < size_bytes
+        except LocalDiskError as failure:
+            return failure
+        if not is_full:
+            return None
+        code = errno.ENOSPC
+    return local_disk_error(OSError(code, os.strerror(code), local))
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the bytes that this process may still write on a disk.
+
+    Raises:
+        LocalDiskError: The system does not say.
+    """
+    with local_disk_errors(directory):
+        return shutil.disk_usage(directory).free
 
 
 def local_disk_error(error: OSError, file: str | os.PathLike[str] | None = None) -> LocalDiskError:

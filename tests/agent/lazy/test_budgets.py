@@ -173,3 +173,20 @@ def test_by_itself_it_is_lazy_where_it_would_take_longer_than_the_objective(
     assert (
         bool(sparse_of(written, FailingStorage(tmp_path / "reader"), restoreObjective=objective)) == is_lazy
     )
+
+
+def test_a_restore_that_verifies_all_files_keeps_to_the_budget(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
+    first, sparse = restored(job)
+    idle(job.open_store.hydrations._running[first])
+    job.call("damaged", directory=str(first))
+    job.call("release", directory=str(first))
+    job.client.reads.clear()
+    again, sparse_again = restored(job)
+    assert 0 < len(sparse_again) < len(sparse), "the files that were local are taken, and no others"
+    sizes = [(again / name).stat().st_size for name in sparse_again]
+    assert sum(length or 0 for _, length in job.client.reads) >= sum(sizes)
+    idle(job.open_store.hydrations._running[again])
+    taken = [path.stat().st_blocks * 512 for path in again.glob("*.sst")]
+    assert sum(taken) < sum(path.stat().st_size for path in again.glob("*.sst"))
+    assert job.open_store.suspicions.of(str(written.location)) == 0

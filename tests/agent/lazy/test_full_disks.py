@@ -62,8 +62,7 @@ class Disk:
         self.job = job
         self.size_bytes = size_bytes
         self.others_bytes = 0
-        for module in (disk_room, page_cache):
-            monkeypatch.setattr(module, "free_bytes", lambda directory: max(0, self.free_bytes))
+        monkeypatch.setattr(disk_room, "free_bytes", lambda directory: max(0, self.free_bytes))
         full(monkeypatch, lambda: self.free_bytes >= 0)
 
     def fill(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.harness import Job, rows_of
-from agent.lazy.remote_storage import FailingStorage, reader, restored, wait_until_whole
+from agent.lazy.remote_storage import FailingStorage, damage, reader, restored, wait_until_whole
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.core.files import holes
@@ -300,13 +300,63 @@ def test_other_names_are_refused(written: Job, tmp_path: Path) -> None:
         job.call("range", directory=answer["directory"], name="CURRENT", offset=0, length=1)
 
 
-def test_a_damaged_file_is_found_by_a_thorough_restore(written: Job, tmp_path: Path) -> None:
+@pytest.fixture
+def suspected(written: Job, tmp_path: Path) -> Job:
+    """A job that has met a damaged block: its next restore verifies all files."""
     job = limited(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     job.call("damaged", directory=answer["directory"])
-    assert job.restore_by_blocks(5)["sparse"] == []
-    with pytest.raises((DamagedError, InternalError)):
-        job.call("range", directory=str(tmp_path), name="x", offset=0, length=1)
+    job.call("release", directory=answer["directory"])
+    job.client.reads.clear()
+    return job
+
+
+def test_a_restore_that_verifies_all_files_keeps_to_the_limit(
+    suspected: Job, written: Job, tmp_path: Path
+) -> None:
+    most_bytes = 0
+
+    def measure() -> None:
+        nonlocal most_bytes
+        most_bytes = max(most_bytes, disk_bytes(tmp_path / "reader"))
+
+    suspected.client.before_reads = measure
+    answer = suspected.restore_by_blocks(5)
+    stored_bytes = sum(map(len, PageReader(suspected, answer).stored.values()))
+    assert sum(length or 0 for _, length in suspected.client.reads) >= stored_bytes
+    assert 0 < most_bytes < stored_bytes / 2
+    assert suspected.open_store.suspicions.of(str(written.location)) == 0
+    assert PageReader(suspected, answer).rows(answer, tmp_path / "copy") == written.state
+
+
+def test_pages_that_may_be_damaged_are_not_taken_into_a_restore_that_verifies(
+    written: Job, tmp_path: Path
+) -> None:
+    job = limited(written, tmp_path / "reader")
+    first = job.restore_by_blocks(5)
+    base = PageReader(job, first)
+    base.read(base.names[0], 0, 10)
+    with (base.directory / base.names[0]).open("r+b") as file:
+        file.write(b"damaged")
+    job.call("damaged", directory=first["directory"])
+    again = PageReader(job, job.restore_by_blocks(5))
+    assert again.local(base.names[0], 0, 7) != b"damaged"
+
+
+@pytest.mark.parametrize("where", ["shared", "delta"])
+def test_a_damaged_file_is_found_by_a_restore_that_verifies(
+    suspected: Job, written: Job, tmp_path: Path, where: str
+) -> None:
+    path = max((written.location / where).iterdir())
+    damage(path)
+    if where == "delta":
+        with pytest.raises(DamagedError, match=f"{path.name}' is damaged: its CRC-32"):
+            suspected.restore_by_blocks(5)
+        assert suspected.open_store.suspicions.of(str(written.location)) > 0
+    else:
+        answer = suspected.restore_by_blocks(5)
+        assert answer["snapshot_version"] is None
+        assert PageReader(suspected, answer).rows(answer, tmp_path / "copy") == written.state
 
 
 def test_without_a_limit_nothing_is_cached_by_pages(written: Job, tmp_path: Path) -> None:

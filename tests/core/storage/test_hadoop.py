@@ -5,16 +5,17 @@ The same kit runs against the real JVM with the tests of the bridge.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from state_store.core.storage import hadoop
+from state_store.core.storage import hadoop, local_disk
 from state_store.core.storage.contract import Span
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import StorageError
+from state_store.errors import LocalDiskError, StorageError
 from state_store.testing.storage import StorageConformance
 
 _SCHEME = "other://host"
@@ -125,3 +126,72 @@ class TestHadoopStorage(StorageConformance):
         storage.write("delta/a", b"")
         storage.write("delta/b", b"")
         assert self.calls.operations == ["mkdirs", "write", "write"]
+
+
+class _FullDisk(_Calls):
+    """A JVM that cannot write what it has read."""
+
+    def __init__(self, root: Path, why: str) -> None:
+        super().__init__(root)
+        self.why = why
+
+    def _download(self, at: Path, name: str, body: bytes, **given: Any) -> tuple[dict[str, Any], bytes]:
+        raise StorageError(self.why)
+
+    def _spans(self, at: Path, name: str, body: bytes, **given: Any) -> tuple[dict[str, Any], bytes]:
+        raise StorageError(self.why)
+
+    def _write(self, at: Path, name: str, body: bytes, **given: Any) -> tuple[dict[str, Any], bytes]:
+        raise StorageError(self.why)
+
+
+def _downloads(storage: HadoopStorage, local: Path) -> list[Callable[[], object]]:
+    return [
+        lambda: storage.download("delta/a", local),
+        lambda: storage.download_part("delta/a", local, 0, 50_000),
+        lambda: storage.download_spans(
+            [Span("delta/a", local, ((0, 30_000),)), Span("delta/b", local, ((9, 30_000),))]
+        ),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(
+    ("why", "free_bytes", "says"),
+    [
+        ("java.io.IOException: No space left on device", 1 << 30, "is full: No space left .*free space"),
+        ("java.io.IOException: Disk quota exceeded", 1 << 30, "is full: Disk quota exceeded"),
+        ("java.io.IOException: Read-only file system", 1 << 30, "Read-only file system"),
+        ("java.io.IOException: Auf dem Gerät ist kein Speicherplatz mehr verfügbar", 5_000, "is full"),
+    ],
+)
+def test_a_download_that_the_local_disk_refuses_blames_that_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, why: str, free_bytes: int, says: str
+) -> None:
+    monkeypatch.setattr(local_disk, "free_bytes", lambda directory: free_bytes)
+    storage = HadoopStorage(f"{_SCHEME}/store", _FullDisk(tmp_path, why))
+    local = tmp_path / "base" / "000009.sst"
+    local.parent.mkdir()
+    with pytest.raises(LocalDiskError, match=says) as raised:
+        _downloads(storage, local)[number]()
+    assert str(local.parent) in raised.value.message
+    assert "localDir" in raised.value.message
+    assert "state-store files" not in raised.value.message
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_download_that_storage_refuses_blames_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(local_disk, "free_bytes", lambda directory: 60_000)
+    storage = HadoopStorage(f"{_SCHEME}/store", _FullDisk(tmp_path, "java.net.SocketTimeoutException: read"))
+    with pytest.raises(StorageError, match="cannot .* 'other://host/store/delta/a': java.net") as raised:
+        _downloads(storage, tmp_path / "a")[number]()
+    assert not isinstance(raised.value, LocalDiskError)
+
+
+def test_a_write_that_finds_no_space_blames_storage(tmp_path: Path) -> None:
+    storage = HadoopStorage(f"{_SCHEME}/store", _FullDisk(tmp_path, "IOException: No space left on device"))
+    with pytest.raises(StorageError, match="state-store files") as raised:
+        storage.write("delta/a", b"1")
+    assert not isinstance(raised.value, LocalDiskError)
