@@ -23,7 +23,7 @@ from state_store.core.settings.parsing import changed_texts
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
-from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.publish import Published, SparseFilesLostError, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.streamed_full import StreamSizes, publish_streamed
 from state_store.core.snapshots.young_merge import is_young, merge_young
@@ -101,8 +101,8 @@ def _streamed(
 ) -> MergedStore | Skipped | None:
     """Make a snapshot of a store that does not fit on the disk, and a base of it that is cached by pages.
 
-    An incremental merge compacts young runs that fit, if they have not outgrown the oldest; any other makes a
-    full snapshot.
+    An incremental merge compacts young runs that fit, if they have not outgrown the oldest, and the other
+    files may be shared; any other makes a full snapshot.
 
     Returns:
         The merge, or None if the files are local, or compressed and therefore local.
@@ -123,14 +123,16 @@ def _streamed(
             try:
                 merged = merge_young(context, restored, room)
             except DamagedError as error:  # of the oldest run, if RocksDB wants rows of it after all
-                store.log.warning(f"the merge of version {request.version} reads all rows: {error.message}")
-                discard(source)
-                restored = restore(
-                    context, request.version, thorough=False, ingest=False, is_lazy=always_lazy
-                )
-                source = restored.base.directory
+                reason = error.message
             else:
-                return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
+                try:
+                    return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
+                except SparseFilesLostError as error:
+                    reason = error.message
+            store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
+            discard(source)
+            restored = restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
+            source = restored.base.directory
         lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
         published = publish_streamed(
             context,
@@ -169,7 +171,7 @@ def _finish(
     try:
         if request.kind != INGEST and published is None:
             _check_still_there(store, context, request)
-            published = _publish(store, context, base, request)
+            published = _publish(store, context, merged, request)
         if published is not None:
             base = published.base
             phases.update(published.phases)
@@ -314,12 +316,17 @@ def _reason_of_snapshot(store: OpenStore, request: MergeRequest) -> str | None:
     return None
 
 
-def _publish(
-    store: OpenStore, context: StoreContext, base: LocalDatabase, request: MergeRequest
-) -> Published:
+def _publish(store: OpenStore, context: StoreContext, merged: Merged, request: MergeRequest) -> Published:
     own = store.context
     lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
-    published = publish(context, base, lease, full=request.kind == FULL, cause=_cause(store, request))
+    published = publish(
+        context,
+        merged.base,
+        lease,
+        full=request.kind == FULL,
+        cause=_cause(store, request),
+        sparse=merged.sparse,
+    )
     for warning in lease.warnings:
         store.log.warning(warning)
     return published

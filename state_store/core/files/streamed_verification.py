@@ -33,32 +33,49 @@ def verify_stored(storage: Storage, wanted: Wanted) -> str | None:
         DamagedError: The file is damaged.
         StorageError: The storage fails.
     """
-    first = _difference(storage, wanted)
+    return _verified(storage, wanted)[1]
+
+
+def sha256_of_stored(storage: Storage, wanted: Wanted) -> str:
+    """Return the SHA-256 of a stored file, which is verified as `verify_stored` does.
+
+    Raises:
+        MissingError: The file does not exist.
+        DamagedError: The file is damaged.
+        StorageError: The storage fails.
+    """
+    return _verified(storage, wanted)[0]
+
+
+def _verified(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+    """Return the SHA-256 of a file, and a warning if it was right the second time only."""
+    sha256, first = _read_through(storage, wanted)
     if first is None:
-        return None
-    again = _difference(storage, wanted)
+        return sha256, None
+    sha256, again = _read_through(storage, wanted)
     if again is not None:
         file = f"{storage.location}/{wanted.path}"
         raise DamagedError(f"'{file}' is damaged: {again}", file=file)
-    return f"the first download of '{wanted.path}' was damaged ({first}); it was read again"
+    return sha256, f"the first download of '{wanted.path}' was damaged ({first}); it was read again"
 
 
-def _difference(storage: Storage, wanted: Wanted) -> str | None:
+def _read_through(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+    """Return the SHA-256 of a file, and in words how it differs from the wanted one."""
     digest, crc, size_bytes = hashlib.sha256(), 0, 0
     while size_bytes < wanted.size_bytes:
         piece = _read(storage, wanted.path, size_bytes, min(PIECE_BYTES, wanted.size_bytes - size_bytes))
         if not piece:
-            return f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
+            return "", f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
         size_bytes += len(piece)
-        if wanted.sha256 is not None:
-            digest.update(piece)
-        else:
+        digest.update(piece)
+        if wanted.sha256 is None:
             crc = zlib.crc32(piece, crc)
-    if wanted.sha256 is not None and digest.hexdigest() != wanted.sha256:
-        return f"its SHA-256 is {digest.hexdigest()} instead of {wanted.sha256}"
+    sha256 = digest.hexdigest()
+    if wanted.sha256 is not None and sha256 != wanted.sha256:
+        return sha256, f"its SHA-256 is {sha256} instead of {wanted.sha256}"
     if wanted.sha256 is None and crc != wanted.crc32:
-        return f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
-    return None
+        return sha256, f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+    return sha256, None
 
 
 def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:

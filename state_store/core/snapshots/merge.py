@@ -36,10 +36,14 @@ MOST_RUNS = 16
 
 @dataclass(frozen=True)
 class Merged:
-    """The new base, and the milliseconds by phase: link, fetch (remote deltas), ingest, compact."""
+    """The new base, and the milliseconds by phase: link, fetch (remote deltas), ingest, compact.
+
+    Only the tails of the files with a name in `sparse` are local.
+    """
 
     base: LocalDatabase
     phases: dict[str, float]
+    sparse: frozenset[str] = frozenset()
 
 
 @local_disk_errors()

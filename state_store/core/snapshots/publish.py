@@ -9,7 +9,7 @@ archive comes last; its appearance is the snapshot. Any thread may call, one at 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,10 @@ from state_store.errors import BusyError, DamagedError, InternalError, StateStor
 
 _TRIES = 3
 WRITER = f"incremental-state-store {__version__}"
+
+
+class SparseFilesLostError(BusyError):
+    """Files may not be shared, and are not local either: a merge has to read their rows from storage."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ def publish(
     *,
     full: bool,
     cause: Cause | None = None,
+    sparse: Collection[str] = (),
 ) -> Published:
     """Make a snapshot of `base`.
 
@@ -72,8 +77,10 @@ def publish(
         lease: A new lease, which is given back.
         full: Share no file.
         cause: The cause of the merge, which the manifest keeps.
+        sparse: Names of files of which only the tails are local.
 
     Raises:
+        SparseFilesLostError: Such files may not be shared. Nothing is left in storage.
         BusyError: The deadline passed; or files were deleted as fast as they were uploaded.
         ConflictError: There is a snapshot of that version already (never with `full`).
         StorageError: The storage failed.
@@ -94,6 +101,10 @@ def publish(
             new = _fresh_names(base.version, lacking, files, context.runtime.random_32())
             uploaded |= new
             try:
+                if not new.keys().isdisjoint(sparse):
+                    raise SparseFilesLostError(
+                        f"'{files[min(new.keys() & set(sparse))].path}' and others may be deleted soon"
+                    )
                 _upload(context, base, lease, new)
                 context.deadline.check()
             except BaseException:

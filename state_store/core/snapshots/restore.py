@@ -49,8 +49,8 @@ def restore(
             (`Attempts.resolve`).
         start: The version of the snapshot to start from; None lets the restore choose. Without an id it is
             the version on the lineage of `version`.
-        thorough: Verify every file as a whole. Those of which only the tails are fetched are read from storage for
-            that, and not kept.
+        thorough: Verify every file as a whole. Those of which only the tails are fetched are read from
+            storage for that, and not kept.
         ingest: Make the deltas part of the database. Otherwise they stay loose beside it, and their reader
             checks each one's reserved record.
         is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a

@@ -13,10 +13,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 
+from state_store.core.compat import zip
 from state_store.core.engine.database import TableFile, tidy
 from state_store.core.files.spans import SPAN_BYTES, fetch_spans
-from state_store.core.files.transfer import difference
+from state_store.core.files.sparse import SparseFile
+from state_store.core.files.streamed_verification import MOST_AT_ONCE, sha256_of_stored
+from state_store.core.files.transfer import difference, parallel
 from state_store.core.snapshots.assembly import LOOSE_DIRECTORY, Restored
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.ingestion import check_version, describe
@@ -70,10 +74,12 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         ingested = clock_s()
         runs = database.runs()
         young = runs[: _fitting(runs[:-1], room_bytes)]
+        sparse = {file.path: file for file in restored.sparse}
         all_fit = len(young) == len(runs) - 1
         some_fit = len(young) > 1 and len(runs) > settings.max_runs
         if all_fit or some_fit:
-            _complete(context, restored, known, young)
+            for file in _complete(context, restored, known, young):
+                del sparse[file.path]
         fetched = clock_s()
         if all_fit:
             database.compact_runs(deadline=lambda: context.deadline.passed)
@@ -92,8 +98,9 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         "ingest_ms": (ingested - start) * 1000,
         "compact_ms": (clock_s() - fetched) * 1000,
     }
+    files, names = _with_stored_checksums(context, base.directory, files, sparse)
     made = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
-    return Merged(made, phases)
+    return Merged(made, phases, names)
 
 
 def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
@@ -107,8 +114,8 @@ def _complete(
     restored: Restored,
     known: Mapping[str, DatabaseFile],
     runs: Sequence[Sequence[TableFile]],
-) -> None:
-    """Fetch the sparse files of some runs as a whole, and verify them."""
+) -> list[SparseFile]:
+    """Fetch the sparse files of some runs as a whole, verify them, and return them."""
     directory = restored.base.directory
     sparse = {file.path: file for file in restored.sparse}
     young = [
@@ -132,3 +139,28 @@ def _complete(
         if wrong is not None:
             where = f"{context.storage.location}/{file.path}"
             raise DamagedError(f"'{where}' is damaged: {wrong}", file=where)
+    return young
+
+
+def _with_stored_checksums(
+    context: StoreContext,
+    directory: Path,
+    files: Mapping[str, DatabaseFile],
+    sparse: Mapping[str, SparseFile],
+) -> tuple[dict[str, DatabaseFile], frozenset[str]]:
+    """Return files with the SHA-256 of those that are sparse, and the names of these.
+
+    A delta has no SHA-256 until it belongs to a snapshot. It is read from storage: here it has holes.
+    """
+    found = {name: sparse.get(file.path or "") for name, file in files.items()}
+    stored = {name: file for name, file in found.items() if file is not None}
+    lacking = [name for name in stored if files[name].sha256 is None]
+
+    def checksum(name: str) -> DatabaseFile:
+        context.deadline.check()
+        wanted = stored[name].wanted(directory)
+        return replace(files[name], sha256=sha256_of_stored(context.storage, wanted))
+
+    threads = min(MOST_AT_ONCE, context.transfer_threads)
+    complete = parallel(threads, checksum, lacking, runtime=context.runtime)
+    return {**files, **dict(zip(lacking, complete, strict=True))}, frozenset(stored)

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from agent.lazy.remote_storage import FailingStorage, damage, reader
 from agent.lazy.test_page_cache import disk_bytes
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
+from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.file_list import pack_tombstone
+from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, tombstone_path
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse
@@ -373,3 +376,60 @@ def test_a_compaction_that_wants_the_oldest_run_becomes_a_full_merge(
         kinds.append(job.merge("incremental")["kind"])
     assert "full" in kinds
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+@pytest.mark.parametrize("condemned", ["one", "all"])
+def test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared(
+    settled: Job, tmp_path: Path, condemned: str
+) -> None:
+    """A tombstone condemns a file, or all, since it is damaged."""
+    job = limited(settled, tmp_path / "reader")
+    file = min(Path(job.location).glob("shared/*"))
+    tombstone = Path(job.location) / tombstone_path("0123456789abcdef0123456789abcdef")
+    tombstone.parent.mkdir(exist_ok=True)
+    tombstone.write_bytes(b"" if condemned == "all" else pack_tombstone({f"shared/{file.name}"}))
+    job.client.most_bytes = 0
+    kinds = []
+    for row in range(2):
+        job.commit({key(row): b"new"})
+        made = job.merge("incremental")
+        kinds.append(made["kind"])
+        job.call("release", directory=made["directory"])
+    assert kinds == ["full", "full" if condemned == "all" else "incremental"]
+    assert job.client.most_bytes < 3 * LIMIT
+    assert nothing_is_left(job)
+    file.unlink()
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
+
+
+def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
+    settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 25)})
+    job = limited(settled, tmp_path / "reader")
+    room = job.open_store.hydrations.merge_bytes // 2
+    large = [path for path in Path(job.location).glob("delta/*") if room < path.stat().st_size < LIMIT]
+    job.commit({key(3): b"new"})
+    assert job.merge("incremental")["kind"] == "incremental"
+    newest = max(Path(job.location).glob(f"{SNAPSHOT_DIRECTORY}/*"))
+    files = unpack(newest.read_bytes(), file=newest.name).manifest.files
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in large}
+    assert len(found) == 2
+    assert {Path(file.path).name: file.sha256 for file in files if Path(file.path).name in found} == found
+
+
+def test_a_large_delta_that_stays_in_storage_damaged_is_taken_into_no_snapshot(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
+    path = max(Path(settled.location).glob("delta/*"))
+    damage(path, path.stat().st_size // 2)
+    job = limited(settled, tmp_path / "reader")
+    before = stored(job)
+    job.commit({key(3): b"new"})
+    with pytest.raises(DamagedError):
+        job.merge("incremental")
+    assert {name for name in stored(job) - before if not name.startswith("delta/")} == set()

@@ -45,7 +45,7 @@ def test_a_right_file_is_read_once_in_pieces(storage: LocalStorage, wanted: Want
 @pytest.mark.parametrize("data", [DATA[:-1] + b"?", b"?" + DATA[1:], DATA[:-1], DATA[:800], b""])
 def test_a_damaged_file_is_refused(storage: LocalStorage, wanted: Wanted, data: bytes) -> None:
     storage.write(PATH, data, overwrite=True)
-    with pytest.raises(DamagedError, match="a.sst' is damaged: its|it has") as raised:
+    with pytest.raises(DamagedError, match=r"a\.sst' is damaged: (its|it has)") as raised:
         verify_stored(storage, wanted)
     assert raised.value.file == f"{storage.location}/{PATH}"
 

@@ -185,7 +185,7 @@ def test_a_download_that_storage_refuses_blames_storage(
 ) -> None:
     monkeypatch.setattr(local_disk, "free_bytes", lambda directory: 60_000)
     storage = HadoopStorage(f"{_SCHEME}/store", _FullDisk(tmp_path, "java.net.SocketTimeoutException: read"))
-    with pytest.raises(StorageError, match="cannot .* 'other://host/store/delta/a': java.net") as raised:
+    with pytest.raises(StorageError, match=r"cannot .* 'other://host/store/delta/a': java\.net") as raised:
         _downloads(storage, tmp_path / "a")[number]()
     assert not isinstance(raised.value, LocalDiskError)
 
