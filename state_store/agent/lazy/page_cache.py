@@ -6,8 +6,9 @@ the block, and asks again for what is not there. So nobody has to know when a pa
 is evicted and fetched at the same time costs another request.
 
 Beside each file lies a file of uses with a byte for each page: 1 if the page was read since the hand of the
-clock has passed. The JVM writes it through a mapping, and so does this module. The tail of a file (index,
-filter, properties) stays, whatever the limit is.
+clock has passed. The JVM writes it through a mapping. The agent opens it for a moment only: there may be more
+files than a process may have open. The tail of a file (index, filter, properties) stays, whatever the limit
+is.
 
 Most keys that are announced to a store are not read again soon: the JVM reads their blocks past the cache,
 and notes 2 for their pages. If it finds that 2 the next time, it has the page fetched into the cache. The
@@ -19,27 +20,30 @@ from __future__ import annotations
 
 import json
 import logging
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from state_store.agent.lazy.cached_file import (
+    PAGE_BYTES,
+    WANTED,
+    CachedFile,
+    FileKey,
+    changes,
+    uses_of,
+)
 from state_store.agent.lazy.disk_room import DiskRoom
-from state_store.core.files.checksums import read_end
-from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
+from state_store.core.files.holes import HolesUnsupportedError, punch_hole
 from state_store.core.files.spans import fetch_spans, spans_of
 from state_store.core.files.sparse import SparseFile
-from state_store.core.files.sst_end import metadata_bytes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import InternalError, LocalDiskError
-
-PAGE_BYTES = 4 << 10
-"""A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
 
 LEAST_BYTES = 16 << 20
 """Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
@@ -50,39 +54,16 @@ MOST_AT_ONCE_BYTES = 32 << 20
 LIST_NAME = "pages.json"
 """File in the directory of a base that lists its cached files, for an agent that replaces another."""
 
-USES_SUFFIX = ".uses"
-
-_TAIL_BYTES = 64 << 10
-
-FileKey = tuple[str, str]
-"""Location of a store, and the path of a file of it in checkpoint storage."""
+_LOOK_PAGES = 64 << 10
+"""Pages whose uses are read at a time."""
 
 _log = logging.getLogger(__name__)
-
-
-class _CachedFile:
-    """The pages of one file, which bases may share as hard links. Not safe for threads: the cache locks."""
-
-    def __init__(self, key: FileKey, local: Path, size_bytes: int) -> None:
-        self.key = key
-        self.size_bytes = size_bytes
-        self.paths: dict[Path, Path] = {}
-        """By base, the place of the file there."""
-        self.tail_at = size_bytes - (metadata_bytes(read_end(local, _TAIL_BYTES)[1]) or size_bytes)
-        pages = max(0, self.tail_at) // PAGE_BYTES
-        self.resident = bytearray(pages)
-        """For each page below the tail, 1 if it is there."""
-        for start, end in data_ranges(local, pages * PAGE_BYTES):
-            for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
-                self.resident[page] = 1
-        self.uses = _uses(_uses_of(local), pages)
-        self.other_bytes = size_bytes - pages * PAGE_BYTES + len(self.uses)
 
 
 class _Piece(NamedTuple):
     """A stretch of pages of a file, from `start` to `end` in bytes."""
 
-    file: _CachedFile
+    file: CachedFile
     name: str
     start: int
     end: int
@@ -90,23 +71,6 @@ class _Piece(NamedTuple):
     @property
     def pages(self) -> range:
         return range(self.start // PAGE_BYTES, min(-(-self.end // PAGE_BYTES), len(self.file.resident)))
-
-
-_WANTED = b"\2"
-"""Use of a page that is not there, and is fetched when it is asked for again."""
-
-
-def _uses_of(path: Path) -> Path:
-    return path.with_name(path.name + USES_SUFFIX)
-
-
-def _uses(path: Path, pages: int) -> mmap.mmap:
-    """Map the file of uses, made if it is missing. It has no hole: a full disk would kill its writers."""
-    length = max(1, pages)
-    if not path.exists() or path.stat().st_size != length:
-        path.write_bytes(_WANTED * length)
-    with open(path, "r+b", buffering=0) as file:
-        return mmap.mmap(file.fileno(), length)
 
 
 class PageCache:
@@ -120,14 +84,15 @@ class PageCache:
         self._runtime = runtime
         self._lock = runtime.lock()
         self._limit_bytes = 0
-        self._bases: dict[Path, dict[str, _CachedFile]] = {}
-        self._files: dict[FileKey, _CachedFile] = {}
-        self._ring: list[_CachedFile] = []
+        self._bases: dict[Path, dict[str, CachedFile]] = {}
+        self._files: dict[FileKey, CachedFile] = {}
+        self._ring: list[CachedFile] = []
         self._hand = (0, 0)
         self._resident_pages = 0
         self._awaited_pages = 0
         self._other_bytes = 0
         self._cannot_evict = False
+        self._has_warned = False
         self._disk = DiskRoom(runtime, PAGE_BYTES)
 
     def limit(self, disk_bytes: int) -> None:
@@ -180,17 +145,18 @@ class PageCache:
         for path in paths:
             try:
                 os.link(path, target)
-                os.link(_uses_of(path), _uses_of(target))
+                os.link(uses_of(path), uses_of(target))
                 return True
             except OSError:  # that base is being removed, or the file system has no hard links
-                target.unlink(missing_ok=True)
+                with local_disk_errors(target):
+                    target.unlink(missing_ok=True)
         return False
 
     @staticmethod
     def rename(source: Path, target: Path) -> None:
         """Replace `target` by `source`, a cached file, together with the counters of its pages."""
         with local_disk_errors(target):
-            _uses_of(source).replace(_uses_of(target))
+            uses_of(source).replace(uses_of(target))
             source.replace(target)
 
     def add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
@@ -230,7 +196,7 @@ class PageCache:
                 key, local = (location, spec.path), directory / spec.name
                 file = self._files.get(key)
                 if file is None or not any(_is_same(local, path) for path in file.paths.values()):
-                    file = self._files[key] = _CachedFile(key, local, spec.size_bytes)
+                    file = self._files[key] = CachedFile(key, local, spec.size_bytes)
                     self._ring.append(file)
                     self._count(file, 1)
                 file.paths[directory] = local
@@ -288,7 +254,7 @@ class PageCache:
             for name, offset, length in ranges
         )
 
-    def _file(self, directory: Path, name: str) -> _CachedFile:
+    def _file(self, directory: Path, name: str) -> CachedFile:
         with self._lock:
             file = self._bases.get(directory, {}).get(name)
         if file is None:
@@ -329,11 +295,15 @@ class PageCache:
         finally:
             with self._lock:
                 self._awaited_pages -= count
-                for piece in pieces:
-                    if piece.file.paths:
-                        for page in piece.pages:
-                            self._resident_pages += not piece.file.resident[page]
-                            piece.file.resident[page] = piece.file.uses[page] = 1
+                self._note_fetched([piece for piece in pieces if piece.file.paths])
+
+    def _note_fetched(self, pieces: Sequence[_Piece]) -> None:
+        for piece in pieces:
+            pages, resident = piece.pages, piece.file.resident
+            self._resident_pages += len(pages) - resident.count(1, pages.start, pages.stop)
+            resident[pages.start : pages.stop] = b"\1" * len(pages)
+        for file, fetched in groupby(pieces, key=lambda piece: piece.file):
+            file.write_uses([(piece.pages.start, b"\1" * len(piece.pages)) for piece in fetched])
 
     def _grow(self, directory: Path) -> int:
         """Take more room on a disk that was full, if it has space. Returns how many times it was full."""
@@ -386,29 +356,51 @@ class PageCache:
 
         After two rounds every page has been looked at without a use, and there are no more.
         """
-        passed = 0
-        while pages > 0 and passed <= 2 * len(self._ring) and self._ring and not self._cannot_evict:
-            number, page = self._hand
-            if number >= len(self._ring):
-                number, page = 0, 0
-            file = self._ring[number]
-            start = file.resident.find(1, page)
-            if start < 0:
-                _forget_wanted(file)
-                self._hand = (number + 1, 0)
-                passed += 1
-            elif file.uses[start]:
-                file.uses[start] = 0
-                self._hand = (number, start + 1)
-            else:
-                end = start + 1
-                while end < len(file.resident) and end - start < pages and _is_idle(file, end):
-                    end += 1
-                self._hand = (number, end)
-                self._punch(file, start, end)
-                pages -= end - start
+        try:
+            passed = 0
+            while pages > 0 and passed <= 2 * len(self._ring) and self._ring and not self._cannot_evict:
+                pages -= self._pass(pages)
+                passed += self._hand[1] == 0
+        except LocalDiskError as error:  # those who write to that disk will fail, not those who evict
+            if not self._has_warned:
+                _log.warning(f"pages of states stay on the disk above pageCacheLimit: {error.message}")
+            self._has_warned = True
 
-    def _punch(self, file: _CachedFile, first: int, last: int) -> None:
+    def _pass(self, most: int) -> int:
+        """Move the hand over some pages of one file. Returns how many were evicted, at most `most`.
+
+        Raises:
+            LocalDiskError: A page cannot be evicted; the hand has passed it.
+        """
+        number, first = self._hand
+        if number >= len(self._ring):
+            number, first = 0, 0
+        file = self._ring[number]
+        count = len(file.resident)
+        last = min(count, first + _LOOK_PAGES)
+        uses = file.read_uses(first, last)
+        seen = bytes(uses)
+        evicted, page = 0, first
+        while evicted < most and (start := file.resident.find(1, page, last)) >= 0:
+            page = start + 1
+            if uses[start - first]:
+                uses[start - first] = 0
+                continue
+            while page < last and page - start < most - evicted and _is_idle(file, uses, first, page):
+                page += 1
+            self._hand = (number, page)
+            if not self._punch(file, start, page):
+                return evicted
+            evicted += page - start
+        if evicted < most:
+            page = last
+        passed = page - first
+        file.write_uses(changes(first, seen[:passed], uses[:passed].replace(WANTED, b"\0")))
+        self._hand = (number, page) if page < count else (number + 1, 0)
+        return evicted
+
+    def _punch(self, file: CachedFile, first: int, last: int) -> bool:
+        """Make pages a hole. Returns False if that is not possible on this file system."""
         for directory, path in list(file.paths.items()):
             try:
                 punch_hole(path, first * PAGE_BYTES, (last - first) * PAGE_BYTES)
@@ -418,12 +410,14 @@ class PageCache:
             except HolesUnsupportedError as error:
                 self._cannot_evict = True
                 _log.warning(f"pageCacheLimit cannot be kept: {error}")
-                return
+                return False
+        self._has_warned = False
         file.resident[first:last] = bytes(last - first)
         self._resident_pages -= last - first
+        return True
 
     def _forget_gone(self) -> None:
-        gone = [directory for directory in self._bases if not directory.exists()]
+        gone = [directory for directory in self._bases if _is_gone(directory)]
         for directory in gone:
             for file in self._bases.pop(directory).values():
                 file.paths.pop(directory, None)
@@ -435,19 +429,24 @@ class PageCache:
                     del self._files[file.key]
             self._ring = [file for file in self._ring if file.paths]
 
-    def _count(self, file: _CachedFile, sign: int) -> None:
+    def _count(self, file: CachedFile, sign: int) -> None:
         self._resident_pages += sign * file.resident.count(1)
         self._other_bytes += sign * file.other_bytes
 
 
-def _forget_wanted(file: _CachedFile) -> None:
-    uses = file.uses[:]
-    if _WANTED in uses:
-        file.uses[:] = uses.replace(_WANTED, b"\0")
+def _is_gone(directory: Path) -> bool:
+    """Return True if a directory does not exist; one that cannot be looked at is there."""
+    try:
+        directory.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
-def _is_idle(file: _CachedFile, page: int) -> bool:
-    return bool(file.resident[page]) and not file.uses[page]
+def _is_idle(file: CachedFile, uses: bytearray, first: int, page: int) -> bool:
+    return bool(file.resident[page]) and not uses[page - first]
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -41,7 +41,12 @@ def punch_hole(path: Path, offset: int, length: int) -> None:
     fallocate = _fallocate()
     if fallocate is None:
         raise HolesUnsupportedError(errno.ENOSYS, "this operating system makes no holes in files", str(path))
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise local_disk_error(error, path) from error
     try:
         if fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, length) == 0:
             return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import Call
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, damage, reader
@@ -311,6 +312,40 @@ def test_a_damaged_young_file_fails_the_merge(settled: Job, tmp_path: Path) -> N
         job.merge("incremental")
     assert stored(job) == before
     assert nothing_is_left(job)
+
+
+def test_a_young_file_that_differs_outside_its_blocks_is_not_compacted(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a file comes damaged when the file is fetched as a whole: RocksDB has read it before."""
+    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
+    for row in range(3):
+        settled.commit({key(row): os.urandom(200), key(row + 5): os.urandom(200)})
+    job = limited(settled, tmp_path / "reader")
+    path = max(Path(job.location).glob("delta/*"))
+    complete, is_spoiled = young_merge._complete, False
+
+    def spoiled(call: Call) -> Any:
+        nonlocal is_spoiled
+        data = call()
+        if call.range != (0, path.stat().st_size) or is_spoiled:
+            return data
+        is_spoiled = True
+        return data[:-10] + bytes(10)
+
+    def completed(*given: Any) -> Any:
+        read = job.client._read
+        job.client._read = lambda call: spoiled(call) if call.path.endswith(path.name) else read(call)
+        try:
+            return complete(*given)
+        finally:
+            job.client._read = read
+
+    monkeypatch.setattr(young_merge, "_complete", completed)
+    assert job.merge("incremental")["kind"] == "full"
+    assert is_spoiled
+    assert f"{path.name}' is damaged: its CRC-32" in caplog.text
+    assert read_elsewhere(job, tmp_path / "elsewhere") == settled.state
 
 
 def test_a_long_stretch_of_removed_rows_is_passed_with_two_windows(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _LAZY = "tests/agent/lazy"
+_ACCOUNTS = f"{_LAZY}/test_cache_accounts.py"
+_STREAMED = f"{_LAZY}/test_streamed_merges.py"
+_PAGE_CACHE = "state_store/agent/lazy/page_cache.py"
 
 MUTANTS = [
     Mutant(
@@ -48,5 +51,114 @@ MUTANTS = [
         "found_damage, inherited=True)",
         "found_damage, inherited=False)",
         (f"{_LAZY}/test_failures.py",),
+    ),
+    Mutant(
+        "pages of a base that is gone are counted",
+        _PAGE_CACHE,
+        "[piece for piece in pieces if piece.file.paths]",
+        "[piece for piece in pieces]",
+        (f"{_ACCOUNTS}::test_pages_of_a_base_that_goes_while_they_are_fetched_are_not_counted",),
+    ),
+    Mutant(
+        "pages of a fetch that failed are not counted",
+        _PAGE_CACHE,
+        "            yield\n        finally:\n            with self._lock:\n",
+        "            yield\n        finally:\n            return\n            with self._lock:\n",
+        (f"{_ACCOUNTS}::test_pages_of_a_fetch_that_failed_half_way_are_counted",),
+    ),
+    Mutant(
+        "a file that goes takes its other copy out of the cache",
+        _PAGE_CACHE,
+        "if self._files.get(file.key) is file:",
+        "if file.key in self._files:",
+        (f"{_ACCOUNTS}::test_a_copy_of_a_file_that_goes_leaves_the_other_to_later_bases",),
+    ),
+    Mutant(
+        "another copy of a file is taken for the same",
+        _PAGE_CACHE,
+        "if file is None or not any(_is_same(local, path) for path in file.paths.values()):",
+        "if file is None:",
+        (f"{_ACCOUNTS}::test_holes_are_made_in_the_copy_that_has_the_pages",),
+    ),
+    Mutant(
+        "half of a link stays",
+        _PAGE_CACHE,
+        "                    target.unlink(missing_ok=True)\n        return False",
+        "                    pass\n        return False",
+        (f"{_ACCOUNTS}::test_a_file_whose_uses_cannot_be_linked_is_not_linked",),
+    ),
+    Mutant(
+        "pages that were read go with their neighbours",
+        _PAGE_CACHE,
+        "bool(file.resident[page]) and not uses[page - first]",
+        "bool(file.resident[page])",
+        (f"{_ACCOUNTS}::test_a_page_that_was_read_stays_when_its_neighbours_go",),
+    ),
+    Mutant(
+        "another limit of pages has no effect after a full disk",
+        _PAGE_CACHE,
+        "            if disk_bytes != self._limit_bytes:\n                self._disk.forget()\n",
+        "",
+        (f"{_ACCOUNTS}::test_another_limit_forgets_that_the_disk_was_full",),
+    ),
+    Mutant(
+        "pages that cannot be evicted fail a read",
+        _PAGE_CACHE,
+        "        except LocalDiskError as error:  # those",
+        "        except ZeroDivisionError as error:  # those",
+        (f"{_ACCOUNTS}::test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits",),
+    ),
+    Mutant(
+        "the cache grows on a disk that was full without a look at its space",
+        "state_store/agent/lazy/disk_room.py",
+        "step = min(self.pages, (4 * spare - self.pages) // 5)",
+        "step = self.pages",
+        (
+            f"{_LAZY}/test_full_disks.py::test_the_cache_leaves_a_quarter_of_its_size_free_after_the_disk_was_full",
+        ),
+    ),
+    Mutant(
+        "a download that finds the local disk full blames storage",
+        "state_store/core/storage/hadoop.py",
+        "if failure is not None:",
+        "if False:",
+        ("tests/core/storage/test_hadoop.py",),
+    ),
+    Mutant(
+        "a restore that verifies takes pages that may be damaged",
+        "state_store/core/snapshots/assembly.py",
+        "if self._run.link_pages is not None and not self._run.thorough:",
+        "if self._run.link_pages is not None:",
+        (
+            f"{_LAZY}/test_page_cache.py::test_pages_that_may_be_damaged_are_not_taken_into_a_restore_that_verifies",
+        ),
+    ),
+    Mutant(
+        "a restore that verifies looks at no sparse file",
+        "state_store/core/snapshots/assembly.py",
+        "            if self._run.thorough:\n                self._verify_sparse(sparse)\n",
+        "",
+        (f"{_LAZY}/test_page_cache.py::test_a_damaged_file_is_found_by_a_restore_that_verifies",),
+    ),
+    Mutant(
+        "fetched files of young runs are not compared with their checksums",
+        "state_store/core/snapshots/young_merge.py",
+        "        if wrong is not None:",
+        "        if False:",
+        (f"{_STREAMED}::test_a_young_file_that_differs_outside_its_blocks_is_not_compacted",),
+    ),
+    Mutant(
+        "a delta with holes gets the checksum of its holes",
+        "state_store/core/snapshots/young_merge.py",
+        "if files[name].sha256 is None]",
+        "if False]",
+        (f"{_STREAMED}::test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot",),
+    ),
+    Mutant(
+        "files that are not local are uploaded again",
+        "state_store/core/snapshots/publish.py",
+        "if not new.keys().isdisjoint(sparse):",
+        "if False:",
+        (f"{_STREAMED}::test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared",),
     ),
 ]
