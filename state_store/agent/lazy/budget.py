@@ -1,9 +1,10 @@
-"""Budget of the background fetching of lazy restores in an executor: local disk, and bytes a second."""
+"""Budget of the background fetching of lazy restores in an executor: disk, bytes a second, and threads."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from state_store.agent.lazy.hydration_threads import HydrationThreads
 from state_store.core.runtime import Runtime
 
 
@@ -15,6 +16,8 @@ class HydrationBudget:
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self.threads = HydrationThreads(runtime)
+        """The threads, which all hydrations share."""
         self._clock_s = runtime.monotonic_s
         self._lock = runtime.lock()
         self._disk_bytes = 0

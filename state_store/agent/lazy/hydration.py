@@ -20,36 +20,35 @@ Nobody waits inside: a merge asks for the `readiness` of the base and comes back
 
 from __future__ import annotations
 
-import contextlib
 import enum
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import LoggerAdapter
 from typing import TYPE_CHECKING, Any
 
 from state_store.agent.jvm_connections import background
-from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
-from state_store.core.files.part_downloads import PART_BYTES, parts_of
-from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
+from state_store.agent.lazy.hydrated_file import FileState, HydratedFile, Part
+from state_store.agent.supervision import Job, as_state_store_error, lower_priority
+from state_store.core.files.part_downloads import PART_BYTES
+from state_store.core.files.sparse import SparseBytes, SparseFile
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from state_store.agent.lazy.budget import HydrationBudget
+    from state_store.agent.lazy.hydration_threads import Taken
     from state_store.core.snapshots.context import StoreContext
 
 RETRY_S = 2.0
-"""Pause of a thread after a part or a verification that failed."""
+"""Time after a part or a verification that failed for which the hydration uses a thread less."""
 
 STALL_S = 60.0
 """Time without progress, only with failures, after which merges do not wait any longer."""
 
 MAX_VERIFYING = 2
-"""Threads that read whole files again, beside the batch that is on all cores."""
-
-Part = tuple[int, int]
-"""Offset and length of a piece of a file."""
+"""Files of a base that are read again at a time, beside the batch that is on all cores."""
 
 
 @dataclass(frozen=True)
@@ -65,74 +64,12 @@ class Progress:
     without_room_bytes: int = 0
 
 
-class FileState(enum.Enum):
-    """State of one sparse file."""
-
-    FETCHING = "fetching"
-    FETCHED = "fetched"
-    VERIFYING = "verifying"
-    WHOLE = "whole"
-    FAILED = "failed"
-
-
 class Readiness(enum.Enum):
     """Readiness of a base for a merge: every file is local, files are coming, or some will not come."""
 
     WHOLE = "whole"
     COMING = "coming"
     FAILED = "failed"
-
-
-class HydratedFile:
-    """The progress of one sparse file: the parts before its tail that are fetched. The tail is local already.
-
-    Not safe for threads: the hydration holds its lock.
-    """
-
-    def __init__(self, spec: SparseFile, local: SparseBytes, part_bytes: int) -> None:
-        self.spec = spec
-        self.local = local
-        self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)
-        self.hydrated_bytes = 0
-        self.on_demand_bytes = 0
-        self.has_room = False
-        self.is_refused = False
-        self._all_parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
-        self.part_count = len(self._all_parts)
-        self.may_be_whole = local.is_inherited
-        self.parts: list[Part] = []
-        self.state = FileState.FETCHED
-        if not self.may_be_whole:
-            self.begin()
-
-    def begin(self) -> None:
-        """Begin to fetch the parts."""
-        self.may_be_whole = False
-        if self._all_parts:
-            self.parts = list(self._all_parts)
-            self.state = FileState.FETCHING
-
-    def became_whole(self) -> None:
-        """Note that the file is local, and right."""
-        self.state, self.hydrated_bytes = FileState.WHOLE, self.missing_bytes
-
-    def part_fetched(self, part: Part) -> None:
-        """Note that a part is local."""
-        self.hydrated_bytes += part[1]
-        if self.hydrated_bytes == self.missing_bytes and self.state is FileState.FETCHING:
-            self.state = FileState.FETCHED
-
-    def put_back(self, part: Part) -> None:
-        """Note that a part did not come: it is the next one."""
-        if self.state is FileState.FETCHING:
-            self.parts.insert(0, part)
-
-    def fail(self) -> None:
-        """Give the file up."""
-        self.state = FileState.FAILED
-        self.parts.clear()
-        with contextlib.suppress(OSError):
-            self.local.drop_parts()
 
 
 class Hydration:
@@ -169,7 +106,8 @@ class Hydration:
         self._part_bytes = PART_BYTES
         if budget.bytes_per_s:  # parts are up to 1.5 times as long
             self._part_bytes = min(PART_BYTES, max(1, budget.bytes_per_s * 2 // 3))
-        self._changed = context.runtime.condition()
+        self._threads = budget.threads
+        self._changed = self._threads.changed
         self._files: dict[str, HydratedFile] = {}
         self._order: list[HydratedFile] = []
         self._is_complete = False
@@ -177,7 +115,8 @@ class Hydration:
         self._is_needed = False
         self._has_warned = False
         self._failing_since_s: float | None = None
-        self._crew = Crew(context.runtime, self._changed, "hydration", self._take)
+        self._at_work = 0
+        self._resting_until_s: deque[float] = deque()
 
     # ---- called by the store -----------------------------------------------------------------------------
 
@@ -205,17 +144,20 @@ class Hydration:
         self._report()
 
     def start(self) -> None:
-        """Start the threads that fetch and verify.
+        """Have the executor's threads fetch and verify.
 
-        They end when every file is whole, the directory is removed, no missing file has room, or `stop` is
+        They do until every file is whole, the directory is removed, no missing file has room, or `stop` is
         called.
         """
+        most = self._context.transfer_threads
         with self._changed:
             parts = sum(file.part_count for file in self._files.values())
-        self._ensure(min(self._context.transfer_threads, max(1, parts)))
+        if not self._threads.start(self, min(most, max(1, parts)), most, first=self._is_needed):
+            with self._changed:
+                self._note_failure()
 
     def resume(self, *, needed: bool = False) -> None:
-        """Start threads again if there is work: files have room now, or no thread could be started before.
+        """Go on if there is work: files have room now, or no thread could be started before.
 
         Args:
             needed: A merge needs the files: they have room from now on, whatever the budget says.
@@ -230,7 +172,7 @@ class Hydration:
         """End the fetching, once the requests under way have ended."""
         with self._changed:
             self._is_stopped = True
-            self._changed.notify_all()
+            self._threads.drop(self)
         self._report()
 
     def read(self, name: str, offset: int, length: int) -> int:
@@ -249,6 +191,7 @@ class Hydration:
         with self._changed:
             self._order.remove(file)
             self._order.insert(0, file)
+            self._threads.prefer(self)
         count = file.local.fetch_again(self._context.storage, offset, length)
         with self._changed:
             self._on_demand(file, count)
@@ -289,16 +232,17 @@ class Hydration:
         with self._changed:
             return {name: file.state for name, file in self._files.items()}
 
-    @property
-    def threads(self) -> int:
-        """Number of threads that fetch or verify."""
-        return self._crew.count
-
     # ---- jobs, taken under the lock ----------------------------------------------------------------------
 
-    def _take(self) -> Job | None:
+    def take(self) -> Taken:
+        """Take a job (`hydration_threads.JobSource`)."""
         if self._is_stopped:
             return None
+        resting = self._resting_until_s
+        while resting and resting[0] <= self._clock_s():
+            resting.popleft()
+        if self._at_work + len(resting) >= self._context.transfer_threads:
+            return resting[0] if resting else None  # the end of a job puts this into the queue again
         # What takes a core is the batch's until nothing is left to fetch; the batch verifies what it reads.
         # Where fetching is slowed down it may take hours, and a file that is not verified is not kept.
         # Inherited files are aside until they are verified, and take their room twice.
@@ -308,6 +252,7 @@ class Hydration:
         job = first() or second()
         if job is None:
             self._warn_of_room()
+        self._at_work += job is not None
         return job
 
     def _part(self) -> Job | None:
@@ -357,11 +302,6 @@ class Hydration:
 
     # ---- jobs, at work and at their end, without the lock ------------------------------------------------
 
-    def _ensure(self, threads: int) -> None:
-        if not self._crew.ensure(threads):
-            with self._changed:
-                self._note_failure()
-
     def _fetch(self, file: HydratedFile, part: Part) -> bool:
         """Fetch a part. Returns False if nobody needs it any more."""
         self._wait_for_turn(part[1])
@@ -409,6 +349,15 @@ class Hydration:
         if self._failing_since_s is None:
             self._failing_since_s = self._clock_s()
 
+    def _job_ended(self, *, has_failed: bool) -> None:
+        """Count a job as done, under the lock. The thread that did it takes the next."""
+        self._at_work -= 1
+        if has_failed:
+            self._resting_until_s.append(self._clock_s() + RETRY_S)
+        if not self._is_stopped:
+            self._threads.queue(self)
+        self._changed.notify_all()
+
     def _failed(self, file: HydratedFile, failure: BaseException) -> None:
         """Note the failure of a job, under the lock."""
         if isinstance(failure, (MissingError, DamagedError)):
@@ -444,11 +393,11 @@ class _Work:
                     hydration._failing_since_s = None
                 self._give_back()
                 self._is_given_back = True
-                hydration._changed.notify_all()
+                hydration._job_ended(has_failed=failure is not None)
         if failure is not None:
             self._tell(failure)
         hydration._report()
-        return RETRY_S if failure is not None else 0.0
+        return 0.0
 
     def _tell(self, failure: BaseException) -> None:
         if self._file.state is FileState.FAILED:

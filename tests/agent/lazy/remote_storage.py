@@ -16,7 +16,8 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydration import FileState, Readiness
+from state_store.agent.lazy.hydrated_file import FileState
+from state_store.agent.lazy.hydration import Readiness
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.storage.local import LocalStorage
@@ -179,7 +180,14 @@ def idle(running: hydration.Hydration) -> None:
 
 def is_idle(running: hydration.Hydration) -> bool:
     """Return True if nothing is being fetched, and every whole file is verified."""
-    return not running.threads and FileState.FETCHED not in running.states().values()
+    return not is_at_work(running) and FileState.FETCHED not in running.states().values()
+
+
+def is_at_work(running: hydration.Hydration) -> bool:
+    """Return True if a thread fetches or verifies, or will look for something to do."""
+    threads = running._threads
+    with threads.changed:
+        return running._at_work > 0 or (threads._crew.count > 0 and running in threads._queue)
 
 
 def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:

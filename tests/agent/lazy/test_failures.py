@@ -20,6 +20,7 @@ from agent.lazy.remote_storage import (
     damage,
     held_back,
     idle,
+    is_at_work,
     missing,
     reader,
     restored,
@@ -38,7 +39,7 @@ from state_store.errors import DamagedError, StorageError
 def idle_threads(running: hydration.Hydration) -> None:
     """Wait until no thread fetches."""
     end_s = time.monotonic() + PATIENCE_S
-    while running.threads:
+    while is_at_work(running):
         assert time.monotonic() < end_s
         time.sleep(0.01)
 

@@ -13,7 +13,7 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.remote_storage import FailingStorage, five_versions, reader, restored, slow
+from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
 from state_store.agent.calls import Calls
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy import hydration
@@ -179,7 +179,7 @@ def test_every_file_becomes_whole_after_any_error_at_any_step(
             wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
             assert failed == [name], "the error never came"
             running = hydrations._running[directory]
-            wait_until(lambda: running.threads == 0)  # noqa: B023
+            wait_until(lambda: not is_at_work(running))  # noqa: B023
         assert contents(directory) == written.versions[3][1]
 
 
@@ -201,7 +201,7 @@ def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
             wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
             assert failed == [name], "the error never came"
             running = hydrations._running[directory]
-            wait_until(lambda: running.threads == 0)  # noqa: B023
+            wait_until(lambda: not is_at_work(running))  # noqa: B023
         assert contents(directory) == written.versions[3][1]
         assert not list(directory.glob(f"{sparse.INCOMING_PREFIX}*"))
 

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _LAZY = "tests/agent/lazy"
 _ACCOUNTS = f"{_LAZY}/test_cache_accounts.py"
 _STREAMED = f"{_LAZY}/test_streamed_merges.py"
+_THREADS = "state_store/agent/lazy/hydration_threads.py"
 _PAGE_CACHE = "state_store/agent/lazy/page_cache.py"
 
 MUTANTS = [
@@ -51,6 +52,36 @@ MUTANTS = [
         "found_damage, inherited=True)",
         "found_damage, inherited=False)",
         (f"{_LAZY}/test_failures.py",),
+    ),
+    Mutant(
+        "one lazy restore has all threads until it is done",
+        _THREADS,
+        "                self._queue.rotate(-1)  # it stays in the queue if it fails\n",
+        "",
+        (f"{_LAZY}/test_hydration_threads.py::test_hydrations_take_turns",),
+    ),
+    Mutant(
+        "each lazy restore has threads of its own",
+        _THREADS,
+        "count = min(self._most, self._crew.count + threads)",
+        "count = self._crew.count + threads",
+        (f"{_LAZY}/test_hydration_threads.py::test_stores_that_are_restored_lazily_share_their_threads",),
+    ),
+    Mutant(
+        "files that are waited for have to queue",
+        _THREADS,
+        "self._queue.appendleft(source)",
+        "self._queue.append(source)",
+        (f"{_LAZY}/test_hydration_threads.py::test_a_hydration_that_is_waited_for_comes_first",),
+    ),
+    Mutant(
+        "jobs that fail are made again at once",
+        "state_store/agent/lazy/hydration.py",
+        "            self._resting_until_s.append(self._clock_s() + RETRY_S)\n",
+        "            pass\n",
+        (
+            f"{_LAZY}/test_hydration_threads.py::test_a_store_whose_storage_is_down_does_not_hold_up_the_others",
+        ),
     ),
     Mutant(
         "pages of a base that is gone are counted",

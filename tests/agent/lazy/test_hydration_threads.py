@@ -1,0 +1,141 @@
+"""Threads that all lazy restores of an executor share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import AdjustedRuntime
+
+from agent.harness import PATIENCE_S, Job, contents
+from agent.lazy.remote_storage import FailingStorage, is_at_work, wait_until_whole
+from state_store.agent.lazy.hydration_threads import HydrationThreads, Taken
+from state_store.core.runtime import SYSTEM, Runtime
+
+
+class Source:
+    """A hydration with a number of jobs, each of which is noted when it is done."""
+
+    def __init__(self, name: str, jobs: int, done: list[str], work: Callable[[], object]) -> None:
+        self.name = name
+        self.jobs = jobs
+        self.done = done
+        self.work = work
+        self.rests_until_s = 0.0
+
+    def take(self) -> Taken:
+        if self.rests_until_s > SYSTEM.monotonic_s():
+            return self.rests_until_s
+        if not self.jobs:
+            return None
+        self.jobs -= 1
+        return self
+
+    def run(self) -> None:
+        self.work()
+        self.done.append(self.name)
+
+    def end(self, failure: BaseException | None) -> float:
+        return 0.0
+
+
+class Crowd:
+    """Three hydrations of three jobs each, over one thread that begins when `go_on` is set."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.go_on = threading.Event()
+        self.threads = HydrationThreads(SYSTEM)
+        self.blocking = self.source("first", 1, lambda: self.go_on.wait(PATIENCE_S))
+        self.threads.start(self.blocking, 1, 1)
+        self.sources = [self.source(name, 3) for name in "abc"]
+        for source in self.sources:
+            self.threads.start(source, 3, 1)
+
+    def source(self, name: str, jobs: int, work: Callable[[], object] = lambda: None) -> Source:
+        return Source(name, jobs, self.done, work)
+
+    def finish(self, jobs: int) -> str:
+        """Let the thread go on, and return the hydrations whose jobs were done, in order."""
+        self.go_on.set()
+        end_s = time.monotonic() + PATIENCE_S
+        while len(self.done) < jobs + 1:
+            assert time.monotonic() < end_s, self.done
+            time.sleep(0.005)
+        return "".join(self.done[1:])
+
+
+def test_hydrations_take_turns() -> None:
+    assert Crowd().finish(9) == "abcabcabc"
+
+
+def test_a_hydration_that_is_waited_for_comes_first() -> None:
+    crowd = Crowd()
+    crowd.threads.prefer(crowd.sources[2])
+    assert crowd.finish(9) == "cabcabcab"
+
+
+def test_a_hydration_that_rests_holds_up_no_other() -> None:
+    crowd = Crowd()
+    crowd.sources[0].rests_until_s = SYSTEM.monotonic_s() + 0.3
+    assert sorted(crowd.finish(9)) == sorted("aaabbbccc")
+    assert crowd.done[1:3] == ["b", "c"]
+
+
+def test_a_hydration_that_is_dropped_gives_no_job() -> None:
+    crowd = Crowd()
+    crowd.threads.drop(crowd.sources[1])
+    assert crowd.finish(6) == "acacac"
+
+
+def followed(written: Job, client: FailingStorage, **options: str) -> Job:
+    job = Job(client, written.location, restoreMode="lazy", lazyRestoreThreshold="1", **options)
+    job.versions = dict(written.versions)
+    return job
+
+
+def test_stores_that_are_restored_lazily_share_their_threads(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Runtime] = []
+    start = AdjustedRuntime.start
+
+    def noted(self: Runtime, work: Callable[[], object], *, name: str) -> Any:
+        started.extend([self] * (name == "hydration"))
+        return start(self, work, name=name)
+
+    monkeypatch.setattr(AdjustedRuntime, "start", noted)
+    client = FailingStorage(tmp_path / "reader")
+    jobs = [
+        followed(written, client, transferThreads=threads, hydrationRateLimit="1k") for threads in "123123"
+    ]
+    directories = [Path(job.restore_by_blocks(5)["directory"]) for job in jobs]
+    assert 1 <= sum(runtime is jobs[0].open_store.context.runtime for runtime in started) <= 3
+    for job in jobs:
+        job.close()
+    assert not any(directory.exists() for directory in directories)
+
+
+def test_a_store_whose_storage_is_down_does_not_hold_up_the_others(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state_store.agent.lazy.hydration.RETRY_S", 3600.0)
+    client = FailingStorage(tmp_path / "reader")
+    broken = followed(written, client, transferThreads="2")
+    other = followed(written, client, transferThreads="2")
+    with monkeypatch.context() as patch:
+        patch.setattr("state_store.agent.lazy.hydration.Hydration.start", lambda self: None)
+        first = Path(broken.restore_by_blocks(5)["directory"])
+    running = broken.open_store.hydrations._running[first]
+    monkeypatch.setattr(running, "_fetch", lambda file, part: 1 / 0)
+    running.start()
+    second = Path(other.restore_by_blocks(5)["directory"])
+    wait_until_whole(other, second)
+    assert contents(second) == written.versions[3][1]
+    assert running._at_work == 0
+    assert is_at_work(running), "it is tried again when it has rested"
+    running.stop()
