@@ -21,7 +21,7 @@ final class DamagedTables(files: WholeBases) {
     val intact = open(path, cache)
     expect(check(intact, scanFirst = false).isEmpty && !intact.damaged, "a good base does not read")
     intact.release()
-    expect(cache.openTables == 0, "tables stay open")
+    expect(cache.mappings == 0, "tables stay open")
     val tables = path.listFiles.filter(_.getName.endsWith(".sst"))
     expect(tables.length > 4, s"${tables.length} files are too few")
     ManifestOracle.check(path)

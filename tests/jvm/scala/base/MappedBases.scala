@@ -31,7 +31,7 @@ final class MappedBases(files: WholeBases) {
       path.listFiles.filter(_.getName != "LOCK").foreach(f => Files.copy(f.toPath, new File(copy, f.getName).toPath))
       open(copy, cache)
     }
-    expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+    expect(cache.mappings <= 20 && mapped() <= 20, s"${cache.mappings} are counted, ${mapped()} mapped")
     expect(bases.length * filesEach > 4 * 20, "there are too few files")
     random.shuffle(bases).foreach { base =>
       val reader = base.reader()
@@ -39,7 +39,7 @@ final class MappedBases(files: WholeBases) {
       checkScan(reader)
       expect(mapped() <= 20 + filesEach, s"${mapped()} are mapped")
       reader.close()
-      expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+      expect(cache.mappings <= 20 && mapped() <= 20, s"${cache.mappings} are counted, ${mapped()} mapped")
     }
     val threads = (0 until 4).map { i =>
       val thread = new Thread(() =>
@@ -53,9 +53,9 @@ final class MappedBases(files: WholeBases) {
       thread.join()
       if (failed.get != null) throw failed.get
     }
-    expect(cache.openTables <= 20, s"${cache.openTables} tables are open")
+    expect(cache.mappings <= 20, s"${cache.mappings} are counted")
     bases.foreach(_.release())
-    expect(cache.openTables == 0 && mapped() == 0, s"${cache.openTables} tables stay open, ${mapped()} mapped")
+    expect(cache.mappings == 0 && mapped() == 0, s"${cache.mappings} mappings stay, ${mapped()} mapped")
   }
 
   /** A process without a mapping left reads through RocksDB, or the read fails; the files are not damaged. */
@@ -98,7 +98,7 @@ final class MappedBases(files: WholeBases) {
     val withDeltas =
       Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(fromRestore)), memory, cache))
     expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
-    expect(reports == before && cache.openTables == 0, s"damage is reported, or ${cache.openTables} tables stay open")
+    expect(reports == before && cache.mappings == 0, s"damage is reported, or ${cache.mappings} mappings stay")
   }
 
   private def noMapping() = new IOException("Map failed", new OutOfMemoryError("Map failed"))
@@ -109,11 +109,11 @@ final class MappedBases(files: WholeBases) {
     val limit = tablesOf(path).size
     lazy val cache: TableCache = new TableCache(1000,
       (file, missing) =>
-        if (cache.openTables < limit) SstTable.map(file, missing) else throw noMapping())
+        if (cache.mappings < limit) SstTable.map(file, missing) else throw noMapping())
     val bases = Seq.fill(2)(open(path, cache))
     for (base <- bases ++ bases) {
       val error = check(base, scanFirst = false)
-      expect(error.isEmpty && cache.openTables == limit, s"${cache.openTables} of $limit tables are open: $error")
+      expect(error.isEmpty && cache.mappings == limit, s"${cache.mappings} of $limit are counted: $error")
     }
     bases.foreach(_.release())
   }
@@ -130,7 +130,7 @@ final class MappedBases(files: WholeBases) {
     scan.next()
     expect(scan.valid, "a scan ends with its base")
     reader.close()
-    expect(cache.openTables == 0 && mapped() == 0, s"${mapped()} are mapped")
+    expect(cache.mappings == 0 && mapped() == 0, s"${mapped()} are mapped")
     val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.cursor(key(1), null),
       () => scan.next(),
       () => base.reader().get(KeyHash.of(key(1)), key(1)))

@@ -20,6 +20,7 @@ object SparseBases {
       new RowsBeforeFiles(new File(directory, "whole")).run()
       val test = new SparseBases(new File(directory, "paged"))
       test.keepsVerifiedBlocks()
+      test.countsTheMappingsOfNotes()
       test.readsWhatIsEvicted()
       test.readsRowsAhead()
       test.readsRowsAheadInParts()
@@ -131,6 +132,22 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
   }
 
   private val pageBytes = 4096
+
+  /** A table of which pages are evicted takes two mappings: its own, and that of the notes beside it. */
+  def countsTheMappingsOfNotes(): Unit = {
+    remote.forget()
+    remote.noteUses(pageBytes)
+    val cache = new TableCache(1000)
+    val paged = base.copy(pageBytes = pageBytes, fetch = remote.fetch(_, _, _))
+    val made = TableBase.open(
+      BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), cache)
+    val reader = made.reader()
+    some.foreach(check(reader, _))
+    expect(cache.mappings == 2 * remote.names.size, s"${cache.mappings} mappings of ${remote.names.size} files")
+    reader.close()
+    made.release()
+    expect(cache.mappings == 0, s"${cache.mappings} mappings stay")
+  }
 
   /** Blocks that were read are evicted, and read again; scans and look-ups find all rows. */
   def readsWhatIsEvicted(): Unit = withReader(remote.fetch(_, _, _), pageBytes) { (base, reader) =>

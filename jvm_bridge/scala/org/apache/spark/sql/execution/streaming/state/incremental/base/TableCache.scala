@@ -10,34 +10,34 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable, Verified}
 
 /**
- * Bounds the number of mapped SSTs over all stores of an executor: beyond a limit of the operating system
+ * Bounds the mappings of SSTs over all stores of an executor: beyond a limit of the operating system
  * (`vm.max_map_count`) nothing in the process gets memory any more, neither a thread nor the C heap. Tables without
  * readers stay open up to the bound; above it the tables that were not used for the longest time are closed, and opened
  * again on demand. Any number of threads.
  *
- * @param maxOpen tables open at a time; there are more only while more are being read
+ * @param maxMappings mappings of open tables; there are more only while more tables are being read
  * @param map opens the table in a file, as [[SstTable.map]] does
  */
 private[base] final class TableCache(
-    maxOpen: Int,
+    maxMappings: Int,
     private[base] val map: (File, MissingBytes) => SstTable = SstTable.map(_, _))
     extends Logging {
 
   /** Open tables without readers, the longest unused first. */
   private val resting = new java.util.LinkedHashSet[CachedTable]
-  private var open = 0
+  private var mapped = 0
   private var warned = false
 
-  /** Number of open tables. */
-  def openTables: Int = synchronized(open)
+  /** Number of mappings of open tables. */
+  def mappings: Int = synchronized(mapped)
 
-  private[base] def opened(): Unit = synchronized(open += 1)
-  private[base] def closed(): Unit = synchronized(open -= 1)
+  private[base] def opened(table: SstTable): Unit = synchronized(mapped += table.mappings)
+  private[base] def closed(table: SstTable): Unit = synchronized(mapped -= table.mappings)
   private[base] def rests(table: CachedTable): Unit = synchronized(resting.add(table))
   private[base] def wakes(table: CachedTable): Unit = synchronized(resting.remove(table))
 
   /** Closes unused tables down to the bound. The caller holds no table's lock. */
-  private[base] def trim(): Unit = closeDownTo(maxOpen)
+  private[base] def trim(): Unit = closeDownTo(maxMappings)
 
   /** Closes all unused tables. The caller holds no table's lock. */
   private[base] def closeResting(): Unit = closeDownTo(0)
@@ -51,13 +51,13 @@ private[base] final class TableCache(
   }
 
   private def oldestAbove(bound: Int): CachedTable = synchronized {
-    if (open <= bound || resting.isEmpty) null
+    if (mapped <= bound || resting.isEmpty) null
     else {
       if (!warned) {
         warned = true
         logWarning(
-          s"$open files of the state are mapped at a time, the most for this process: files are now closed and " +
-            "opened again on demand. Merge more often, use fewer partitions or raise vm.max_map_count")
+          s"files of the state take $mapped mappings, the most for this process: files are now closed and opened " +
+            "again on demand. Merge more often, use fewer partitions or raise vm.max_map_count")
       }
       val oldest = resting.iterator.next()
       resting.remove(oldest)
@@ -70,13 +70,13 @@ private[base] object TableCache {
   private val assumedLimit = 65530L
 
   /** The cache of this executor. */
-  lazy val shared: TableCache = new TableCache(defaultMaxOpen)
+  lazy val shared: TableCache = new TableCache(defaultMaxMappings)
 
   /** Returns true if a mapping failed because the process has as many mappings as it may have. */
   def isOutOfMappings(error: IOException): Boolean = error.getCause.isInstanceOf[OutOfMemoryError]
 
   /** Half of the mappings that the operating system allows a process; the rest is for threads, heaps and libraries. */
-  private def defaultMaxOpen: Int = math.max(1024L, math.min(Int.MaxValue, mappingLimit / 2)).toInt
+  private def defaultMaxMappings: Int = math.max(1024L, math.min(Int.MaxValue, mappingLimit / 2)).toInt
 
   private def mappingLimit: Long =
     Try(Files.readAllLines(Path.of("/proc/sys/vm/max_map_count")).get(0).trim.toLong).getOrElse(assumedLimit)
@@ -124,7 +124,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
       if (dropped) throw new IllegalStateException(s"$file is closed")
       if (table == null) {
         table = cache.map(file, missing)
-        cache.opened()
+        cache.opened(table)
       } else if (holders == 0) cache.wakes(this)
       holders += 1
       table
@@ -163,7 +163,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
 
   private def close(): Unit = if (table != null) {
     table.close()
+    cache.closed(table)
     table = null
-    cache.closed()
   }
 }

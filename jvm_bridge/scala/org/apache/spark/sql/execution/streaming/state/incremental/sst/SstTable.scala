@@ -62,6 +62,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def compressionOf(handle: SstHandle): Byte = source.read(handle.offset + handle.bytes, 1)(0)
 
+  /** Mappings that the table takes: one, and one for the notes of the pages that are read. */
+  def mappings: Int = if (uses == null) 1 else 2
+
   /**
    * Number of data blocks.
    *
