@@ -103,7 +103,7 @@ def test_files_that_are_read_come_first(
     directory, sparse = restored(job)
     running = job.open_store.hydrations._running[directory]
     job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
-    following = running._take()
+    following = running.take()
     assert following is not None and following._file.spec.name == sparse[-1]
 
 
