@@ -149,10 +149,10 @@ class Hydration:
         They do until every file is whole, the directory is removed, no missing file has room, or `stop` is
         called.
         """
-        most = self._context.transfer_threads
+        limit = self._context.transfer_threads
         with self._changed:
             parts = sum(file.part_count for file in self._files.values())
-        if not self._threads.start(self, min(most, max(1, parts)), most, first=self._is_needed):
+        if not self._threads.start(self, min(limit, max(1, parts)), limit, first=self._is_needed):
             with self._changed:
                 self._note_failure()
 

@@ -34,15 +34,15 @@ class HydrationThreads:
         self._clock_s = runtime.monotonic_s
         self._crew = Crew(runtime, self.changed, "hydration", self._take)
         self._queue: deque[JobSource] = deque()
-        self._most = 0
+        self._limit = 0
 
-    def start(self, source: JobSource, threads: int, most: int, *, first: bool = False) -> bool:
+    def start(self, source: JobSource, threads: int, limit: int, *, first: bool = False) -> bool:
         """Have the jobs of a hydration done.
 
         Args:
             source: The hydration.
             threads: Threads that it can use.
-            most: Threads of all hydrations; the largest number that any of them names counts.
+            limit: Threads of all hydrations; the largest number that any of them names counts.
             first: Take its next job before those of others.
 
         Returns:
@@ -52,8 +52,8 @@ class HydrationThreads:
             self.queue(source)
             if first:
                 self.prefer(source)
-            self._most = max(self._most, most)
-            count = min(self._most, self._crew.count + threads)
+            self._limit = max(self._limit, limit)
+            count = min(self._limit, self._crew.count + threads)
             self.changed.notify_all()
         return self._crew.ensure(count)
 

@@ -366,8 +366,8 @@ class PageCache:
                 _log.warning(f"pages of states stay on the disk above pageCacheLimit: {error.message}")
             self._has_warned = True
 
-    def _pass(self, most: int) -> int:
-        """Move the hand over some pages of one file. Returns how many were evicted, at most `most`.
+    def _pass(self, limit: int) -> int:
+        """Move the hand over some pages of one file. Returns how many were evicted, at most `limit`.
 
         Raises:
             LocalDiskError: A page cannot be evicted; the hand has passed it.
@@ -381,18 +381,18 @@ class PageCache:
         uses = file.read_uses(first, last)
         seen = bytes(uses)
         evicted, page = 0, first
-        while evicted < most and (start := file.resident.find(1, page, last)) >= 0:
+        while evicted < limit and (start := file.resident.find(1, page, last)) >= 0:
             page = start + 1
             if uses[start - first]:
                 uses[start - first] = 0
                 continue
-            while page < last and page - start < most - evicted and _is_idle(file, uses, first, page):
+            while page < last and page - start < limit - evicted and _is_idle(file, uses, first, page):
                 page += 1
             self._hand = (number, page)
             if not self._punch(file, start, page):
                 return evicted
             evicted += page - start
-        if evicted < most:
+        if evicted < limit:
             page = last
         passed = page - first
         file.write_uses(changes(first, seen[:passed], uses[:passed].replace(WANTED, b"\0")))
