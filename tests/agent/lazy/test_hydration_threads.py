@@ -15,6 +15,7 @@ from agent.harness import PATIENCE_S, Job, contents
 from agent.lazy.remote_storage import FailingStorage, is_at_work, wait_until_whole
 from state_store.agent.lazy.hydration_threads import HydrationThreads, Taken
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.errors import StorageError
 
 
 class Source:
@@ -131,11 +132,17 @@ def test_a_store_whose_storage_is_down_does_not_hold_up_the_others(
         patch.setattr("state_store.agent.lazy.hydration.Hydration.start", lambda self: None)
         first = Path(broken.restore_by_blocks(5)["directory"])
     running = broken.open_store.hydrations._running[first]
-    monkeypatch.setattr(running, "_fetch", lambda file, part: 1 / 0)
+    tried: list[object] = []
+
+    def refused(file: object, part: object) -> bool:
+        tried.append(file)
+        raise StorageError("it is down")
+
+    monkeypatch.setattr(running, "_fetch", refused)
     running.start()
     second = Path(other.restore_by_blocks(5)["directory"])
     wait_until_whole(other, second)
     assert contents(second) == written.versions[3][1]
-    assert running._at_work == 0
+    assert (running._at_work, len(tried)) == (0, 2)
     assert is_at_work(running), "it is tried again when it has rested"
     running.stop()
