@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driver import DriverError, Jvm, gone
+from driver import PREFIX, DriverError, Jvm, gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
@@ -72,6 +72,39 @@ def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not
     jvm("abort", store="again")
     assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
     jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
+
+
+def test_under_format_1_an_attempt_whose_commit_failed_does_not_count_if_its_local_file_stays(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    """A directory with a file takes the place of the local delta: it cannot be removed."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    location, go = f"probe://{tmp_path}/state", tmp_path / "go"
+    jvm(
+        "provider",
+        provider="p",
+        location=location,
+        conf=conf | {f"{PREFIX}localDir": str(tmp_path / "local")},
+    )
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="taken")
+    jvm("begin", provider="p", store="again", version=1)
+    jvm("put", store="again", rows={"c": "failed"})
+    before = jvm("actions")
+    jvm("on_fs", operation="list", action="fail_later", until=str(go))
+    jvm("commit", store="again", thread="commit")
+    assert gone(lambda: jvm("actions") == before), "the commit does not look at storage"
+    (delta,) = (tmp_path / "local").glob("agent-*/*/incoming/*.sst")
+    delta.unlink()
+    delta.mkdir()
+    (delta / "file").touch()
+    go.touch()
+    with pytest.raises(DriverError, match="the probe refuses"):
+        jvm("await", thread="commit")
+    jvm("abort", store="again")
+    assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
+    jvm("provider", provider="q", location=location, conf=conf)
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
 
 

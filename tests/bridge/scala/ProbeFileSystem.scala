@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 
 import java.io.IOException
 import java.net.URI
+import java.nio.file.{Files, Path => Local}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
@@ -53,6 +54,13 @@ object ProbeFileSystem {
     order = Some(Order(operation, new AtomicInteger(nth), new AtomicInteger(times), () => action))
 
   def fail(): Unit = throw new IOException("the probe refuses")
+
+  /** Fails when a file is there. */
+  def failOnceThere(file: Local): Unit = {
+    val untilNs = System.nanoTime + TimeUnit.SECONDS.toNanos(60)
+    while (!Files.exists(file) && System.nanoTime < untilNs) Thread.sleep(5)
+    fail()
+  }
 
   /** Waits until as many calls are here at once as the latch counts; throws if they do not come. */
   def meet(others: CountDownLatch): Unit = {

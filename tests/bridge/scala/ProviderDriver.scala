@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 
 import java.io.{BufferedReader, InputStreamReader, PrintStream}
 import java.lang.management.ManagementFactory
+import java.nio.file.Paths
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 
@@ -33,8 +34,9 @@ import org.apache.spark.unsafe.types.UTF8String
 object ProviderDriver {
   private val keys = new StructType().add("key", StringType)
   private val values = new StructType().add("value", StringType)
-  private val toKey = UnsafeProjection.create(keys)
-  private val toValue = UnsafeProjection.create(values)
+  // A projection reuses its row, so each thread has its own.
+  private val toKey = ThreadLocal.withInitial[UnsafeProjection](() => UnsafeProjection.create(keys))
+  private val toValue = ThreadLocal.withInitial[UnsafeProjection](() => UnsafeProjection.create(values))
   private val providers = new ConcurrentHashMap[String, StateStoreProvider]
   private val stores = new ConcurrentHashMap[String, StateStore]
   private val tasks = new ConcurrentHashMap[String, TaskContextImpl]
@@ -100,15 +102,15 @@ object ProviderDriver {
       val write = provider.upgradeReadStoreToWriteStore(read, read.version, Json.text(c, "id"))
       ok(stores.put(text(c, "store"), write))
     case "put" => ok(c.path("rows").properties.asScala.foreach { row =>
-        val value = toValue(InternalRow(UTF8String.fromString(row.getValue.asText)))
-        store(c).put(key(row.getKey), value, Json.text(c, "family").getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME))
+        store(c).put(key(row.getKey), value(row.getValue.asText),
+          Json.text(c, "family").getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME))
       })
     case "fill" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
-        store(c).put(key(s"k$i"), toValue(InternalRow(UTF8String.fromString(s"${text(c, "value")}-$i"))), family(c, i))
+        store(c).put(key(s"k$i"), value(s"${text(c, "value")}-$i"), family(c, i))
       })
     case "fill_families" => ok((0 until c.path("families").asInt).foreach { family =>
         store(c).createColFamilyIfAbsent(s"family-$family", keys, values, NoPrefixKeyStateEncoderSpec(keys))
-        store(c).put(key(text(c, "key")), toValue(InternalRow(UTF8String.fromString(s"$family"))), s"family-$family")
+        store(c).put(key(text(c, "key")), value(s"$family"), s"family-$family")
       })
     case "remove" => ok(store(c).remove(key(text(c, "key"))))
     case "drop" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
@@ -206,6 +208,7 @@ object ProviderDriver {
       case "kill" => signal("KILL", agent)
       case "stop" => signal("STOP", agent)
       case "fail" => ProbeFileSystem.fail()
+      case "fail_later" => ProbeFileSystem.failOnceThere(Paths.get(text(c, "until")))
       case "meet" => ProbeFileSystem.meet(together)
       case "sleep" => Thread.sleep(c.path("ms").asLong)
     }
@@ -236,7 +239,9 @@ object ProviderDriver {
     case count => s"family-${row % count}"
   }
 
-  private def key(text: String): UnsafeRow = toKey(InternalRow(UTF8String.fromString(text)))
+  private def key(text: String): UnsafeRow = toKey.get()(InternalRow(UTF8String.fromString(text)))
+
+  private def value(text: String): UnsafeRow = toValue.get()(InternalRow(UTF8String.fromString(text)))
 
   private def store(c: JsonNode): StateStore = stores.get(text(c, "store"))
 

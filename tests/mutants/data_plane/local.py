@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED, UPLOADED
+from mutants.data_plane.places import ANEW, FAILED, KEPT, ROOT, STILL, TRIED, UPLOADED
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -19,6 +19,13 @@ MUTANTS = [
         " else attempts.uncertain(version)\n",
         "\n",
         UPLOADED,
+    ),
+    Mutant(
+        "an attempt whose commit failed counts if its local file cannot be removed",
+        f"{ROOT}/local/LocalStore.scala",
+        "        // Later attempts depend on this",
+        "        java.nio.file.Files.deleteIfExists(file)\n        // Later attempts depend on this",
+        KEPT,
     ),
     Mutant(
         "a number still resolves to the parent of a refused commit",

@@ -29,6 +29,10 @@ FAILED = (
 UPLOADED = (
     "tests/bridge/test_numbered_attempts.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
+KEPT = (
+    "tests/bridge/test_numbered_attempts.py::test_under_format_1_an_attempt_whose_commit_failed_does_not_count_if_its_local_file_stays",
+)
+RANGES = ("tests/jvm/test_state_model.py::test_ranges_of_files_are_read_into_memory",)
 THREADS = ("tests/jvm/test_state_model.py::test_threads_outlive_all_errors",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_remote_files_find_their_rows",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_contradictory_memory_is_not_used",)

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
-import java.nio.file.{Files, Path}
+import java.nio.file.Path
 import java.util.concurrent.{Executor, RejectedExecutionException, ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.ReentrantLock
@@ -68,9 +68,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private object opening {
     lazy val state: StoreVersions = {
       StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
-      touched = true
       RocksDBLoader.loadLibrary() // not in the task's thread: an interrupted load could not be repeated
-      new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+      val made = new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+      touched = true
+      made
     }
   }
 
@@ -165,8 +166,9 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       committed
     } catch {
       case e: Throwable =>
-        Files.deleteIfExists(file)
+        // Later attempts depend on this; the file may not be removable, and goes with its directory then.
         if (LocalStore.isConflict(e)) attempts.refused() else attempts.uncertain(version)
+        file.toFile.delete()
         throw e
     }
   }
@@ -245,8 +247,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       !was
     }
     if (first) {
-      if (touched) state.close()
-      if (agent.isOpened) agent.close()
+      try if (touched) state.close()
+      finally if (agent.isOpened) agent.close()
     }
   }
 
@@ -258,7 +260,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     try body
     catch {
       case e: Throwable =>
-        ended()
+        try ended()
+        catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
   }
