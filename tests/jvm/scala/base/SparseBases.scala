@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.{File, IOException}
+import java.net.SocketTimeoutException
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.Files
 import java.util.concurrent.ConcurrentLinkedQueue
@@ -29,10 +30,14 @@ object SparseBases {
       test.readsRowsAheadPastTheDisk()
       test.bringsNoMoreWantedBlocksThanThereIsRoom()
       test.readsWhatCannotBeReadPastTheDisk()
+      test.readsPastAFullDisk()
+      test.lendsBlocksToAnnouncedRowsAlone()
       test.inheritsRows()
       test.scansPastTheDisk()
       test.readsWhileOthersEvict()
-      new SparseBases(new File(directory, "large"), 4000).keepsNoMoreRowsThanMemoryHas()
+      val large = new SparseBases(new File(directory, "large"), 4000)
+      large.keepsNoMoreRowsThanMemoryHas()
+      large.readsAKeyOnceHoweverOftenItIsAnnounced()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
@@ -310,6 +315,8 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
   def readsWhatCannotBeReadPastTheDisk(): Unit = {
     val broken = Seq[Seq[(String, Long, Int)] => Seq[Array[Byte]]](
       _ => throw new IOException("it is down"),
+      _ => throw new SocketTimeoutException("it is slow"),
+      _ => throw new IllegalStateException("the pool of its client is shut down"),
       ranges => remote.read(ranges).map(_.map(byte => (byte ^ 0x55).toByte)),
       ranges => ranges.map(range => new Array[Byte](range._3)))
     for (read <- broken) withReader(remote.fetch(_, _, _), pageBytes, read = read) { (base, reader) =>
@@ -318,6 +325,7 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
       evictAll()
       checkAll(reader)
       expect(!base.damaged, "a failure past the disk is taken for damage of the files")
+      expect(!Thread.interrupted(), "a failure past the disk is taken for an interrupt")
     }
     withReader((_, _, _) => throw new RemoteRowsException("it is down", null), pageBytes,
       read = _ => throw new InterruptedException) { (base, reader) =>
@@ -328,7 +336,29 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     }
   }
 
-  /** Rows whose blocks are there are kept, too, but no more than are in 32 MiB. */
+  /** Blocks that are wanted again, and find no room on the disk, come to memory. */
+  def readsPastAFullDisk(): Unit = {
+    def isFull(ranges: Seq[(String, Long, Long)]): Unit = throw new RemoteRowsException("the disk is full", null)
+    withReader(refused, pageBytes, fetchAll = isFull, read = remote.read) { (base, reader) =>
+      remote.noteAllUsed()
+      reader.expect(some.map(key))
+      some.foreach(check(reader, _))
+      expect(!base.damaged, "a full disk is taken for damage of the files")
+    }
+  }
+
+  /** A block that came to memory leaves it with the call; other rows of it are fetched. */
+  def lendsBlocksToAnnouncedRowsAlone(): Unit =
+    withReader(remote.fetch(_, _, _), pageBytes, read = remote.read) { (_, reader) =>
+      reader.expect(Seq(key(1)))
+      val before = remote.fetchedBytes
+      check(reader, 1)
+      expect(remote.fetchedBytes == before, "a row that was read ahead is read again")
+      check(reader, 2)
+      expect(remote.fetchedBytes > before, "a block stays in memory after its announced rows were read")
+    }
+
+  /** Rows whose blocks are there are kept, too, but no more than are in 32 MiB; then those of a later call. */
   def keepsNoMoreRowsThanMemoryHas(): Unit =
     withReader(remote.fetch(_, _, _), pageBytes, read = remote.read) { (_, reader) =>
       remote.names.foreach(remote.fetch(_, 0, Int.MaxValue))
@@ -339,6 +369,22 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
       val fetched = remote.fetchedBytes - before
       val least = keyCount * valueBytes.toLong * 10 / 11 - (34 << 20)
       expect(least > 0 && fetched > least, s"$fetched bytes of evicted blocks were read again, of at least $least")
+      val last = keyCount - 50 until keyCount
+      reader.expect(last.map(key))
+      evictAll()
+      val read = remote.fetchedBytes
+      last.foreach(check(reader, _))
+      expect(remote.fetchedBytes == read, "nothing is read ahead any more once memory was full")
+    }
+
+  def readsAKeyOnceHoweverOftenItIsAnnounced(): Unit =
+    withReader(remote.fetch(_, _, _), pageBytes, read = remote.read) { (_, reader) =>
+      check(reader, 1)
+      reader.expect(Seq.fill((40 << 20) / valueBytes)(key(1)) ++ some.map(key))
+      evictAll()
+      val before = remote.fetchedBytes
+      some.foreach(check(reader, _))
+      expect(remote.fetchedBytes == before, "the rows of one key left no memory for the others")
     }
 
   def inheritsRows(): Unit = {

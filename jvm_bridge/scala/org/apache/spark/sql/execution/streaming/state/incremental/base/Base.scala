@@ -100,7 +100,7 @@ private[incremental] trait StoredRanges extends AutoCloseable {
       case _: InterruptedException | _: InterruptedIOException =>
         Thread.currentThread.interrupt()
         throw new ClosedByInterruptException
-      case _: IOException => None
+      case _: Exception => None // clients of storage also throw unchecked exceptions
     }
 }
 
@@ -239,7 +239,8 @@ private[incremental] object Base extends Logging {
       base
     } catch {
       case e: Throwable =>
-        base.close()
+        try base.close()
+        catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
 

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.ByteBuffer
-import java.util.HashMap
+import java.util.{Arrays, HashMap}
 
 import scala.collection.mutable
 
@@ -55,8 +55,21 @@ private[base] final class RowsAhead(
   def read(keys: Iterable[Array[Byte]]): Int = {
     if (bytes > maxBytes) forget()
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
-    java.util.Arrays.sort(unread, (a: Array[Byte], b: Array[Byte]) => java.util.Arrays.compareUnsigned(a, b))
-    if (files.pageBytes > 0) readPages(unread) else readBeforeFiles(unread)
+    val each = sortedOnce(unread)
+    if (files.pageBytes > 0) readPages(each) else readBeforeFiles(each)
+  }
+
+  /** Returns the keys in order, each once. */
+  private def sortedOnce(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
+    Arrays.sort(keys, (a: Array[Byte], b: Array[Byte]) => Arrays.compareUnsigned(a, b))
+    var count = 0
+    keys.foreach { key =>
+      if (count == 0 || !Arrays.equals(keys(count - 1), key)) {
+        keys(count) = key
+        count += 1
+      }
+    }
+    Arrays.copyOf(keys, count)
   }
 
   /** Returns the stored files, which stay open until [[close]]; null if there is no way to read them. */
