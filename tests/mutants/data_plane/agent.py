@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import KILLED_AT_START, ROOT, THREADS
+from mutants.data_plane.places import KILLED_AT_START, RANGES, ROOT, THREADS
 from mutants.mutant import Mutant
 
 _LOCAL_DISK = ("tests/bridge/test_removed_directories.py",)
@@ -42,5 +42,33 @@ MUTANTS = [
         "start(settings, left - 1)",
         "start(settings, left)",
         KILLED_AT_START,
+    ),
+    Mutant(
+        "a download gives way for a second after each of its buffers",
+        f"{ROOT}/agent/BulkTransfers.scala",
+        "    def giveWay(): Unit = BulkTransfers.synchronized {\n",
+        "    def giveWay(): Unit = BulkTransfers.synchronized {\n      leftNanos = maxWaitNanos\n",
+        RANGES,
+    ),
+    Mutant(
+        "downloads do not give way",
+        f"{ROOT}/agent/BulkTransfers.scala",
+        "while (urgent > 0 && leftNanos > 0) {",
+        "while (false) {",
+        RANGES,
+    ),
+    Mutant(
+        "bytes that come while the clock of downloads stands still count",
+        f"{ROOT}/agent/BulkTransfers.scala",
+        "      isBeside = urgent > 0\n",
+        "",
+        RANGES,
+    ),
+    Mutant(
+        "streams stay open after one that its client fails to close",
+        f"{ROOT}/agent/RangeReads.scala",
+        "case NonFatal(_) => () } // it was only read",
+        "case _: java.io.IOException => () } // it was only read",
+        RANGES,
     ),
 ]

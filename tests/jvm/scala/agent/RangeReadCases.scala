@@ -1,10 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{File, IOException}
+import java.lang.management.ManagementFactory
 import java.net.URI
 import java.nio.file.Files
-import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.atomic.{AtomicInteger, AtomicReference}
 
+import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try}
 
 import org.apache.hadoop.conf.Configuration
@@ -27,32 +29,42 @@ object RangeReadCases {
       test.readsRanges()
       test.sharesStreams()
       test.closesStreams()
+      test.closesStreamsWhoseClientFails()
       test.reportsFailures()
       giveWay()
       measureSpeed()
+      reuseThreads()
       println("ranges are read")
     } finally TestFiles.delete(directory)
   }
 
-  /** Downloads wait while a batch waits for a request, and go on when that ends or takes long. */
+  /** A download waits while a batch waits for a request. If that takes long, it goes on, and waits no more. */
   private def giveWay(): Unit = {
     val transfers = new BulkTransfers
-    transfers.giveWay()
-    val passed = new AtomicInteger
-    @volatile var waiting = true
-    val download = new Thread(() =>
-      while (waiting) {
-        transfers.giveWay()
-        passed.incrementAndGet()
-      })
+    val waits = new AtomicReference[(Long, Long)]
+    val download = new Thread(() => {
+      def waited: Long = ManagementFactory.getThreadMXBean.getThreadInfo(Thread.currentThread.getId).getWaitedCount
+      val before = waited
+      transfers.download { bulk =>
+        val first = waited
+        for (_ <- 1 to 3) bulk.copied(256 << 10)
+        waits.set((first - before, waited - first))
+      }
+    })
+    download.setDaemon(true)
     BulkTransfers.givingWay {
-      try {
-        download.start()
-        while (download.getState != Thread.State.TIMED_WAITING) Thread.sleep(1)
-        while (passed.get == 0) Thread.sleep(1)
-      } finally waiting = false
+      download.start()
+      download.join(60000)
     }
-    download.join()
+    val found = Option(waits.get)
+    expect(found.exists { case (first, later) => first > 0 && later == 0 }, s"at first and later it waited: $found")
+  }
+
+  /** The threads that are there take work before others are started, so that those without work end. */
+  private def reuseThreads(): Unit = {
+    for (_ <- 1 to 100) expect(FileCalls.together(Seq(() => 1L, () => 2L)) == Seq(1L, 2L), "results are others")
+    val threads = Thread.getAllStackTraces.keySet.asScala.count(_.getName.startsWith("state-store-spans"))
+    expect(threads < 50, s"$threads threads were started for two pieces of work at a time")
   }
 
   private def measureSpeed(): Unit = {
@@ -60,24 +72,26 @@ object RangeReadCases {
     val bytes = 4L << 20
     expect(transfers.bytesPerSecond.contains(0L), "something comes without a download")
     val begun = System.nanoTime
-    transfers.download {
+    transfers.download { bulk =>
       expect(transfers.bytesPerSecond.isEmpty, "a speed is known before anything was copied")
       Thread.sleep(200)
-      transfers.copied(bytes)
+      bulk.copied(bytes)
       val alone = transfers.bytesPerSecond.get
       expect(alone > 0 && alone <= 5 * bytes, s"$bytes bytes in at least 200 ms are $alone a second")
       val givenWay = BulkTransfers.givingWay {
         val since = System.nanoTime
-        Thread.sleep(500)
+        bulk.copied(0) // waits for a second, and no longer
+        bulk.copied(1000 * bytes)
         System.nanoTime - since
       }
-      transfers.copied(0)
+      bulk.copied(0)
       val after = transfers.bytesPerSecond.get
       val least = bytes * 1e9 / (System.nanoTime - begun - givenWay)
       expect(after >= least.toLong, s"the time of giving way counts: $after bytes a second, $least without it")
+      expect(after <= 5 * bytes, s"what came while the clock stood still counts: $after bytes a second")
     }
     while (!transfers.bytesPerSecond.contains(0L)) Thread.sleep(10) // nothing comes any more
-    transfers.download(expect(transfers.bytesPerSecond.isEmpty, "the speed of earlier downloads counts"))
+    transfers.download(_ => expect(transfers.bytesPerSecond.isEmpty, "the speed of earlier downloads counts"))
   }
 }
 
@@ -138,6 +152,17 @@ final class RangeReadCases(directory: File) {
     expect(CountedFiles.open.get == 0, s"${CountedFiles.open} streams stay open, shared: $shared")
   }
 
+  /** Clients of storage also throw unchecked exceptions. */
+  def closesStreamsWhoseClientFails(): Unit =
+    try opensOf(shared = true) { reads =>
+        check(reads)
+        CountedFiles.fail = true
+      }
+    finally {
+      CountedFiles.fail = false
+      expect(CountedFiles.open.get == 0, s"${CountedFiles.open} streams stay open after one failed to close")
+    }
+
   def reportsFailures(): Unit = for (shared <- Seq(true, false)) opensOf(shared) { reads =>
     check(reads)
     val failed = Try(reads.read(Seq(("a", 0L, 10), ("absent", 0L, 10))))
@@ -169,6 +194,7 @@ final class CountedFiles extends RawLocalFileSystem {
       override def close(): Unit = {
         CountedFiles.open.decrementAndGet()
         in.close()
+        if (CountedFiles.fail) throw new IllegalStateException("the client is shut down")
       }
       private def expectShared(): Unit =
         if (!CountedFiles.shared) throw new AssertionError("a stream is read by several")
@@ -178,5 +204,6 @@ final class CountedFiles extends RawLocalFileSystem {
 
 object CountedFiles {
   @volatile var shared = true
+  @volatile var fail = false
   val opened, open = new AtomicInteger
 }

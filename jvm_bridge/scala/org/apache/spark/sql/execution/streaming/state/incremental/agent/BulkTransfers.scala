@@ -14,22 +14,34 @@ private[agent] final class BulkTransfers {
   private var lastNanos = 0L
   private var bytes = 0L
 
-  /** Waits while there are such requests, but not for long: the downloads go on, however many batches there are. */
-  def giveWay(): Unit = BulkTransfers.synchronized {
-    val untilNanos = System.nanoTime + maxWaitNanos
-    var leftNanos = maxWaitNanos
-    while (urgent > 0 && leftNanos > 0) {
-      BulkTransfers.wait(leftNanos / nanosOfMilli + 1)
-      leftNanos = untilNanos - System.nanoTime
-    }
+  /** Runs a download, which notes what it copies. */
+  def download[A](body: BulkDownload => A): A = {
+    val download = new Download
+    download.giveWay()
+    begin(downloadNanos())
+    try body(download)
+    finally end(downloadNanos())
   }
 
-  /** Runs a download. */
-  def download[A](body: => A): A = {
-    giveWay()
-    begin(downloadNanos())
-    try body
-    finally end(downloadNanos())
+  private final class Download extends BulkDownload {
+    private var leftNanos = maxWaitNanos
+
+    /** True if the bytes that come next were asked for while there was a request to give way to. */
+    private var isBeside = false
+
+    def giveWay(): Unit = BulkTransfers.synchronized {
+      while (urgent > 0 && leftNanos > 0) {
+        val begunNanos = System.nanoTime
+        BulkTransfers.wait(leftNanos / nanosOfMilli + 1)
+        leftNanos -= System.nanoTime - begunNanos
+      }
+      isBeside = urgent > 0
+    }
+
+    def copied(bytes: Long): Unit = {
+      noteCopied(if (isBeside) 0 else bytes) // the clock of downloads stood still
+      giveWay()
+    }
   }
 
   private def begin(now: Long): Unit = synchronized {
@@ -46,8 +58,7 @@ private[agent] final class BulkTransfers {
     running -= 1
   }
 
-  /** Notes that some bytes have come. */
-  def copied(count: Long): Unit = {
+  private def noteCopied(count: Long): Unit = {
     val now = downloadNanos()
     synchronized {
       lastNanos = now
@@ -69,8 +80,20 @@ private[agent] final class BulkTransfers {
   }
 }
 
+/** A download in the background, of one file or of a part of it. One thread. */
+private[agent] trait BulkDownload {
+
+  /**
+   * Notes that some bytes have come. Then waits while there are requests to give way to, but for a second in all in a
+   * download: downloads go on, however many batches there are.
+   */
+  def copied(bytes: Long): Unit
+}
+
 private[agent] object BulkTransfers {
   private val nanosOfMilli = MILLISECONDS.toNanos(1)
+
+  /** Time for which a download gives way. */
   private val maxWaitNanos = SECONDS.toNanos(1)
 
   /** Time without a download after which no more is expected: a limit of their speed makes shorter pauses. */

@@ -5,6 +5,8 @@ import java.net.URI
 import java.util.Arrays
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.util.Using
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{CommonPathCapabilities, FileSystem, FSDataOutputStream, Path}
 
@@ -36,9 +38,7 @@ private[incremental] final class ConditionalFiles private (fileSystem: FileSyste
   private def checkRefusal(path: Path, bytes: Array[Byte]): Unit = if (!Refusing.contains(fileSystem.getUri)) {
     val replaced =
       try {
-        val again = NewFiles.begin(fileSystem, path, overwrite = false, conditional = true)
-        try again.write(bytes)
-        finally again.close()
+        NewFiles.fill(NewFiles.begin(fileSystem, path, overwrite = false, conditional = true))(_.write(bytes))
         true
       } catch {
         case e: IOException =>
@@ -63,17 +63,16 @@ private[incremental] final class ConditionalFiles private (fileSystem: FileSyste
     } catch { case _: FileNotFoundException => false }
 
   /** Returns true if the file at `path` has these bytes. */
-  private def has(path: Path, bytes: Array[Byte]): Boolean = {
-    val in = fileSystem.open(path)
-    try Arrays.equals(in.readNBytes(bytes.length + 1), bytes)
-    finally in.close()
-  }
+  private def has(path: Path, bytes: Array[Byte]): Boolean =
+    Using.resource(fileSystem.open(path))(in => Arrays.equals(in.readNBytes(bytes.length + 1), bytes))
 
   /**
    * A file that is being written. One thread at a time.
    *
    * A name that is taken by the same bytes counts as made: the client asks again when it has lost an answer, and is then
-   * refused its own file. Two queries that plan a batch write different bytes, because a plan has its time.
+   * refused its own file. Two drivers that plan a batch write different bytes, because a plan has its time. In
+   * checkpoint format 1 the entry that commits a batch has the same bytes from any driver: two that run the batch of one
+   * plan both count it as committed, and the plan of the next batch refuses one of them.
    */
   final class NewFile private[ConditionalFiles] (path: Path, out: FSDataOutputStream, conditional: Boolean)
       extends FilterOutputStream(out) {

@@ -4,11 +4,14 @@ import java.io.{EOFException, FileNotFoundException, InputStream, IOException, O
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
-import java.util.concurrent.{ConcurrentHashMap, ExecutionException, Future, TimeUnit}
+import java.util.concurrent.{
+  ConcurrentHashMap, ExecutionException, Future, SynchronousQueue, ThreadPoolExecutor, TimeUnit
+}
 
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
+import scala.util.Using
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
@@ -58,8 +61,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
       ok("copied" -> Json.row(FileCalls.together(copies)))
     case "download" if frame.header.has("length") =>
-      ok("bytes" -> (if (isBackground(frame)) transfers.download(part(path, frame, Some(transfers)))
-                     else part(path, frame, None)))
+      ok("bytes" -> (if (isBackground(frame)) transfers.download(bulk => part(path, frame, bulk.copied))
+                     else part(path, frame, _ => ())))
     case "download" =>
       untilUnchanged(download(path, frame.header.path("to").asText))
       ok()
@@ -73,8 +76,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     case other => throw new UnsupportedOperationException(s"no file operation '$other'")
   }
 
-  private def part(path: Path, frame: Frame, bulk: Option[BulkTransfers]): Long =
-    untilUnchanged(downloadPart(path, frame.header, bulk))
+  private def part(path: Path, frame: Frame, copied: Long => Unit): Long =
+    untilUnchanged(downloadPart(path, frame.header, copied))
 
   private def isBackground(frame: Frame): Boolean = frame.header.path("background").asBoolean
 
@@ -102,11 +105,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     try body
     catch { case e: IOException if tries > 1 && NewFiles.isRefusal(e) => untilUnchanged(body, tries - 1) }
 
-  private def download(path: Path, local: String): Unit = {
-    val in = files.open(path)
-    try Files.copy(in, Paths.get(local), StandardCopyOption.REPLACE_EXISTING)
-    finally in.close()
-  }
+  private def download(path: Path, local: String): Unit =
+    Using.resource(files.open(path))(Files.copy(_, Paths.get(local), StandardCopyOption.REPLACE_EXISTING))
 
   /**
    * Opens a file that is not read from `end` on. An object store has to know the end: otherwise it asks for the length
@@ -119,20 +119,23 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       .opt("fs.option.openfile.read.policy", "sequential")
       .build())
 
-  /** Copies a part of the file to the same place of an existing local file. Returns the number of bytes copied. */
-  private def downloadPart(path: Path, arguments: ObjectNode, bulk: Option[BulkTransfers]): Long = {
+  /**
+   * Copies a part of the file to the same place of an existing local file.
+   *
+   * @param copied called with the number of each some bytes that were copied
+   * @return the number of all bytes copied
+   */
+  private def downloadPart(path: Path, arguments: ObjectNode, copied: Long => Unit): Long = {
     val offset = arguments.path("offset").asLong
     val length = arguments.path("length").asLong
-    val in = openUntil(path, offset + length)
-    try {
-      val out = FileCalls.existing(arguments.path("to").asText)
-      try {
-        if (offset > 0) in.seek(offset)
-        FileCalls.copy(in, out, offset, length, bulk)
-      } catch {
-        case _: EOFException => 0 // the part begins after the end
-      } finally out.close()
-    } finally in.close()
+    Using.resource(openUntil(path, offset + length)) { in =>
+      Using.resource(FileCalls.existing(arguments.path("to").asText)) { out =>
+        try {
+          if (offset > 0) in.seek(offset)
+          FileCalls.copy(in, out, offset, length, copied)
+        } catch { case _: EOFException => 0 } // the part begins after the end
+      }
+    }
   }
 
   private def spans(arguments: ObjectNode): Seq[FileCalls.Span] = arguments.path("spans").elements.asScala.map { span =>
@@ -145,15 +148,14 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
    * existing local file. Returns the number of bytes copied.
    */
   private def copySpan(span: FileCalls.Span): Long = {
-    val in = openUntil(span.path, span.pieces.last._1 + span.pieces.last._2)
-    try {
-      val out = FileCalls.existing(span.to)
-      try FileCalls.copyPieces(in, span.pieces.toIndexedSeq) { (_, bytes, offset) =>
+    Using.resource(openUntil(span.path, span.pieces.last._1 + span.pieces.last._2)) { in =>
+      Using.resource(FileCalls.existing(span.to)) { out =>
+        FileCalls.copyPieces(in, span.pieces.toIndexedSeq) { (_, bytes, offset) =>
           var place = offset
           while (bytes.hasRemaining) place += out.write(bytes, place)
         }
-      finally out.close()
-    } finally in.close()
+      }
+    }
   }
 
   /** Returns a reader of ranges of files into memory, which the caller closes. */
@@ -166,9 +168,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
     def copy(path: String, pieces: IndexedSeq[(Long, Long)])(put: (Int, ByteBuffer, Long) => Unit): Long =
       untilUnchanged {
-        val in = openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)
-        try FileCalls.copyPieces(in, pieces)(put)
-        finally in.close()
+        Using.resource(openUntil(new Path(root, path), pieces.last._1 + pieces.last._2)) { in =>
+          FileCalls.copyPieces(in, pieces)(put)
+        }
       }
   }
 
@@ -178,13 +180,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     if (length.isNumber && length.asLong > Frame.MaxBodyBytes) {
       throw new IOException(s"$length bytes of $path do not fit a frame")
     }
-    val in = if (offset > 0 && length.isNumber) openUntil(path, offset + length.asLong) else files.open(path)
-    try {
-      if (offset > 0) in.seek(offset)
-      if (length.isNumber) in.readNBytes(length.asInt) else atMost(in, Frame.MaxBodyBytes, path)
-    } catch {
-      case _: EOFException => Frame.NoBody // the part begins after the end
-    } finally in.close()
+    val opened = if (offset > 0 && length.isNumber) openUntil(path, offset + length.asLong) else files.open(path)
+    Using.resource(opened) { in =>
+      try {
+        if (offset > 0) in.seek(offset)
+        if (length.isNumber) in.readNBytes(length.asInt) else atMost(in, Frame.MaxBodyBytes, path)
+      } catch { case _: EOFException => Frame.NoBody } // the part begins after the end
+    }
   }
 
   private def atMost(in: InputStream, bytes: Int, path: Path): Array[Byte] = {
@@ -253,18 +255,14 @@ private object FileCalls {
     try FileChannel.open(Paths.get(local), StandardOpenOption.WRITE)
     catch { case e: NoSuchFileException => throw new IOException(s"the local file $local is gone", e) }
 
-  private def copy(
-      in: InputStream, out: FileChannel, offset: Long, length: Long, bulk: Option[BulkTransfers]): Long = {
+  private def copy(in: InputStream, out: FileChannel, offset: Long, length: Long, noteCopied: Long => Unit): Long = {
     val buffer = new Array[Byte](math.min(CopiedAtOnceBytes.toLong, length).toInt)
     var copied = 0L
     var count = in.readNBytes(buffer, 0, buffer.length)
     while (count > 0) {
       val bytes = ByteBuffer.wrap(buffer, 0, count)
       while (bytes.hasRemaining) copied += out.write(bytes, offset + copied)
-      bulk.foreach { transfers =>
-        transfers.copied(count)
-        transfers.giveWay()
-      }
+      noteCopied(count)
       count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, length - copied).toInt)
     }
     copied
@@ -308,7 +306,12 @@ private object FileCalls {
 
   /** The most spans that are read at a time in this JVM: waits for storage, and not work. */
   private val MaxSpans = 256
-  private lazy val spanThreads = ThreadUtils.newDaemonCachedThreadPool("state-store-spans", MaxSpans)
+
+  /** Seconds after which a thread without work ends. Work goes to the thread that has waited least, so others end. */
+  private val IdleSpanSeconds = 10L
+  private lazy val spanThreads = new ThreadPoolExecutor(0, MaxSpans, IdleSpanSeconds, TimeUnit.SECONDS,
+    new SynchronousQueue[Runnable], ThreadUtils.namedThreadFactory("state-store-spans"),
+    new ThreadPoolExecutor.CallerRunsPolicy)
 
   /**
    * Returns the results of all parts of some work, which run at the same time. After a failure no further part begins,

@@ -39,7 +39,7 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
       if (!overwrite && manager.exists(path)) throw NewFiles.existsAlready(path, null)
       val before = if (overwrite && mayKeepTheOld) identity(path) else None
       val out = manager.createAtomic(path, overwrite)
-      finish(out, () => out.cancel())(fill)
+      NewFiles.finish(out, () => out.cancel())(fill)
       if (before.isDefined && identity(path) == before) {
         throw new IOException(s"$path was not replaced: the rename of its file system does not, and " +
           "spark.sql.streaming.checkpointFileManagerClass, FileSystemBasedCheckpointFileManager, takes that for done")
@@ -58,21 +58,9 @@ private[agent] final class NewFiles(root: Path, hadoopConf: Configuration, manag
 
   private def put(path: Path, overwrite: Boolean)(fill: OutputStream => Unit): Unit = {
     val conditional = !overwrite && hasCondition
-    val out = NewFiles.begin(fileSystem, path, overwrite, conditional)
-    try finish(out, () => out.abort())(fill)
+    try NewFiles.fill(NewFiles.begin(fileSystem, path, overwrite, conditional))(fill)
     catch { case e: IOException if conditional && NewFiles.isRefusal(e) => throw NewFiles.existsAlready(path, e) }
   }
-
-  private def finish(out: OutputStream, abort: () => Unit)(fill: OutputStream => Unit): Unit =
-    try {
-      fill(out)
-      out.close()
-    } catch {
-      case e: Throwable =>
-        try abort()
-        catch { case other: Throwable => e.addSuppressed(other) }
-        throw e
-    }
 
   private def can(capability: String): Boolean = fileSystem.hasPathCapability(root, capability)
 }
@@ -91,6 +79,20 @@ private[agent] object NewFiles {
     if (conditional) builder.must(IfFree, true)
     builder.build()
   }
+
+  /** Writes the content of a file that [[begin]] has opened. If that fails, the file does not appear. */
+  def fill(out: FSDataOutputStream)(content: OutputStream => Unit): Unit = finish(out, () => out.abort())(content)
+
+  private def finish(out: OutputStream, abort: () => Unit)(fill: OutputStream => Unit): Unit =
+    try {
+      fill(out)
+      out.close()
+    } catch {
+      case e: Throwable =>
+        try abort()
+        catch { case other: Throwable => e.addSuppressed(other) }
+        throw e
+    }
 
   def existsAlready(path: Path, cause: Throwable): FileAlreadyExistsException = {
     val e = new FileAlreadyExistsException(s"$path exists")

@@ -1,9 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.IOException
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.mutable
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.{FSDataInputStream, StreamCapabilities}
 
@@ -100,7 +100,7 @@ private[incremental] final class RangeReads private[agent] (files: StoredFiles) 
   def close(): Unit = {
     streams.values.forEach { in =>
       try in.close()
-      catch { case _: IOException => () } // it was only read
+      catch { case NonFatal(_) => () } // it was only read
     }
     streams.clear()
   }
