@@ -20,6 +20,7 @@ from pathlib import Path
 
 from state_store import __version__
 from state_store.core.settings import declarations
+from state_store.core.storage.durable import remove_unneeded
 from state_store.session import compiler, sources
 from state_store.session.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
 from state_store.session.releases import is_supported, jar_name, supported_sparks
@@ -167,7 +168,7 @@ def _write(jar: Path, content: bytes) -> None:
             Path(unfinished.name).chmod(0o644)
             Path(unfinished.name).replace(jar)
         except BaseException:
-            Path(unfinished.name).unlink(missing_ok=True)
+            remove_unneeded(unfinished.name)
             raise
 
 

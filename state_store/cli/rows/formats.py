@@ -22,6 +22,7 @@ from state_store.cli.output import (
 from state_store.cli.rows.cells import cell, cells, columns_as_values, differing, rows_as_values
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
 from state_store.core.interruption import removed_at_end
+from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.table_files import local_path, new_file, writing_file
 from state_store.data.query.arguments import counted
 from state_store.errors import ConflictError, OptionError
@@ -177,7 +178,7 @@ def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, 
             with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
                 return _write_texts(read, schema, form, file.write)
     except BaseException:
-        path.unlink(missing_ok=True)
+        remove_unneeded(path)
         raise
 
 

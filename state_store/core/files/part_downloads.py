@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import local_disk_error, local_disk_errors
 from state_store.errors import ConflictError, DamagedError, StorageError
 
@@ -46,7 +47,7 @@ def make_hole(local: Path, size_bytes: int) -> None:
     except FileExistsError as error:
         raise ConflictError(f"'{local}' exists already", file=str(local)) from error
     except OSError as error:
-        local.unlink(missing_ok=True)
+        remove_unneeded(local)
         raise local_disk_error(error, local) from error
 
 

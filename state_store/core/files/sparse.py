@@ -17,6 +17,7 @@ from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_b
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import local_disk_errors
 
 _LEAST_END_BYTES = 64 << 10
@@ -95,7 +96,7 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
     try:
         is_made, requests = _bring_end(storage, wanted)
     except BaseException:
-        wanted.target.unlink(missing_ok=True)
+        remove_unneeded(wanted.target)
         raise
     if not is_made:
         wanted.target.unlink()
@@ -268,7 +269,7 @@ class SparseBytes:
                 copy_ranges(aside, self._directory / self._file.name, kept().gaps(offset, offset + length))
                 self._note_placed(offset, offset + length)
         finally:
-            aside.unlink(missing_ok=True)
+            remove_unneeded(aside)
         return length
 
     def _incoming(self) -> Path:

@@ -16,6 +16,7 @@ from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.part_downloads import PART_BYTES, fetch_part_again, make_hole, parts_of
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.durable import remove_unneeded
 from state_store.errors import DamagedError
 
 T = TypeVar("T")
@@ -246,7 +247,7 @@ def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime:
         parallel(threads, bring, [*parts, *small], runtime=runtime)
     except BaseException:
         for target in targets:
-            target.unlink(missing_ok=True)
+            remove_unneeded(target)
         raise
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import blames_local_file, local_disk_error, local_disk_errors
 from state_store.errors import ConflictError, StorageError
 
@@ -206,7 +207,7 @@ def new_local_file(local: Path) -> Iterator[IO[bytes]]:
         try:
             yield file
         except BaseException as error:
-            local.unlink(missing_ok=True)
+            remove_unneeded(local)
             if isinstance(error, OSError) and blames_local_file(error, local):
                 raise local_disk_error(error, local) from error
             raise

@@ -9,6 +9,7 @@ file may have died before that, and the caller may take the file for its own.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -83,8 +84,17 @@ def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> Non
     except FileExistsError:
         raise
     except BaseException:
-        Path(target).unlink(missing_ok=True)
+        remove_unneeded(target)
         raise
+
+
+def remove_unneeded(path: StrPath) -> None:
+    """Remove a file that nobody needs, if it is there: after an error, or after all else is done.
+
+    Raises nothing: a file that a failing disk keeps stays, and the error that led here is the one to show.
+    """
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108 - in every commit
 
 
 def make_directory(directory: Path) -> None:
@@ -109,7 +119,7 @@ def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> Non
         raise
     finally:
         # A link leaves the temporary name, and so does a rename between two links of one file.
-        temporary.unlink(missing_ok=True)
+        remove_unneeded(temporary)
     _sync(path.parent)
 
 

@@ -23,6 +23,7 @@ from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
+from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
@@ -248,7 +249,7 @@ def _checksums(
                 context.cache.keep(path, local)
             return why
         finally:
-            local.unlink(missing_ok=True)
+            remove_unneeded(local)
 
     def check(path: str) -> Finding | None:
         try:

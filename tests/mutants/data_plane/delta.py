@@ -9,7 +9,7 @@ MUTANTS = [
     Mutant(
         "half a delta stays where it could not be written",
         f"{ROOT}/delta/DeltaWriter.scala",
-        "        Files.deleteIfExists(file.toPath)\n",
+        "        file.delete()\n",
         "",
         HARD,
     ),

@@ -307,10 +307,10 @@ final class IncrementalStateStore private[incremental] (
 
   private def end(as: State): Unit = {
     state = as
-    try {
-      endEarlier()
-      transaction.abort()
-    } finally local.ended()
+    try endEarlier()
+    finally
+      try transaction.abort()
+      finally local.ended()
   }
 
   /** Returns the look-ups of the transaction that only read. */
@@ -343,10 +343,15 @@ final class IncrementalStateStore private[incremental] (
   private[incremental] def upgrade(forced: Boolean): IncrementalStateStore = synchronized {
     updating()
     require(readOnly, "Existing store must be readOnly, but got a read-write store")
-    earlier = Some(transaction)
     val again = local.beginAgain(start)
-    // The commit counts keys by the rows that were there before.
-    again.transaction.inherit(transaction)
+    try again.transaction.inherit(transaction) // the commit counts keys by the rows that were there before
+    catch {
+      case e: Throwable =>
+        try again.transaction.abort()
+        catch { case other: Throwable => e.addSuppressed(other) }
+        throw e
+    }
+    earlier = Some(transaction)
     transaction = again.transaction
     start = again.start
     readOnly = false

@@ -168,8 +168,8 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
     }
 
   override def close(): Unit = if (local != null) {
-    observed.close()
-    local.close()
+    try observed.close()
+    finally local.close()
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
@@ -236,8 +236,10 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
       try new IncrementalStateStore(this, opened, asked, version, readOnly, forced)
       catch {
         case e: Throwable =>
-          opened.transaction.abort()
-          local.ended()
+          try {
+            try opened.transaction.abort()
+            finally local.ended()
+          } catch { case other: Throwable => e.addSuppressed(other) }
           throw e
       }
     Option(TaskContext.get()).foreach { task =>

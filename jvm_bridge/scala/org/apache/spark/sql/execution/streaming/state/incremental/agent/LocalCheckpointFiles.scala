@@ -12,8 +12,6 @@ import java.nio.file.attribute.PosixFilePermissions
 import java.util.UUID
 import java.util.zip.CRC32
 
-import scala.util.control.NonFatal
-
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import org.apache.hadoop.fs.permission.FsPermission
 
@@ -94,7 +92,7 @@ private[incremental] object LocalCheckpointFiles {
         show()
       } catch {
         case e: Throwable =>
-          drop(e)
+          temporary.toFile.delete()
           throw e
       }
     }
@@ -102,7 +100,7 @@ private[incremental] object LocalCheckpointFiles {
     def cancel(): Unit = if (!isOver) {
       isOver = true
       try out.close()
-      finally Files.deleteIfExists(temporary)
+      finally temporary.toFile.delete()
     }
 
     /**
@@ -133,12 +131,9 @@ private[incremental] object LocalCheckpointFiles {
         case _: FileSystemException | _: UnsupportedOperationException =>
           Files.move(temporary, target, ATOMIC_MOVE)
       }
-      Files.deleteIfExists(temporary)
+      temporary.toFile.delete() // the file is there, whether its other name goes or not
     }
 
-    private def drop(reason: Throwable): Unit =
-      try Files.deleteIfExists(temporary)
-      catch { case NonFatal(e) => reason.addSuppressed(e) }
   }
 
   /** The content of Hadoop's checksum file: a CRC-32 for each 512 bytes. */

@@ -56,7 +56,7 @@ private[incremental] final class DeltaWriter(
       } finally channel.close()
     } catch {
       case e: Throwable =>
-        Files.deleteIfExists(file.toPath)
+        file.delete()
         throw e
     }
   }

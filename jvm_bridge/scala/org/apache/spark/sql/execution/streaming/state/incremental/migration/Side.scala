@@ -89,7 +89,8 @@ private[migration] object Side {
         store
       } catch {
         case e: Throwable =>
-          store.abort()
+          try store.abort()
+          catch { case other: Throwable => e.addSuppressed(other) }
           throw e
       }
     }
