@@ -96,3 +96,24 @@ def check_version(
             f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
         )
     return metadata.keys, metadata.column_families
+
+
+def check_rows(database: Database, version: VersionId, keys: int, storage: Storage) -> None:
+    """Check that a database has a row for each key, before it replaces all older files.
+
+    Args:
+        database: The database, all of whose files were just written by a full merge: each row is there once.
+        version: The version that it has.
+        keys: The number of keys, by its reserved record.
+        storage: Checkpoint storage, for messages.
+
+    Raises:
+        DamagedError: There are fewer rows, or more.
+    """
+    rows = sum(file.entries for file in database.files()) - 1
+    if rows != keys:
+        raise DamagedError(
+            f"a full merge of version {version.number} of '{storage.location}' has made {rows} rows, and the "
+            f"record of that version says that it has {keys}: nothing is published. Run `state-store verify`",
+            file=storage.location,
+        )

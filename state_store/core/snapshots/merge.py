@@ -21,7 +21,13 @@ from state_store.core.engine.database import Database, TableFile, small_files, t
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
+from state_store.core.snapshots.ingestion import (
+    check_files,
+    check_rows,
+    check_version,
+    describe,
+    ingest_deltas,
+)
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.core.storage.durable import link_or_copy
@@ -104,6 +110,8 @@ def _merge(
             keys, families = check_version(
                 database, version, deltas[-1].name if deltas else None, context.storage
             )
+            if kind == FULL:
+                check_rows(database, version, keys, context.storage)
     if kind == FULL and not files.keys().isdisjoint(known):
         raise InternalError(
             f"a full merge of version {version} kept older files: {sorted(files.keys() & known)}"

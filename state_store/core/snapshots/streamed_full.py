@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store.core.checkpoint.manifest import Cause
-from state_store.core.checkpoint.names import SharedName
+from state_store.core.checkpoint.names import SharedName, VersionId
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, tidy
@@ -25,7 +25,7 @@ from state_store.core.files.sparse import drop_data
 from state_store.core.files.workspace import discard
 from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.ingestion import check_version
+from state_store.core.snapshots.ingestion import check_rows, check_version
 from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
 from state_store.core.snapshots.publish import Published, publish_written, tail_of
 from state_store.core.snapshots.row_stream import first_and_last_block
@@ -75,7 +75,7 @@ def publish_streamed(
 
     Raises:
         BusyError: The deadline passed, or a file was deleted meanwhile.
-        DamagedError: A file is damaged.
+        DamagedError: A file is damaged, or there are more or fewer rows than the record says.
         StorageError: The storage or the disk failed.
         UnknownOutcomeError: The storage failed, and the snapshot may be there.
     """
@@ -92,7 +92,7 @@ def publish_streamed(
                         lambda: check_version(database, restored.version, newest, context.storage)
                     )
                     tables.write(stream.rows())
-                files = tables.taken_in()
+                files = tables.taken_in(restored.version, keys)
                 context.deadline.check()
             except BaseException:
                 tables.take_back()
@@ -158,10 +158,11 @@ class _Tables:
         drop_data(path, kept=first_and_last_block(path))
         self._files.append((path, file))
 
-    def taken_in(self) -> dict[str, DatabaseFile]:
-        """Make a database of the tables, and return its files by name."""
+    def taken_in(self, version: VersionId, keys: int) -> dict[str, DatabaseFile]:
+        """Make a database of the tables, which have that many keys, and return its files by name."""
         with Database(self._directory, self._settings, create=True) as database:
             names = database.ingest([path for path, _ in self._files])
+            check_rows(database, version, keys, self._context.storage)
             levels = {file.name: file.level for file in database.files()}
         files = {
             name: replace(file, level=levels[name])

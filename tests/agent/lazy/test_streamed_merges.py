@@ -26,7 +26,7 @@ from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse
 from state_store.core.snapshots import assembly, row_stream, streamed_full, young_merge
 from state_store.core.storage.local_disk import local_disk_error
-from state_store.errors import DamagedError, LocalDiskError, StorageError
+from state_store.errors import BusyError, DamagedError, LocalDiskError, StorageError
 
 LIMIT = 1 << 20
 WINDOW = 32 << 10
@@ -135,6 +135,42 @@ def test_a_damaged_block_fails_the_merge(large: Job, tmp_path: Path) -> None:
     damage(path, path.stat().st_size // 2)
     before = stored(job)
     with pytest.raises(DamagedError):
+        job.merge("full")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+
+
+def test_a_full_merge_that_loses_a_row_is_not_published(
+    large: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = limited(large, tmp_path / "reader")
+    before = stored(job)
+    rows = row_stream.RowStream.rows
+    monkeypatch.setattr(
+        row_stream.RowStream, "rows", lambda stream: (row for n, row in enumerate(rows(stream)) if n != 777)
+    )
+    keys = len(large.state)
+    with pytest.raises(
+        DamagedError, match=rf"has made {keys - 1} rows, .* says that it has {keys}: nothing is"
+    ):
+        job.merge("full")
+    assert stored(job) == before
+    assert nothing_is_left(job)
+
+
+def test_a_full_merge_that_takes_too_long_at_its_end_is_not_published(
+    large: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = limited(large, tmp_path / "reader")
+    before = stored(job)
+    taken_in = streamed_full._Tables.taken_in
+
+    def late(tables: Any, *arguments: Any) -> Any:
+        tables._context.deadline.cancel("it is late")
+        return taken_in(tables, *arguments)
+
+    monkeypatch.setattr(streamed_full._Tables, "taken_in", late)
+    with pytest.raises(BusyError, match="it is late"):
         job.merge("full")
     assert stored(job) == before
     assert nothing_is_left(job)
@@ -346,6 +382,28 @@ def test_a_young_file_that_differs_outside_its_blocks_is_not_compacted(
     assert is_spoiled
     assert f"{path.name}' is damaged: its CRC-32" in caplog.text
     assert read_elsewhere(job, tmp_path / "elsewhere") == settled.state
+
+
+def test_a_young_file_is_compared_with_its_checksum(
+    settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes with other bytes than were published: the merge reads all rows before RocksDB sees them."""
+    first = limited(settled, tmp_path / "reader")
+    first.commit({key(row): os.urandom(200) for row in range(200)})
+    first.merge("incremental")
+    first.commit({key(2): b"two"})
+    job = limited(first, tmp_path / "other")
+    fetch = young_merge.fetch_spans
+
+    def changed(storage: Any, spans: Any, runtime: Any) -> None:
+        fetch(storage, spans, runtime)
+        for span in spans:
+            damage(span.local, 10)
+
+    monkeypatch.setattr(young_merge, "fetch_spans", changed)
+    assert job.merge("incremental")["kind"] == "full"
+    assert "is damaged: its SHA-256 is" in caplog.text
+    assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 
 def test_a_long_stretch_of_removed_rows_is_passed_with_two_windows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.manifest import INCREMENTAL, INGEST, Manifest
 from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
 from state_store.core.deletion.reading import read_archive
+from state_store.core.engine.database import Database
 from state_store.core.snapshots.merge import Merged
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, DamagedError, StorageError
@@ -88,6 +90,21 @@ def test_a_full_merge_shares_nothing(job: Job) -> None:
     assert paths(job, 11).isdisjoint(before)
     assert {entry.origin for entry in made.files} == {11}
     assert (made.merges_since_full, made.deltas_since_full, made.full) == (0, 0, made.version_id)
+
+
+def test_a_full_merge_with_fewer_rows_than_the_record_says_is_not_published(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(Path(job.location).rglob("*"))
+    files = Database.files
+    monkeypatch.setattr(
+        Database,
+        "files",
+        lambda database: [replace(file, entries=file.entries - 1) for file in files(database)],
+    )
+    with pytest.raises(DamagedError, match=r"has made \d+ rows, .* nothing is published"):
+        job.merge("full")
+    assert set(Path(job.location).rglob("*")) == before
 
 
 def test_removed_rows_take_no_space_after_a_full_merge(job: Job) -> None:

@@ -12,10 +12,11 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
 from state_store.data.query import Query
-from state_store.errors import ConflictError, FormatError, MissingError, OptionError
+from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, OptionError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 NEWEST = VERSIONS[-1]
@@ -42,6 +43,17 @@ def test_rows_are_the_same_and_each_is_found(name, partitions, tmp_path):
     assert main(["verify", target]) == 0
     with state_store.open(source) as before:
         assert in_order(shown(row) for row in before.to_arrow().to_pylist()) == rows
+
+
+def test_a_lost_row_is_an_error(tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    all_rows = store_writer.rows
+    monkeypatch.setattr(
+        store_writer, "rows", lambda *place: (page.take(slice(1, None)) for page in all_rows(*place))
+    )
+    with pytest.raises(DamagedError, match="says that it has"):
+        repartition(source, str(target), 5)
+    assert not target.exists()
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])

@@ -10,6 +10,8 @@ _SNAPSHOTS = "state_store/core/snapshots"
 
 _BY_BLOCKS = ("tests/core/snapshots/test_restore_by_blocks.py",)
 
+_STREAMED = ("tests/agent/lazy/test_streamed_merges.py",)
+
 MUTANTS = [
     Mutant(
         "a rewritten file is not verified before",
@@ -52,6 +54,34 @@ MUTANTS = [
         "if metadata.version_id != version:",
         "if False:",
         ("tests/core/snapshots/test_restore.py",),
+    ),
+    Mutant(
+        "a full merge from storage to storage that loses a row is published",
+        f"{_SNAPSHOTS}/streamed_full.py",
+        "            check_rows(database, version, keys, self._context.storage)\n",
+        "",
+        _STREAMED,
+    ),
+    Mutant(
+        "a full merge that loses a row is published",
+        f"{_SNAPSHOTS}/merge.py",
+        "                check_rows(database, version, keys, context.storage)\n",
+        "                pass\n",
+        ("tests/core/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "a full merge from storage to storage is published after its time",
+        f"{_SNAPSHOTS}/streamed_full.py",
+        "keys)\n                context.deadline.check()\n",
+        "keys)\n",
+        _STREAMED,
+    ),
+    Mutant(
+        "young files are merged without a look at their checksums",
+        f"{_SNAPSHOTS}/young_merge.py",
+        "        if wrong is not None:\n",
+        "        if False:\n",
+        _STREAMED,
     ),
     Mutant(
         "a merge does not verify the deltas",

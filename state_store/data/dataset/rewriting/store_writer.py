@@ -20,6 +20,7 @@ from state_store.core.engine.rows import rows
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
+from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, decoded_keys
 from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
 from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY
@@ -112,9 +113,16 @@ class StoreWriter:
                         new_id = self._adopted(name, family)
                         if name in left_out:
                             continue
+                        count = 0
                         for page in rows(base.directory, READING, *_range(family)):
+                            count += len(page)
                             self._spread_page(
                                 page, self._view(name), number, len(partitions.numbers), new_id, spools
+                            )
+                        if count != family.keys:
+                            raise DamagedError(
+                                f"store {partitions.key(number)} has {count} rows of column family '{name}' "
+                                f"in version {partitions.version}, and says that it has {family.keys}"
                             )
         finally:
             partitions.close()
@@ -193,7 +201,7 @@ class StoreWriter:
             (storage if progress is None else progress.metered(storage)).upload(path, delta.path)
         finally:
             storage.close()
-            path.unlink(missing_ok=True)
+            remove_unneeded(path)
         if progress is not None:
             progress.store_done()
         return size_bytes, id_
