@@ -74,7 +74,7 @@ def test_stores_of_several_threads_agree_with_their_models_in_one_budget(
 STRESS_LONG = [pytest.param(seed, 3000, 3, marks=pytest.mark.tier("long")) for seed in (2, 3)]
 
 
-@pytest.mark.parametrize(("seed", "commits", "stores"), [(1, 25, 2), *STRESS_LONG])
+@pytest.mark.parametrize(("seed", "commits", "stores"), [(1, 10, 2), *STRESS_LONG])
 def test_stores_agree_with_their_rows_while_everything_happens_at_once(
     class_path: str, tmp_path: Path, seed: int, commits: int, stores: int
 ) -> None:

@@ -42,7 +42,7 @@ object StoreStress {
   }
 }
 
-/** What the threads of a run share: its end, its first failure and its counters. */
+/** The end, the first failure and the counters of a run, which its threads share. */
 private final class StressRun(commits: Int) {
   val failure = new AtomicReference[Throwable]
   val committed, read, expected, sparse, paged, evicted, pastDisk, failed, killed, interrupted, inherited =
