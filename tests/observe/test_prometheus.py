@@ -89,6 +89,11 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
             f"state_store_stored_bytes{{{STORE}}}": "1e10x500",
         },
     ),
+    "StateStoreUndeletableFiles": (
+        90,
+        {f"state_store_undeletable_files{{{STORE}}}": "2x100"},
+        {f"state_store_undeletable_files{{{STORE}}}": "0x100"},
+    ),
     "StateStoreAgentRestarts": (
         30,
         {'state_store_agent_restarts_total{query="a"}': "0+1x40"},

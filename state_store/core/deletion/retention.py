@@ -5,7 +5,8 @@ The cleaner's half of the protocol of docs/deletion.md:
 1. Read the store (snapshots, *then* tombstones, *then* files); find the files that no checkpoint needs.
 2. Write a tombstone that names them: from now on no writer begins to refer to them.
 3. *Then* read the leases; *then* list the snapshots again: files that a live lease or a snapshot names stay.
-4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone.
+4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone. A file
+   that the storage refuses to delete keeps no other one, but for the files of an archive.
 
 A tombstone is never deleted while a file of it exists: another cleaner may have relied on it already.
 """
@@ -13,7 +14,7 @@ A tombstone is never deleted while a file of it exists: another cleaner may have
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import (
@@ -34,6 +35,7 @@ from state_store.core.deletion.contents import (
     refuse_newer_formats,
 )
 from state_store.core.deletion.deletion_plan import DeletionPlan
+from state_store.core.deletion.deletions import Deletions
 from state_store.core.deletion.markers import (
     FUTURE_LEASE_FACTOR,
     Leases,
@@ -42,7 +44,6 @@ from state_store.core.deletion.markers import (
     has_run_out,
 )
 from state_store.core.deletion.retention_policy import LEAST_CHECKPOINTS, Cleanup, RetentionPolicy
-from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, InternalError
@@ -72,8 +73,8 @@ class Retention:
     ) -> None:
         self._storage = storage
         self._policy = policy
-        self._threads = threads
         self._runtime = runtime
+        self._deletions = Deletions(storage, threads, runtime)
         self._known: Mapping[SnapshotName, ReadSnapshot] = {}
         self._committed_ms: Mapping[int, int] | None = None
 
@@ -95,7 +96,7 @@ class Retention:
 
         Raises:
             FormatError: If files are of a newer program.
-            StorageError: If the storage fails; the next clean-up deletes the rest.
+            StorageError: If the storage fails, but for deletions: `Cleanup.refused` has those that failed.
         """
         if newest.number <= self._policy.least_decided:
             return Cleanup(floor=1)
@@ -117,7 +118,7 @@ class Retention:
 
         Raises:
             FormatError: If files are of a newer program.
-            StorageError: If the storage fails.
+            StorageError: If the storage fails, but for deletions: `Cleanup.refused` has those that failed.
         """
         contents = self._read()
         before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
@@ -138,19 +139,23 @@ class Retention:
         discarded: Collection[str] = (),
     ) -> Cleanup:
         """Delete the files of the plan; with `before_ms` only those modified before it, and `discarded`."""
+        self._deletions.begin()
         warnings = tuple(plan.warnings())
         skipped = self._blocking_tombstone(contents.tombstones) or plan.why_blocked()
         if skipped is not None:
             return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
         deleted, marks, lease_warnings = self._delete(contents, plan, before_ms, discarded)
+        refused = self._deletions.refused
+        swept = {**contents.tombstones.damaged, **marks}
         return Cleanup(
             floor=plan.floor,
             deleted=tuple(deleted),
             deleted_bytes=sum(contents.entries[path].size_bytes for path in deleted),
-            swept={**contents.tombstones.damaged, **marks},
+            swept={path: entry for path, entry in swept.items() if path not in refused},
+            refused=refused,
             retained=tuple(plan.registry.checkpoints()),
             registry=plan.registry,
-            warnings=(*warnings, *lease_warnings),
+            warnings=(*warnings, *lease_warnings, *self._deletions.warnings()),
         )
 
     def _floor(self, newest: VersionId, registry: Registry, committed_ms: Mapping[int, int]) -> int:
@@ -172,7 +177,7 @@ class Retention:
                     f"'{path}' is damaged, so it is not known which files another clean-up is deleting; it "
                     f"counts until it is {self._policy.lease_expiry_ms} ms old"
                 )
-            self._storage.delete(path)
+            self._deletions.delete([path])
         return None
 
     def _delete(
@@ -203,14 +208,17 @@ class Retention:
         )
         deletable = candidates - in_use
         _check(deletable, plan)
-        self._delete_all(path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY))
-        self._delete_all(path for path in deletable if not path.startswith(SNAPSHOT_DIRECTORY))
-        finished = self._delete_finished_tombstones(contents, plan, written, candidates, deletable)
+        archives = {path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY)}
+        left = self._deletions.delete(archives)
+        left |= deletable & _files_of(left, contents)
+        left |= self._deletions.delete(deletable - archives - left)
+        deleted = deletable - left
+        finished = self._delete_finished_tombstones(contents, plan, written, candidates, deleted)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
         dead = {path: entry for path, entry in dead.items() if entry.modified_ms < marks_ms}
         swept = self._sweep(dead, unfinished, unfinished_ms)
-        return sorted(deletable), {**finished, **swept}, self._lease_warnings(live)
+        return sorted(deleted), {**finished, **swept}, self._lease_warnings(live)
 
     def _lease_warnings(self, leases: Mapping[str, ReadLease]) -> list[str]:
         """Return warnings about live leases that hold files for longer than they were meant to."""
@@ -258,7 +266,7 @@ class Retention:
             self._storage.write(path, pack_tombstone([]))
         entries = self._storage.list_files(TOMBSTONE_DIRECTORY)
         if written is None:
-            self._storage.delete(path)
+            self._deletions.delete([path])
         return next((entry.modified_ms for entry in entries if path.endswith(f"/{entry.name}")), 0)
 
     def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
@@ -283,9 +291,6 @@ class Retention:
                 )
         return files
 
-    def _delete_all(self, paths: Iterable[str]) -> None:
-        parallel(self._threads, self._storage.delete, sorted(paths), runtime=self._runtime)
-
     def _delete_finished_tombstones(
         self,
         contents: StoreContents,
@@ -299,10 +304,10 @@ class Retention:
         finished: dict[str, Entry] = {}
         for path, files in contents.tombstones.files.items():
             if not files & remaining:
-                self._storage.delete(path)
+                self._deletions.delete([path])
                 finished[path] = contents.tombstones.entries[path]
         if written and condemned - plan.condemned <= deleted:
-            self._storage.delete(written)
+            self._deletions.delete([written])
         return finished
 
     def _sweep(
@@ -310,8 +315,21 @@ class Retention:
     ) -> dict[str, Entry]:
         """Delete leases of dead writers and old unfinished writes; return both."""
         dead = {path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms}
-        self._delete_all(expired | dead)
+        self._deletions.delete(expired | dead)
         return expired | dead
+
+
+def _files_of(archives: set[str], contents: StoreContents) -> set[str]:
+    """Return the files of snapshots whose archives could not be deleted: what is visible stays whole.
+
+    A damaged archive may name any file that no other one names.
+    """
+    manifests = {name.path: manifest for name, manifest in contents.manifests.items()}
+    files = {entry.path for path in archives & manifests.keys() for entry in manifests[path].files}
+    if archives - manifests.keys():
+        named = {entry.path for manifest in manifests.values() for entry in manifest.files}
+        files |= {name.path for name in contents.listing.shared} - named
+    return files
 
 
 def _check(deletable: set[str], plan: DeletionPlan) -> None:

@@ -80,6 +80,7 @@ class Cleanup:
         retained: the versions that can be restored.
         registry: the files that the versions from `floor` up need, if it was read.
         swept: leases, tombstones and unfinished writes that were deleted, by path.
+        refused: files that the storage did not let go, with its reasons; the next clean-up tries again.
         skipped: why nothing was decided, or None.
         warnings: damaged files that counted as absent.
     """
@@ -90,5 +91,6 @@ class Cleanup:
     retained: tuple[VersionId, ...] = ()
     registry: Registry | None = None
     swept: Mapping[str, Entry] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
     skipped: str | None = None
     warnings: tuple[str, ...] = ()

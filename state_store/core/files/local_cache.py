@@ -66,8 +66,9 @@ class LocalCache:
         for _, size, path in kept_files:
             if removed >= excess:
                 break
-            Path(path).unlink(missing_ok=True)
-            removed += size
+            with contextlib.suppress(OSError):  # another file goes in the place of one that cannot be removed
+                Path(path).unlink(missing_ok=True)
+                removed += size
         self._not_looked = len(self._sizes)  # the next call sees the sizes after this removal
         return removed
 
@@ -145,7 +146,8 @@ class StoreCache:
         with contextlib.suppress(FileNotFoundError):
             for file in self.directory.iterdir():
                 if file.name not in keep:
-                    file.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # `prune` tries again
+                        file.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Forget the store."""

@@ -12,6 +12,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.core.compat import zip
 from state_store.data.query import StoreKey
+from state_store.errors import StorageError
 
 _BAD = ("damaged", "missing", "format")
 """Kinds that say that a file cannot be used; the others say that it could not be looked at."""
@@ -60,6 +61,11 @@ class Verdict(JsonObject):
     keys: int
     restorable: tuple[VersionId, ...]
     findings: tuple[Finding, ...]
+
+
+def failed_store(key: StoreKey, error: StorageError) -> Finding:
+    """Return the finding that the storage failed at the directory of a store as a whole."""
+    return Finding(key, error.kind, error.file or key.path, f"could not be read or written: {error.message}")
 
 
 def _costs(versions: Iterable[VersionId]) -> str:

@@ -28,12 +28,12 @@ from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding
+from state_store.data.maintenance.findings import Finding, failed_store
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted, shown
-from state_store.errors import OptionError
+from state_store.errors import LocalDiskError, OptionError, StorageError
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 
@@ -134,6 +134,9 @@ def repair_store(
     steps += _removals(store, swept, bad)
     removed = {step.file for step in steps if step.action != REBUILD}
     left = tuple(finding for finding in left if finding.file not in removed)
+    left += tuple(
+        Finding(key, "storage", file, f"could not be deleted: {why}") for file, why in swept.refused.items()
+    )
     return Repair(key, tuple(steps), left, swept.skipped, undecided)
 
 
@@ -334,10 +337,10 @@ def repair(
     resources = share(stores)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
-    with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
-        repairs = query.for_each(
-            keys,
-            lambda key, storage: repair_store(
+
+    def of_store(key: StoreKey, storage: Storage) -> Repair:
+        try:
+            return repair_store(
                 key,
                 storage,
                 lambda: query.committed().get(key),
@@ -347,8 +350,12 @@ def repair(
                 discard=discard,
                 open_files=resources.open_files,
                 meter=meter,
-            ),
-            at_once=resources.stores,
-            meter=meter,
-        )
+            )
+        except LocalDiskError:
+            raise
+        except StorageError as error:  # the other stores can be repaired
+            return Repair(key, (), (failed_store(key, error),), "the storage failed")
+
+    with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
+        repairs = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
     return Repairs(query.location, apply, tuple(repairs))

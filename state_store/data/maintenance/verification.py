@@ -27,11 +27,11 @@ from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding, Verdict
+from state_store.data.maintenance.findings import Finding, Verdict, failed_store
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted
-from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError
+from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError, StorageError
 
 TRIES = 3
 """Attempts to restore the committed version while the query goes on and retires versions."""
@@ -450,20 +450,24 @@ def verify(
     resources = share(stores)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
-    with reporting(progress, "verified", len(keys)) as meter:
-        verdicts = query.for_each(
-            keys,
-            lambda key, storage: verify_store(
+
+    def of_store(key: StoreKey, storage: Storage) -> Verdict:
+        try:
+            return verify_store(
                 key,
                 storage,
                 lambda: query.committed().get(key),
                 every=all_versions,
                 open_files=resources.open_files,
                 meter=meter,
-            ),
-            at_once=resources.stores,
-            meter=meter,
-        )
+            )
+        except LocalDiskError:
+            raise
+        except StorageError as error:  # the other stores can be read
+            return Verdict(key, 0, 0, None, 0, (), (failed_store(key, error),))
+
+    with reporting(progress, "verified", len(keys)) as meter:
+        verdicts = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
     return Verification(query.location, tuple(verdicts))
 

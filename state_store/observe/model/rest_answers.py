@@ -187,6 +187,12 @@ class Store:
         "Files among them that no restorable version needs.", sources=(SERVE,), default=None
     )
     unneeded_bytes: int | None = declared("Bytes of these.", sources=(SERVE,), default=None)
+    undeletable_files: int | None = declared(
+        "Files that no restorable version needs, and that are there two hours of commits after a clean-up was "
+        "to delete them.",
+        sources=(SERVE,),
+        default=None,
+    )
     restorable: int | None = declared("Versions that can be restored.", sources=(SERVE,), default=None)
     error: Failure | None = declared(
         "Why the store cannot be read or restored; the other figures are then absent. A driver reads no "

@@ -244,6 +244,26 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "undeletable-files",
+        WARNING,
+        STORE,
+        "undeletable_files",
+        NUMBER,
+        "{value} files of {stores} are still there two hours of commits after a clean-up was to delete them.",
+        "The storage does not let them go, or a reader holds them. The executors' logs name them with the "
+        "reason: rights, an immutable flag, a retention lock, a program that has them open. "
+        "`state-store files DIR --unneeded` lists them, and `state-store repair DIR --apply` tries again and "
+        "says why.",
+        "docs/alerts.md#alert-statestoreundeletablefiles",
+        alert=Alert(
+            "StateStoreUndeletableFiles",
+            "sum by (query) (state_store_undeletable_files) > 0",
+            "1h",
+            TICKET,
+            "{{ $value }} files of {{ $labels.query }} cannot be deleted.",
+        ),
+    ),
+    Rule(
         "agent-restarts",
         WARNING,
         STORE,

@@ -15,6 +15,9 @@ from state_store.observe.model.rest_answers import AgeBytes, Failure, File, Stor
 AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
 OLDEST = "1000+"
 
+_OVERDUE_MS = 2 * 3_600_000
+"""Time of commits after which a file that a clean-up condemned is taken to stay: leases hold files that long."""
+
 
 @dataclass(frozen=True)
 class VersionFigures:
@@ -160,9 +163,25 @@ def store_figures(
         stored_bytes=sum(stored.values()),
         unneeded_files=len(unneeded),
         unneeded_bytes=sum(unneeded),
+        undeletable_files=len(_overdue(store) - needed),
         restorable=len(store.registry.checkpoints()),
         keys=manifest.keys if manifest is not None and not plan.deltas else None,
     )
+
+
+def _overdue(store: FoundStore) -> set[str]:
+    """Return the files that a tombstone names which is much older than the newest delta."""
+    contents = store.contents
+    newest_ms = max(
+        (contents.entries[delta.path].modified_ms for delta in contents.listing.deltas), default=0
+    )
+    tombstones = contents.tombstones
+    return {
+        path
+        for tombstone, files in tombstones.files.items()
+        if tombstones.entries[tombstone].modified_ms < newest_ms - _OVERDUE_MS
+        for path in files & contents.entries.keys()
+    }
 
 
 def broken_store(store: FoundStore, operator_name: str, failure: Failure) -> Store:

@@ -133,8 +133,8 @@ MUTANTS = [
     Mutant(
         "a clean-up sweeps no leases of the dead",
         f"{_DELETION}/retention.py",
-        "        self._delete_all(expired | dead)\n",
-        "        self._delete_all(dead)\n",
+        "        self._deletions.delete(expired | dead)\n",
+        "        self._deletions.delete(dead)\n",
         (f"{_FAULTS}::TestSomebodyStopsForGood",),
     ),
     Mutant(
