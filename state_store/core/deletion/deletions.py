@@ -51,10 +51,12 @@ class Deletions:
         if not new:
             return []
         more = f", and {len(new) - 1} more files" if len(new) > 1 else ""
-        return [
-            f"'{new[0]}'{more} could not be deleted ({self._now[new[0]]}): each clean-up tries again. Look for "
-            "missing rights, an immutable flag, a retention lock, or a program that holds the file"
-        ]
+        reason = self._now[new[0]]
+        message = (
+            f"'{new[0]}'{more} could not be deleted ({reason}): each clean-up tries again. Look for missing "
+            "rights, an immutable flag, a retention lock, or a program that holds the file"
+        )
+        return [message]
 
     def delete(self, paths: Collection[str]) -> set[str]:
         """Delete files; a failure ends nothing, unless it is one of many in a row.

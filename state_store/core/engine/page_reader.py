@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from state_store.core.compat import pairwise, zip
-from state_store.core.engine.pages import KEY_PLACE, WORD, ByteSlices, Page, gather_bytes
+from state_store.core.engine.pages import KEY_PLACE, WORD, ByteSlices, Page, copy_slices, gather_bytes
 from state_store.core.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, content_of, index_of
 from state_store.errors import DamagedError, FormatError
 
 PAGE_BYTES = 2 << 20
 """Bytes of the blocks that are read at once."""
 _MATRIX_BYTES = 256 << 20
+_SPARE_BYTES = 8 << 20
+"""Bytes that the matrices of `_key_bytes` may take beyond four times those of the keys."""
 _PADDING = 256
 """Bytes before the first and after the last block, so that words can be read at any key."""
 
@@ -62,15 +64,9 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
     import numpy
 
     try:
-        records = _records(*_content(data, blocks))
+        keys, values, kinds = _records(*_content(data, blocks))
     except (IndexError, ValueError) as error:
         raise _damaged(path) from error
-    if records is None:  # keys of very different lengths
-        middle = len(blocks.sizes) // 2
-        yield from _page(data, blocks.between(0, middle), path, start, end)
-        yield from _page(data, blocks.between(middle, None), path, start, end)
-        return
-    keys, values, kinds = records
     if not len(kinds):
         return
     removed = kinds != PUT
@@ -160,11 +156,8 @@ class _Walk(NamedTuple):
     exists: Any
 
 
-def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices, Any] | None:
-    """Return keys without footer, values and kinds of all records of the blocks.
-
-    Return None if that takes too much memory and there are several blocks.
-    """
+def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices, Any]:
+    """Return keys without footer, values and kinds of all records of the blocks."""
     import numpy
 
     walk = _walked(data, *_restarts(data, begins, ends))
@@ -176,13 +169,15 @@ def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices,
     longest = int(key_bytes.max())
     has_own_footers = bool(((fresh >= KEY_FOOTER_BYTES) | ~walk.exists).all())
     width = -(-(KEY_PLACE + longest - (KEY_FOOTER_BYTES if has_own_footers else 0)) // 8)
-    if walk.exists.size * width * 8 > _MATRIX_BYTES and len(begins) > 1:
-        return None
     if not has_own_footers and ((key_bytes < KEY_FOOTER_BYTES) & walk.exists).any():
         raise IndexError
     exists = walk.exists.T
-    flat = _key_bytes(data, walk, longest, width)
-    starts = numpy.flatnonzero(exists) * (WORD * width) + KEY_PLACE
+    if (walk.exists.size + longest) * width * WORD <= _SPARE_BYTES + 4 * int(key_bytes[walk.exists].sum()):
+        flat = _key_bytes(data, walk, longest, width)
+        starts = numpy.flatnonzero(exists) * (WORD * width) + KEY_PLACE
+    else:
+        flat, places = _uneven_keys(data, walk, key_bytes)
+        starts = numpy.ascontiguousarray(places.T)[exists]
     lengths, value_at, value_bytes = (
         numpy.ascontiguousarray(matrix.T)[exists] for matrix in (key_bytes, walk.value_at, walk.value_bytes)
     )
@@ -262,6 +257,30 @@ def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
             current ^= key
         matrix[:, number] = key = current
     return words.view(numpy.uint8)
+
+
+def _uneven_keys(data: Any, walk: _Walk, key_bytes: Any) -> tuple[Any, Any]:
+    """Return the keys, each in as many words as it needs, and the index of each; a word follows each key.
+
+    A few long keys among many short ones would make the matrix of `_key_bytes` much larger than the keys are.
+    """
+    import numpy
+
+    sizes = numpy.where(walk.exists, (KEY_PLACE + key_bytes + 2 * WORD - 1) // WORD * WORD, 0)
+    ends = numpy.cumsum(sizes.T.reshape(-1)).reshape(sizes.T.shape).T
+    places = ends - sizes + KEY_PLACE
+    keys = numpy.zeros(int(ends[-1, -1]), numpy.uint8)
+    for number in range(len(sizes)):
+        here = numpy.flatnonzero(walk.exists[number])
+        shared, key_at, at = walk.shared[number][here], walk.key_at[number][here], places[number][here]
+        copy_slices(keys, at + shared, data, key_at, walk.value_at[number][here] - key_at)
+        if number:
+            if (shared > key_bytes[number - 1][here]).any():
+                raise IndexError
+            copy_slices(keys, at, keys, places[number - 1][here], shared)
+        elif shared.any():
+            raise IndexError
+    return keys, places
 
 
 def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:

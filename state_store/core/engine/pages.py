@@ -17,6 +17,9 @@ KEY_PLACE = 5
 """Offset of keys modulo 8: three bytes later, after the id of a column family and the version of a row, is a
 multiple of 8."""
 
+_LONG_SLICE = 1024
+"""Number of items from which a slice is copied for itself."""
+
 
 class ByteSlices(NamedTuple):
     """Slices of an array of bytes: slice i has `lengths[i]` bytes from `starts[i]`.
@@ -107,6 +110,36 @@ def _concatenate_slices(parts: Sequence[ByteSlices]) -> ByteSlices:
         size += len(used) + padding
     lengths = numpy.concatenate([part.lengths for part in parts])
     return ByteSlices(numpy.concatenate(data), numpy.concatenate(starts), lengths)
+
+
+def copy_slices(target: Any, places: Any, source: Any, starts: Any, lengths: Any) -> None:
+    """Copy slices of an array to their places in another one, which may be the same if nothing overlaps.
+
+    Short slices are copied by an index for each item, which takes several times their memory; long ones each
+    for itself.
+
+    Args:
+        target: the array that receives the items.
+        places: the index in `target` of each slice.
+        source: the array of the same type that has the items.
+        starts: the index in `source` of each slice.
+        lengths: the number of items of each slice.
+    """
+    import numpy
+
+    are_long = lengths >= _LONG_SLICE
+    if are_long.any():
+        chosen = (column[are_long].tolist() for column in (places, starts, lengths))
+        for place, start, length in zip(*chosen, strict=True):
+            target[place : place + length] = source[start : start + length]
+        places, starts, lengths = (column[~are_long] for column in (places, starts, lengths))
+    if not len(lengths):
+        return
+    ends = numpy.cumsum(lengths)
+    within = numpy.arange(int(ends[-1]))
+    target[numpy.repeat(places - (ends - lengths), lengths) + within] = source[
+        numpy.repeat(starts - (ends - lengths), lengths) + within
+    ]
 
 
 def gather_bytes(data: Any, places: Any, size: int) -> Any:

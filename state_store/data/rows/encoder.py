@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
+from state_store.core.engine.pages import copy_slices
 from state_store.data.rows.key_layouts import KeyLayout, binary_of, ordered_bytes
 from state_store.data.rows.packed import ENCODING_VERSION, WORD
 from state_store.data.rows.types import is_geospatial, is_variant, width_of
@@ -59,11 +60,7 @@ def texts_of(blobs: Blobs, *, before: bytes = b"") -> list[bytes]:
 
 def copy(words: Any, starts: Any, blobs: Blobs) -> None:
     """Copy each slice to its start, given in words, in `words`."""
-    import numpy
-
-    sizes = blobs.sizes
-    within = numpy.arange(int(sizes.sum())) - numpy.repeat(numpy.cumsum(sizes) - sizes, sizes)
-    words[numpy.repeat(starts, sizes) + within] = blobs.words[numpy.repeat(blobs.starts, sizes) + within]
+    copy_slices(words, starts, blobs.words, blobs.starts, blobs.sizes)
 
 
 def padded(data: Any, firsts: Any, lengths: Any) -> Blobs:
@@ -73,8 +70,7 @@ def padded(data: Any, firsts: Any, lengths: Any) -> Blobs:
     sizes = (lengths + WORD - 1) // WORD
     starts = numpy.cumsum(sizes) - sizes
     copied = numpy.zeros(int(sizes.sum()) * WORD, numpy.uint8)
-    within = numpy.arange(int(lengths.sum())) - numpy.repeat(numpy.cumsum(lengths) - lengths, lengths)
-    copied[numpy.repeat(starts * WORD, lengths) + within] = data[numpy.repeat(firsts, lengths) + within]
+    copy_slices(copied, starts * WORD, data, firsts, lengths)
     return Blobs(copied.view("<i8"), starts, lengths)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.compat import zip
+from state_store.core.engine.pages import copy_slices
 from state_store.errors import DamagedError, FormatError
 
 ENCODING_VERSION = 0
@@ -148,8 +149,9 @@ def gathered(data: Any, starts: Any, lengths: Any) -> Any:
     import numpy
 
     ends = numpy.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return data[numpy.repeat(starts - (ends - lengths), lengths) + numpy.arange(total)]
+    copied = numpy.empty(int(ends[-1]) if len(ends) else 0, data.dtype)
+    copy_slices(copied, ends - lengths, data, starts, lengths)
+    return copied
 
 
 def _of_size(data: Any, starts: Any, size: int) -> Any:

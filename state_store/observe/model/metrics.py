@@ -271,8 +271,8 @@ METRICS: tuple[Metric, ...] = (
         "state_store_undeletable_files",
         OF_STORE,
         "undeletable_files",
-        "Files that no restorable version needs, and that are there two hours of commits after a clean-up was "
-        "to delete them.",
+        "Files that no restorable version needs, and that are there two hours of commits after a clean-up "
+        "was to delete them.",
         "Does the storage refuse to delete files?",
         sources=(SERVE,),
         over="sum",

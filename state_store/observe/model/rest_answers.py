@@ -188,8 +188,8 @@ class Store:
     )
     unneeded_bytes: int | None = declared("Bytes of these.", sources=(SERVE,), default=None)
     undeletable_files: int | None = declared(
-        "Files that no restorable version needs, and that are there two hours of commits after a clean-up was "
-        "to delete them.",
+        "Files that no restorable version needs, and that are there two hours of commits after a clean-up "
+        "was to delete them.",
         sources=(SERVE,),
         default=None,
     )

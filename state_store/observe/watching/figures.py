@@ -16,7 +16,7 @@ AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
 OLDEST = "1000+"
 
 _OVERDUE_MS = 2 * 3_600_000
-"""Time of commits after which a file that a clean-up condemned is taken to stay: leases hold files that long."""
+"""Time of commits after which a file that a clean-up condemned is taken to stay; leases hold for an hour."""
 
 
 @dataclass(frozen=True)

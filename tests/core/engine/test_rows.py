@@ -74,11 +74,13 @@ def test_rows_are_those_of_the_database(deltas: list[Delta], merge_after: int, c
         check(Path(root) / "database", deltas, DatabaseSettings(compression=compression), merge_after)
 
 
-def test_rows_are_merged_from_many_blocks_in_many_groups(tmp_path, monkeypatch):
+@pytest.mark.parametrize("spare_bytes", [-(1 << 40), 30_000, 1 << 40])
+def test_rows_are_merged_from_many_blocks_in_many_groups(tmp_path, monkeypatch, spare_bytes):
+    """The keys are read into matrices always, never, or where these are small."""
     monkeypatch.setattr("state_store.core.engine.rows.PAGE_BYTES", 10_000)
     monkeypatch.setattr("state_store.core.engine.rows._YOUNG_BYTES", 0)
     monkeypatch.setattr("state_store.core.engine.rows._LEAST_PAGE_BYTES", 5_000)
-    monkeypatch.setattr("state_store.core.engine.page_reader._MATRIX_BYTES", 30_000)
+    monkeypatch.setattr("state_store.core.engine.page_reader._SPARE_BYTES", spare_bytes)
     deltas: list[Delta] = [
         {
             b"\0\0" + b"k" * (number % 90) + number.to_bytes(4, "big"): b"v" * (number % 300)
