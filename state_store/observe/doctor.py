@@ -86,5 +86,6 @@ def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtim
         return Examination(verdict, None)
     finally:
         looker.close()
-    totals = totals_of(look.stores, committed_ms=look.committed_ms)
-    return Examination(judge(totals, look.stores, runtime.wall_ms(), batch=look.batch), look)
+    totals = totals_of(look.stores, committed_ms=look.committed_ms, start_problems=len(look.start_problems))
+    verdict = judge(totals, look.stores, runtime.wall_ms(), start=look.start_failure, batch=look.batch)
+    return Examination(verdict, look)

@@ -43,6 +43,7 @@ def judge(
     now_ms: int,
     *,
     error: Failure | None = None,
+    start: Failure | None = None,
     batch: int | None = None,
     rules: Sequence[Rule] = RULES,
 ) -> Verdict:
@@ -53,6 +54,7 @@ def judge(
         stores: its stores, at the version that Spark committed last.
         now_ms: the time, milliseconds since 1970 UTC.
         error: why the query cannot be read, if that is so.
+        start: why Spark could not start the query again, if that is so.
         batch: the batch that Spark committed last.
         rules: the rules.
 
@@ -64,7 +66,8 @@ def judge(
     findings = []
     for rule in rules:
         if rule.subject == QUERY:
-            finding = _of_query(rule, totals, now_ms, error or damaged)
+            is_start = rule.field == "start_problems"
+            finding = _of_query(rule, totals, now_ms, start if is_start else error or damaged)
         elif rule.subject == STORE:
             finding = _of_stores(rule, stores, now_ms)
         else:
@@ -78,7 +81,11 @@ def judge(
 
 
 def totals_of(
-    stores: Sequence[Store], *, unreadable: bool = False, committed_ms: int | None = None
+    stores: Sequence[Store],
+    *,
+    unreadable: bool = False,
+    committed_ms: int | None = None,
+    start_problems: int = 0,
 ) -> Totals:
     """Return the figures of a query from those of its stores.
 
@@ -86,6 +93,7 @@ def totals_of(
         stores: its stores.
         unreadable: the last look failed.
         committed_ms: when the newest version was written; None: the latest time of a store.
+        start_problems: files of Spark's without which the query cannot start again.
     """
     if committed_ms is None:
         committed_ms = max((s.committed_ms for s in stores if s.committed_ms is not None), default=None)
@@ -94,6 +102,7 @@ def totals_of(
     return Totals(
         unreadable=int(unreadable),
         damaged_stores=sum(s.error is not None for s in stores),
+        start_problems=start_problems,
         committed_ms=committed_ms,
         wasted_ratio=unneeded / needed if unneeded > UNNEEDED_LEAST_BYTES and needed > 0 else None,
     )

@@ -160,7 +160,7 @@ class QueryDirectory:
         return open_storage(f"{self.location}/{key.path}")
 
     def files(self, key: StoreKey) -> list[Path]:
-        return sorted(path for path in (self.root / key.path).glob("*/*") if path.is_file())
+        return sorted(path for path in (self.root / key.path).glob("[!_]*/*") if path.is_file())
 
     def _base(self, key: StoreKey) -> tuple[LocalDatabase, StoreContext]:
         restored, place = self._restore(key)
@@ -180,6 +180,11 @@ class QueryDirectory:
         ]
         operator = {"operatorId": 0, "operatorName": "applyInPandasWithState"}
         self._write("state/0/_metadata/metadata", {"operatorInfo": operator, "stateStoreInfo": stores})
+        self.storage.write("metadata", b'{"id":"0b7a4a3c-6f0e-4c7e-9a53-6b8f9a1d2c3e"}', overwrite=True)
+        schema = b"".join(len(text).to_bytes(2, "big") + text for text in (b"v1", b"{}", b"{}"))
+        for name in self._names:
+            path = f"{StoreKey(0, 0, name).path}/_metadata/schema"
+            self.storage.write(path, schema, overwrite=True)
 
     def _log_commit(self) -> None:
         by_partition: list[list[str]] = []

@@ -89,6 +89,11 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
             f"state_store_stored_bytes{{{STORE}}}": "1e10x500",
         },
     ),
+    "StateStoreCannotStart": (
+        10,
+        {'state_store_start_problems{query="a"}': "1x40"},
+        {'state_store_start_problems{query="a"}': "0x40"},
+    ),
     "StateStoreUndeletableFiles": (
         90,
         {f"state_store_undeletable_files{{{STORE}}}": "2x100"},

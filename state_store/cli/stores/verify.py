@@ -96,7 +96,8 @@ def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
     if findings:
         say()
         print_table(
-            _FINDING_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings)
+            _FINDING_COLUMNS,
+            ((finding.key or "of Spark", finding.file, finding.sentence()) for finding in findings),
         )
     say(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
 

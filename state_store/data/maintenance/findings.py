@@ -24,11 +24,12 @@ class Finding(JsonObject):
     """A problem.
 
     `kind` is that of an error. `file` is below the store's directory, and `problem` is a predicate about it.
+    Without a `key` it is one of Spark's files, below the checkpoint directory.
     `versions` cannot be restored because of it. A file that `is_usable` is whole, and only refers to others
     that it should not refer to.
     """
 
-    key: StoreKey
+    key: StoreKey | None
     kind: str
     file: str
     problem: str

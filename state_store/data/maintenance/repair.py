@@ -278,7 +278,7 @@ class Repairs:
         return f"Repairs({counted(len(self.repairs), 'store')}: {counted(steps, 'step')} {done}, {left})"
 
     def _repr_html_(self) -> str:
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (repair.key, step.action, step.file, step.size_bytes, step.why)
             for repair in self.repairs
             for step in repair.steps

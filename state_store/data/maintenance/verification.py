@@ -373,15 +373,17 @@ class Verification:
     Attributes:
         checkpoint: the query's checkpoint directory.
         verdicts: one for each store, in the order of the stores.
+        of_spark: problems of Spark's own files, without which the query cannot start again.
     """
 
     checkpoint: str
     verdicts: tuple[Verdict, ...]
+    of_spark: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All problems; none: everything is good."""
-        return tuple(finding for verdict in self.verdicts for finding in verdict.findings)
+        return (*self.of_spark, *(finding for verdict in self.verdicts for finding in verdict.findings))
 
     @property
     def ok(self) -> bool:
@@ -391,14 +393,15 @@ class Verification:
     def to_json(self) -> dict[str, Any]:
         """Return the verdicts as values for JSON."""
         stores = [verdict.to_json() for verdict in self.verdicts]
-        return {"checkpoint": self.checkpoint, "ok": self.ok, "stores": stores}
+        of_spark = [finding.to_json() for finding in self.of_spark]
+        return {"checkpoint": self.checkpoint, "ok": self.ok, "spark": of_spark, "stores": stores}
 
     def __repr__(self) -> str:
         found = "no problem" if self.ok else counted(len(self.findings), "problem")
         return f"Verification({counted(len(self.verdicts), 'store')}: {found})"
 
     def _repr_html_(self) -> str:
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (
                 verdict.key,
                 verdict.files,
@@ -408,6 +411,9 @@ class Verification:
                 "; ".join(f"{finding.file} {finding.sentence()}" for finding in verdict.findings),
             )
             for verdict in self.verdicts
+        ]
+        rows += [
+            ("", None, None, None, None, f"{finding.file} {finding.sentence()}") for finding in self.of_spark
         ]
         return table(repr(self), ("store", "files", "bytes", "restored", "keys", "problems"), rows)
 
@@ -423,6 +429,8 @@ def verify(
     progress: ProgressOption = None,
 ) -> Verification:
     """Check all files of a query's state, and restore the version that Spark committed last.
+
+    Files of Spark that a restart reads are checked, too: `metadata`, the logs and the schemas.
 
     Writes nothing to checkpoint storage. Needs local disk for the state of a partition in the directory of
     temporary files (`TMPDIR`), for each store that is read at a time. The query may run meanwhile. Any thread
@@ -469,7 +477,10 @@ def verify(
     with reporting(progress, "verified", len(keys)) as meter:
         verdicts = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
-    return Verification(query.location, tuple(verdicts))
+    of_spark = tuple(
+        Finding(None, problem.kind, problem.file, problem.problem) for problem in query.start_problems()
+    )
+    return Verification(query.location, tuple(verdicts), of_spark)
 
 
 def _keeps(chosen: Filter, key: StoreKey) -> bool:

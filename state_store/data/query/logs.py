@@ -21,6 +21,26 @@ _MOST_SKEW_MS = 60_000
 """The most that the clocks of the driver and of the storage are taken to differ."""
 
 
+FROM_A_COPY = "put it back from a copy of the checkpoint of the same batch"
+
+
+def remedy_of_commits(batch: int, begun: int | None) -> str:
+    """Return what to do about the newest entry of the commit log; `begun` is the newest batch that began."""
+    if batch == begun:
+        return (
+            f"{FROM_A_COPY}; if there is none, and the sink may see batch {batch} twice, remove it: Spark "
+            "repeats that batch"
+        )
+    return FROM_A_COPY
+
+
+def remedy_of_offsets(batch: int, committed: int | None) -> str:
+    """Return what to do about a lost entry of the offset log; `committed` is the newest committed batch."""
+    if committed == batch - 1:
+        return f"{FROM_A_COPY}; if there is none, remove it: Spark plans batch {batch} anew"
+    return FROM_A_COPY
+
+
 @dataclass(frozen=True)
 class CommitTimes:
     """When the versions of a query were committed, as far as that is known.
@@ -62,17 +82,42 @@ class BatchLogs:
         self._batch_ms: dict[int, int] = {}
 
     def pinned_conf(self) -> dict[str, str]:
-        """Return the configuration that Spark pinned when the query began; empty before its first batch."""
+        """Return the configuration that Spark pinned when the query began; empty before its first batch.
+
+        Raises DamagedError if the newest entry of the offset log cannot be read.
+        """
         newest = self._newest("offsets")
-        return {} if newest is None else pinned_conf(text_of(self._storage, f"offsets/{newest}"))
+        if newest is None:
+            return {}
+        path = f"offsets/{newest}"
+        try:
+            return pinned_conf(text_of(self._storage, path))
+        except (AttributeError, ValueError) as error:
+            raise DamagedError(
+                f"{path} is not an entry of Spark's offset log ({error!r}), and Spark refuses to start the "
+                f"query: {remedy_of_offsets(newest, self._newest('commits'))}",
+                file=path,
+            ) from error
 
     def newest_begun(self) -> int | None:
         """Return the newest batch that Spark has begun; None before the first."""
         return self._newest("offsets")
 
     def newest_committed(self) -> int | None:
-        """Return the newest batch that Spark has committed; None before the first."""
-        return self._newest("commits")
+        """Return the newest batch that Spark has committed; None before the first.
+
+        Raises DamagedError if the commit log is lost: a second batch begins when the first is committed.
+        """
+        newest = self._newest("commits")
+        begun = self._newest("offsets") if newest is None else None
+        if begun:
+            raise DamagedError(
+                f"'{self._storage.location}/commits' has no entry, although batch {begun} has begun: Spark's "
+                "commit log is lost, and so is the knowledge which versions of the stores count. Put it back "
+                "from a copy of the checkpoint",
+                file="commits",
+            )
+        return newest
 
     def commit_times_ms(self) -> dict[int, int]:
         """Return the times of the files of Spark's commit log by their batches, in ms since 1970 UTC.
@@ -188,6 +233,12 @@ class BatchLogs:
         The ids of a partition are in the order of the stores in the operator's metadata.
         """
         lines = text_of(self._storage, path).splitlines()
+        if not lines:
+            raise DamagedError(
+                f"{path} is empty: no row is lost, but it is not known which versions of the stores Spark "
+                f"committed, and Spark refuses to start the query: {self._remedy(path)}",
+                file=path,
+            )
         try:
             by_operator = json.loads(lines[1]).get("stateUniqueIds") or {} if len(lines) > 1 else {}
             return {
@@ -196,8 +247,13 @@ class BatchLogs:
             }
         except (AttributeError, TypeError, ValueError) as error:
             raise DamagedError(
-                f"{path} is not an entry of Spark's commit log: {error!r}", file=path
+                f"{path} is not an entry of Spark's commit log ({error!r}), and Spark refuses to start the "
+                f"query: {self._remedy(path)}",
+                file=path,
             ) from error
+
+    def _remedy(self, path: str) -> str:
+        return remedy_of_commits(int(path.rpartition("/")[2]), self._newest("offsets"))
 
     def _newest(self, log: str) -> int | None:
         batches = [int(entry.name) for entry in self._storage.list_files(log) if entry.name.isdigit()]

@@ -23,12 +23,16 @@ from state_store.data.query.operators import (
     with_partitions,
 )
 from state_store.data.query.progress import Progress
+from state_store.data.query.starting import SparkFileProblem, start_problems
 from state_store.data.query.store_names import Filter, StoreKey
 from state_store.errors import MissingError, StorageError
 from state_store.session.configuration import check_pinned
 
 LISTED_AT_ONCE = 16
 """Stores whose directories are read at a time if nothing more is done with them."""
+
+DESCRIPTION = "state/0/_metadata/metadata"
+"""Spark's description of the first stateful operator, which makes a directory the checkpoint of one."""
 
 _SHOWN_NEIGHBOURS = 5
 
@@ -38,6 +42,13 @@ T = TypeVar("T")
 def _described_absence(location: str, storage: Storage) -> str:
     """Return why a directory is not that of a stateful query, and where there is one."""
     if storage.list_files("offsets"):
+        with suppress(StorageError):
+            if any(name.isdigit() for name in storage.directories("state/0")):
+                return (
+                    "there is state of operator 0, but Spark's description of it, "
+                    f"'{DESCRIPTION}', is missing, so that no tool can read its state. The query goes on, "
+                    "and writes the file again when it starts; or put it back from a copy of the checkpoint"
+                )
         return "the query there has no stateful operator, or has run no batch"
     with suppress(StorageError):  # some storages cannot list directories
         names = [name for name in storage.directories() if name[0] not in "._"]
@@ -51,7 +62,7 @@ def _described_absence(location: str, storage: Storage) -> str:
         above = "/".join(parts[: len(parts) - 1 - parts[::-1].index("state")])
         if above:
             return f"it is below the directory 'state' of '{above}'"
-    return "it lacks state/0/_metadata/metadata"
+    return f"it lacks {DESCRIPTION}"
 
 
 def _is_checkpoint(storage: Storage, prefix: str) -> bool:
@@ -91,7 +102,7 @@ class Query:
                 f"{text} is not the checkpoint directory of a stateful query: "
                 f"{_described_absence(text, storage)}. Give the directory that the query has as "
                 "checkpointLocation.",
-                file=f"{text}/state/0/_metadata/metadata",
+                file=f"{text}/{DESCRIPTION}",
             )
         return query
 
@@ -136,6 +147,10 @@ class Query:
             found = parsed(operator.id, text_of(self._storage, path), path)
             described[batch] = replace(found, stores=dict.fromkeys(found.stores, operator.partitions))
         return described
+
+    def start_problems(self) -> list[SparkFileProblem]:
+        """Return what is lost or damaged among the files that Spark reads when it starts the query again."""
+        return start_problems(self._storage, self.operators)
 
     def read(self, path: str) -> bytes:
         """Return a file of Spark's below the checkpoint directory. Raises MissingError."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SEED = 42
 
 _LONG_SLICE = 1024
-"""Bytes from which a slice is hashed for itself: the steps of all slices together are as many as the longest has."""
+"""Bytes from which a slice is hashed for itself: all others take as many steps as the longest has words."""
 
 
 def partitions_of(columns: Sequence[pyarrow.Array], fields: Sequence[pyarrow.Field], partitions: int) -> Any:

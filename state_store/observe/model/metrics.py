@@ -109,6 +109,14 @@ METRICS: tuple[Metric, ...] = (
         sources=(SERVE,),
     ),
     _gauge(
+        "state_store_start_problems",
+        OF_QUERY,
+        "start_problems",
+        "Files of Spark's that are lost or damaged, so that the query cannot start again.",
+        "Would a restart work?",
+        sources=(SERVE,),
+    ),
+    _gauge(
         "state_store_restore_objective_seconds",
         OF_QUERY,
         "restore_objective_ms",

@@ -131,6 +131,24 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "cannot-start",
+        CRITICAL,
+        QUERY,
+        "start_problems",
+        NUMBER,
+        "Spark could not start the query again: {error}",
+        "A query that runs goes on. `state-store verify DIR` lists the files of Spark's that are lost or "
+        "damaged, and what to do about each.",
+        "docs/alerts.md#alert-statestorecannotstart",
+        alert=Alert(
+            "StateStoreCannotStart",
+            "max by (query) (state_store_start_problems) > 0",
+            "5m",
+            PAGE,
+            "Spark could not start {{ $labels.query }} again.",
+        ),
+    ),
+    Rule(
         "merges-fail",
         CRITICAL,
         STORE,

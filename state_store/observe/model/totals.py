@@ -17,6 +17,11 @@ class Totals:
         sources=(SERVE,),
         default=None,
     )
+    start_problems: int | None = declared(
+        "Files of Spark's without which the query cannot start again; a driver does not look at them.",
+        sources=(SERVE,),
+        default=None,
+    )
     committed_ms: int | None = declared("When the newest version was written, since 1970 UTC.", default=None)
     wasted_ratio: float | None = declared(
         "Bytes in storage that no restorable version needs, per byte that one needs; absent below 1 GiB.",

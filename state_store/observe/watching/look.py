@@ -17,7 +17,14 @@ from state_store.core.settings.parsing import parse
 from state_store.core.storage import open_storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.moments import latest
-from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Operator, Query, StoreKey
+from state_store.data.query import (
+    LISTED_AT_ONCE,
+    CommitTimes,
+    Operator,
+    Query,
+    SparkFileProblem,
+    StoreKey,
+)
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
@@ -48,6 +55,7 @@ class Look:
         pinned: the configuration that Spark pinned.
         options: options of the query that differ from their defaults, by name, as its newest merge found
             them; None if no snapshot says.
+        start_problems: files of Spark's that are lost or damaged, so that the query cannot start again.
     """
 
     at_ms: int
@@ -62,6 +70,16 @@ class Look:
     objective_ms: int
     pinned: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] | None = None
+    start_problems: tuple[SparkFileProblem, ...] = ()
+
+    @property
+    def start_failure(self) -> Failure | None:
+        """Why a restart of the query would fail; None if nothing says so."""
+        if not self.start_problems:
+            return None
+        first = self.start_problems[0]
+        more = f" (and {len(self.start_problems) - 1} more files)" if len(self.start_problems) > 1 else ""
+        return Failure(first.kind, first.sentence() + more)
 
 
 class Looker:
@@ -102,6 +120,7 @@ class Looker:
         self._pinned: dict[str, str] = {}
         self._last: Look | None = None
         self._skipped = 0
+        self._looks = 0
 
     def look(self, *, fully: bool = False) -> Look:
         """Look at the query.
@@ -157,9 +176,17 @@ class Looker:
             objective_ms,
             self._pinned,
             options,
+            self._start_problems(query),
         )
         self._last = look
         return look
+
+    def _start_problems(self, query: Query) -> tuple[SparkFileProblem, ...]:
+        """Return the problems of Spark's own files, read at the first look and at every tenth one."""
+        self._looks += 1
+        if self._last is not None and self._looks % self.UNCHANGED_LOOKS != 1:
+            return self._last.start_problems
+        return tuple(problem for problem in query.start_problems() if problem.stops_the_query)
 
     def close(self) -> None:
         """Close the connections to storage."""

@@ -117,7 +117,12 @@ class Watched:
         unreadable = state.error is not None
         if look is None:
             return totals_of([], unreadable=unreadable)
-        return totals_of(look.stores, unreadable=unreadable, committed_ms=look.committed_ms)
+        return totals_of(
+            look.stores,
+            unreadable=unreadable,
+            committed_ms=look.committed_ms,
+            start_problems=len(look.start_problems),
+        )
 
     def verdict(self, state: State) -> Verdict:
         """Return the verdict on the query, now."""
@@ -127,6 +132,7 @@ class Watched:
             look.stores if look else (),
             int(time.time() * 1000),
             error=state.error,
+            start=look.start_failure if look else None,
             batch=look.batch if look else None,
         )
 

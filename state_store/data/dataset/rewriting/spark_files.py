@@ -100,6 +100,13 @@ def copy_logs(
 
     for path in _files(source, "sources"):
         _copy(source, target, path, _same)
+    if not source.exists("metadata"):
+        raise MissingError(
+            f"'{source.location}/metadata' is missing, without which Spark starts no query, neither there "
+            'nor in a copy. Put it back from a copy of the checkpoint: it is a line, {"id":"..."}, with the '
+            "id of the query, which the driver's log has",
+            file=f"{source.location}/metadata",
+        )
     _copy(source, target, "metadata", _same)
     for number in _batches(source, "offsets"):
         if number <= batch + 1:
