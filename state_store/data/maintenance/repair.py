@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,13 @@ from state_store.core.deletion.contents import refuse_newer_formats
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
+from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option_types import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
+from state_store.data.maintenance.abandoned import abandoned_attempts
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.findings import Finding, failed_store
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
@@ -128,10 +130,14 @@ def repair_store(
     bad, undecided = set[str](), None
     if discard and useless(store, _bad_files(left), rebuilt):
         bad, undecided = _confirmed(store, left, look(), rebuilt)
-    swept = _sweep(store, storage, committed(), bad, apply=apply, older_than_ms=older_than_ms)
+    newest = committed()
+    before_ms = SYSTEM.wall_ms() - older_than_ms
+    attempts = {} if newest is None else abandoned_attempts(store.contents, newest, before_ms)
+    going = bad | attempts.keys()
+    swept = _sweep(store, storage, newest, going, apply=apply, older_than_ms=older_than_ms)
     if swept is None:
         return Repair(key, tuple(steps), left, "Spark has committed no batch", undecided)
-    steps += _removals(store, swept, bad)
+    steps += _removals(store, swept, bad, attempts)
     removed = {step.file for step in steps if step.action != REBUILD}
     left = tuple(finding for finding in left if finding.file not in removed)
     left += tuple(
@@ -226,17 +232,21 @@ def _sweep(
     return Retention(storage, policy).sweep(newest, older_than_ms, discarded)
 
 
-def _removals(store: FoundStore, swept: Cleanup, discarded: set[str]) -> list[Step]:
+def _removals(
+    store: FoundStore, swept: Cleanup, discarded: set[str], attempts: Mapping[str, int]
+) -> list[Step]:
     sizes = {path: entry.size_bytes for path, entry in {**store.contents.entries, **swept.swept}.items()}
     return [
         Step(DISCARD, path, sizes.get(path, 0), "it is damaged, and nothing can be made of it")
         if path in discarded
-        else Step(REMOVE, path, sizes.get(path, 0), _why(path))
+        else Step(REMOVE, path, sizes.get(path, 0), _why(path, attempts))
         for path in sorted({*swept.deleted, *swept.swept})
     ]
 
 
-def _why(path: str) -> str:
+def _why(path: str, attempts: Mapping[str, int]) -> str:
+    if path in attempts:
+        return f"an attempt at version {attempts[path]} of a run that failed: Spark never committed it"
     if path.endswith(TEMPORARY_SUFFIX):
         return "an unfinished write"
     return _WHY[path.partition("/")[0]]
@@ -302,7 +312,8 @@ def repair(
 ) -> Repairs:
     """Rebuild damaged snapshots from other files, and remove files that no restorable version needs.
 
-    Nothing is written without `apply`. No version that can be restored is lost. The query may run meanwhile.
+    Nothing is written without `apply`. No version that can be restored is lost, but for attempts that failed
+    runs left above the version that Spark committed last. The query may run meanwhile.
     Needs local disk as `verify` and `full_checkpoint` do. Any thread may call it.
 
     Args:

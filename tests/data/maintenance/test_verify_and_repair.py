@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from query_directory import QueryDirectory, rows
@@ -78,6 +79,90 @@ def test_a_file_that_cannot_be_deleted_is_named_and_keeps_no_other(query, monkey
     assert [[step.file for step in repair.steps] for repair in repairs.repairs] == [[other], [held, other]]
     left = [[path for path in (held, other) if (query.root / key.path / path).exists()] for key in query.keys]
     assert left == [[held], []]
+
+
+DAY_S = 86_400
+
+
+def crash_loop(query, ages_s):
+    """Run the next batch again and again, as a query does whose sink is down; return the attempts by age.
+
+    The deltas are as old as given, by their ages in seconds.
+    """
+    before = {path for key in query.keys for path in query.files(key)}
+    by_age: dict[int, set] = {}
+    for number, age_s in enumerate(ages_s):
+        again = rows(100 + number, 5)
+        if number:
+            query.run_again(again)
+        else:
+            query.commit(again, logged=False)
+        made = {path for key in query.keys for path in query.files(key)} - before
+        for path in made:
+            os.utime(path, (time.time() - age_s, time.time() - age_s))
+        before |= made
+        by_age[age_s] = made
+    return by_age
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_attempts_of_failed_runs_go_when_they_are_old(tmp_path, ids):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", ids=ids)
+    for batch in range(3):
+        query.commit(rows(batch * 10, 20))
+    committed = {path for key in query.keys for path in query.files(key)}
+    ages_s = [3 * DAY_S, 2 * DAY_S, 2 * DAY_S - 7200, 2 * DAY_S - 7800]
+    attempts = crash_loop(query, ages_s)
+    planned = state_store.repair(str(query.root), leaks_only=True)
+    offered = {
+        query.root / repair.key.path / step.file for repair in planned.repairs for step in repair.steps
+    }
+    last_run = attempts[ages_s[2]] | attempts[ages_s[3]]
+    assert offered == attempts[ages_s[0]] | attempts[ages_s[1]]
+    assert {step.why for repair in planned.repairs for step in repair.steps} == {
+        "an attempt at version 4 of a run that failed: Spark never committed it"
+    }
+    state_store.repair(str(query.root), leaks_only=True, apply=True)
+    assert {path for key in query.keys for path in query.files(key)} == committed | last_run
+    assert state_store.verify(str(query.root)).ok
+
+
+def test_attempts_that_may_still_be_committed_stay(query):
+    attempts = crash_loop(query, [DAY_S - 600, DAY_S - 1200, 300])
+    assert not state_store.repair(str(query.root), leaks_only=True).repairs[0].steps
+    (first,) = (path for path in attempts[DAY_S - 600] if query.keys[0].path in str(path))
+    repairs = state_store.repair(str(query.root), leaks_only=True, older_than="1h").repairs
+    assert first.name in {step.file.rpartition("/")[2] for step in repairs[0].steps}
+
+
+def test_a_state_that_is_newer_than_the_log_of_commits_is_left_alone(query):
+    """The log was put back from an older copy; snapshots are made of committed versions alone."""
+    attempts = crash_loop(query, [3 * DAY_S, 2 * DAY_S])
+    query.merge(query.keys[0], "full")
+    first, second = state_store.repair(str(query.root), leaks_only=True).repairs
+    assert not first.steps
+    assert {step.file for step in second.steps} == {
+        f"delta/{path.name}" for path in attempts[3 * DAY_S] if query.keys[1].path in str(path)
+    }
+
+
+def test_attempts_that_a_kept_one_builds_on_stay(query):
+    """The newest attempt at version 4 was copied in an hour that is older than the first one's."""
+    attempts = crash_loop(query, [4 * DAY_S, 5 * DAY_S])
+    crash = crash_loop(query, [3 * DAY_S, 2 * DAY_S])
+    planned = state_store.repair(str(query.root), leaks_only=True)
+    offered = {step.file for repair in planned.repairs for step in repair.steps}
+    assert offered == {f"delta/{path.name}" for path in crash[3 * DAY_S]}
+    assert not offered & {f"delta/{path.name}" for path in attempts[5 * DAY_S]}
+
+
+def test_the_attempt_that_counts_without_ids_of_spark_stays(tmp_path):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", ids=False)
+    query.commit(rows(0, 20))
+    crash_loop(query, [3 * DAY_S, 2 * DAY_S, 5 * DAY_S])
+    planned = state_store.repair(str(query.root), leaks_only=True)
+    offered = [step.file for repair in planned.repairs for step in repair.steps]
+    assert len(offered) == 2 and all("_a0-" in file.partition("delta/")[2][20:25] for file in offered)
 
 
 @pytest.mark.parametrize("age", ["59min", "old", 3, None])
