@@ -14,7 +14,7 @@ MOST_FAILURES_IN_ROW = 16
 
 
 class Deletions:
-    """Deletes files of a store, and remembers those that the storage refuses to delete.
+    """Deleter of the files of a store, which remembers those that the storage refuses to delete.
 
     These are tried again, but after all others, and the one that was tried last comes last. So however many
     there are, each clean-up gets further than the one before it. One thread at a time.
