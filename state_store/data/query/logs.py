@@ -24,9 +24,9 @@ _MOST_SKEW_MS = 60_000
 FROM_A_COPY = "put it back from a copy of the checkpoint of the same batch"
 
 
-def remedy_of_commits(batch: int, begun: int | None) -> str:
-    """Return what to do about the newest entry of the commit log; `begun` is the newest batch that began."""
-    if batch == begun:
+def remedy_of_commits(batch: int, started: int | None) -> str:
+    """Return what to do about the newest entry of the commit log; `started` is the newest batch that began."""
+    if batch == started:
         return (
             f"{FROM_A_COPY}; if there is none, and the sink may see batch {batch} twice, remove it: Spark "
             "repeats that batch"
@@ -100,7 +100,7 @@ class BatchLogs:
             ) from error
 
     def newest_begun(self) -> int | None:
-        """Return the newest batch that Spark has begun; None before the first."""
+        """Return the newest batch that Spark has started; None before the first."""
         return self._newest("offsets")
 
     def newest_committed(self) -> int | None:
@@ -109,10 +109,10 @@ class BatchLogs:
         Raises DamagedError if the commit log is lost: a second batch begins when the first is committed.
         """
         newest = self._newest("commits")
-        begun = self._newest("offsets") if newest is None else None
-        if begun:
+        started = self._newest("offsets") if newest is None else None
+        if started:
             raise DamagedError(
-                f"'{self._storage.location}/commits' has no entry, although batch {begun} has begun: Spark's "
+                f"'{self._storage.location}/commits' has no entry, although batch {started} has begun: Spark's "
                 "commit log is lost, and so is the knowledge which versions of the stores count. Put it back "
                 "from a copy of the checkpoint",
                 file="commits",

@@ -50,17 +50,17 @@ def start_problems(storage: Storage, operators: Sequence[Operator]) -> list[Spar
         StorageError: the storage fails.
     """
     logs = BatchLogs(storage)
-    begun = logs.newest_begun()
+    started = logs.newest_begun()
     try:
         committed = logs.newest_committed()
     except DamagedError:  # the log is lost as a whole
         committed = None
-    if begun is None and committed is None:
+    if started is None and committed is None:
         return []
     return [
         *_of_metadata(storage),
-        *_of_logs(storage, begun, committed),
-        *(() if begun is None else _of_sources(storage, begun)),
+        *_of_logs(storage, started, committed),
+        *(() if started is None else _of_sources(storage, started)),
         *_of_schemas(storage, operators),
     ]
 
@@ -73,35 +73,35 @@ def _of_metadata(storage: Storage) -> Iterator[SparkFileProblem]:
     yield from _judged(storage, "metadata", lambda text: json.loads(text)["id"], remedy)
 
 
-def _of_logs(storage: Storage, begun: int | None, committed: int | None) -> Iterator[SparkFileProblem]:
+def _of_logs(storage: Storage, started: int | None, committed: int | None) -> Iterator[SparkFileProblem]:
     """Yield problems of the logs; batch b begins when b - 1 is committed, so they end at most one apart."""
-    if begun is None or (committed is not None and committed > begun):
+    if started is None or (committed is not None and committed > started):
         yield SparkFileProblem(
             f"offsets/{committed}",
             "missing",
             f"is missing, though batch {committed} was committed: Spark goes back to an older batch, whose "
             f"state may be gone, or refuses to start. To mend it, {FROM_A_COPY}",
         )
-    elif begun > 0 and (committed is None or committed < begun - 1):
+    elif started > 0 and (committed is None or committed < started - 1):
         yield SparkFileProblem(
-            f"commits/{begun - 1}",
+            f"commits/{started - 1}",
             "missing",
-            f"is missing, though batch {begun} has begun: Spark finds no version of the state that batch "
-            f"{begun} goes on from. To mend it, {FROM_A_COPY}",
+            f"is missing, though batch {started} has begun: Spark finds no version of the state that batch "
+            f"{started} goes on from. To mend it, {FROM_A_COPY}",
         )
-    if begun is not None:
-        for batch in (begun - 1, begun)[begun == 0 :]:
-            remedy = remedy_of_offsets(batch, committed if batch == begun else None)
+    if started is not None:
+        for batch in (started - 1, started)[started == 0 :]:
+            remedy = remedy_of_offsets(batch, committed if batch == started else None)
             yield from _judged(storage, f"offsets/{batch}", _checked_entry, remedy)
     if committed is not None:
-        remedy = remedy_of_commits(committed, begun)
+        remedy = remedy_of_commits(committed, started)
         yield from _judged(storage, f"commits/{committed}", _checked_entry, remedy)
 
 
-def _of_sources(storage: Storage, begun: int) -> Iterator[SparkFileProblem]:
+def _of_sources(storage: Storage, started: int) -> Iterator[SparkFileProblem]:
     """Yield problems of the logs of sources that are files: their offsets are numbers of entries there."""
     try:
-        version, _, *offsets = text_of(storage, f"offsets/{begun}").split("\n")
+        version, _, *offsets = text_of(storage, f"offsets/{started}").split("\n")
     except (MissingError, UnicodeDecodeError, ValueError):
         return
     for number, text in enumerate(offsets if version == "v1" else []):
