@@ -22,7 +22,7 @@ from state_store.core.deletion.contents import refuse_newer_formats
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
-from state_store.core.runtime import SYSTEM
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option_types import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
@@ -89,6 +89,7 @@ def repair_store(
     discard: bool = False,
     open_files: int = MAX_OPEN_FILES,
     meter: Progress | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> Repair:
     """Make damaged snapshots anew, then remove what no restorable version needs and what the dead left.
 
@@ -105,6 +106,7 @@ def repair_store(
         discard: Also remove damaged files that cannot be mended, if the committed version needs none.
         open_files: Tables that a database keeps open at most.
         meter: Is told how many bytes will be read.
+        runtime: The clock.
 
     Raises:
         FormatError: If files are of a newer program.
@@ -131,7 +133,7 @@ def repair_store(
     if discard and useless(store, _bad_files(left), rebuilt):
         bad, undecided = _confirmed(store, left, look(), rebuilt)
     newest = committed()
-    before_ms = SYSTEM.wall_ms() - older_than_ms
+    before_ms = runtime.wall_ms() - older_than_ms
     attempts = {} if newest is None else abandoned_attempts(store.contents, newest, before_ms)
     going = bad | attempts.keys()
     swept = _sweep(store, storage, newest, going, apply=apply, older_than_ms=older_than_ms)

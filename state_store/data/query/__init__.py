@@ -4,7 +4,7 @@ from state_store.data.query.logs import CommitTimes
 from state_store.data.query.operators import Operator
 from state_store.data.query.progress import Progress, ProgressOption, ProgressUpdate, reporting
 from state_store.data.query.query import LISTED_AT_ONCE, Query
-from state_store.data.query.starting import SparkFileProblem
+from state_store.data.query.start_files import SparkFileProblem
 from state_store.data.query.store_names import DEFAULT_NAME, Filter, StoreKey
 
 __all__ = [

@@ -112,8 +112,8 @@ class BatchLogs:
         started = self._newest("offsets") if newest is None else None
         if started:
             raise DamagedError(
-                f"'{self._storage.location}/commits' has no entry, although batch {started} has begun: Spark's "
-                "commit log is lost, and so is the knowledge which versions of the stores count. Put it back "
+                f"'{self._storage.location}/commits' has no entry, although batch {started} has begun: "
+                "Spark's commit log is lost, and so is the knowledge which versions of the stores count. Put it back "
                 "from a copy of the checkpoint",
                 file="commits",
             )

@@ -23,7 +23,7 @@ from state_store.data.query.operators import (
     with_partitions,
 )
 from state_store.data.query.progress import Progress
-from state_store.data.query.starting import SparkFileProblem, start_problems
+from state_store.data.query.start_files import SparkFileProblem, start_problems
 from state_store.data.query.store_names import Filter, StoreKey
 from state_store.errors import MissingError, StorageError
 from state_store.session.configuration import check_pinned
