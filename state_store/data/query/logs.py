@@ -25,7 +25,7 @@ FROM_A_COPY = "put it back from a copy of the checkpoint of the same batch"
 
 
 def remedy_of_commits(batch: int, started: int | None) -> str:
-    """Return what to do about the newest entry of the commit log; `started` is the newest batch that began."""
+    """Return what to do about the newest entry of the commit log; `started` is the newest batch begun."""
     if batch == started:
         return (
             f"{FROM_A_COPY}; if there is none, and the sink may see batch {batch} twice, remove it: Spark "
@@ -113,8 +113,8 @@ class BatchLogs:
         if started:
             raise DamagedError(
                 f"'{self._storage.location}/commits' has no entry, although batch {started} has begun: "
-                "Spark's commit log is lost, and so is the knowledge which versions of the stores count. Put it back "
-                "from a copy of the checkpoint",
+                "Spark's commit log is lost, and so is the knowledge which versions of the stores "
+                "count. Put it back from a copy of the checkpoint",
                 file="commits",
             )
         return newest
