@@ -16,7 +16,7 @@ from state_store.data.dataset.rewriting import store_writer
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
 from state_store.data.query import Query
-from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, OptionError
+from state_store.errors import ConflictError, DamagedError, FormatError, OptionError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 NEWEST = VERSIONS[-1]
@@ -97,7 +97,7 @@ def test_impossible_arguments_are_refused(tmp_path):
         repartition(str(source), str(tmp_path / "other"), 0)
     assert main(["repartition", str(tmp_path / "none"), target, "--partitions", "3"]) == exit_codes.NOT_FOUND
     shutil.rmtree(source / "commits")
-    with pytest.raises(MissingError, match="no state yet"):
+    with pytest.raises(DamagedError, match="commit log is lost"):
         repartition(str(source), str(tmp_path / "other"), 3)
 
 
