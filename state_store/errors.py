@@ -6,7 +6,27 @@ option.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, TypedDict
+
+MASK = "***"
+"""Stands for a secret wherever a location is shown."""
+
+_SECRETS = (
+    # A secret may have a slash that should be %2F; a number before a slash is a port.
+    re.compile(r"(\b(?:s3[an]?|gs|abfss?)://[^/:@\s]*:)(?!\d+/)[^@\s'\"]+(?=@)", re.IGNORECASE),
+    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^/:@\s]*:)[^/@\s'\"]+(?=@)", re.IGNORECASE),
+    re.compile(r"([?&]sig=|\bAccountKey=|\bSharedAccessSignature=)[^&;\s'\"]+", re.IGNORECASE),
+)
+
+
+def masked(text: str) -> str:
+    """Return a text with `***` for the secrets in its URIs: those of `s3://key:secret@bucket`, for example."""
+    if "://" not in text and "=" not in text:
+        return text
+    for secret in _SECRETS:
+        text = secret.sub(rf"\g<1>{MASK}", text)
+    return text
 
 
 class _ErrorText(TypedDict):
@@ -25,10 +45,11 @@ class StateStoreError(Exception):
     """Base of all errors: `kind` of docs/protocol.md, a message, and the file or option it names."""
 
     def __init__(self, kind: str, message: str, file: str | None = None, option: str | None = None) -> None:
+        message = masked(message)
         super().__init__(message)
         self.kind = kind
         self.message = message
-        self.file = file
+        self.file = None if file is None else masked(file)
         self.option = option
 
     def to_json(self) -> ErrorFields:

@@ -9,7 +9,10 @@ class TestMine(StorageConformance):
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -234,31 +237,59 @@ class StorageConformance(ABC):
         with pytest.raises(StorageError, match="not a path below"):
             storage.write(path, b"")
 
-    def test_one_of_concurrent_writers_wins(self, storage: Storage) -> None:
-        outcomes = _at_once(8, lambda number: _wins(storage, number))
+    def test_one_of_concurrent_writers_wins(self, storage: Storage, tmp_path: Path) -> None:
+        def create(number: int) -> bool:
+            data = b"%d" % number
+            try:
+                if number % 2:
+                    storage.write("snapshot/a.zip", data)
+                else:
+                    (tmp_path / data.decode()).write_bytes(data)
+                    storage.upload(tmp_path / data.decode(), "snapshot/a.zip")
+            except ConflictError:
+                return False
+            return True
+
+        outcomes = _at_once(8, create)
         winners = [b"%d" % number for number, won in enumerate(outcomes) if won]
         assert len(winners) == 1 or (winners and not self.exclusive_create)
         assert storage.read("snapshot/a.zip") in winners
+        assert self.names(storage, "snapshot") == ["a.zip"]
 
-    def test_a_reader_sees_complete_files_while_they_are_replaced(self, storage: Storage) -> None:
-        versions = [bytes([number]) * 100_000 for number in range(6)]
+    def test_a_reader_sees_the_old_or_the_new_file_while_it_is_replaced(
+        self, storage: Storage, tmp_path: Path
+    ) -> None:
+        """The versions have different lengths: bytes of one with the length of another are seen."""
+        versions = [bytes([number]) * (100_000 + 1_000 * (number * 7 % 10)) for number in range(10)]
         storage.write("snapshot/a.zip", versions[0])
         stop = threading.Event()
-        are_complete: list[bool] = []
+        wrong: list[str] = []
+        counts = [0, 0]
 
-        def watch() -> None:
-            while not stop.is_set():
-                are_complete.append(storage.read("snapshot/a.zip") in versions)
+        def watch(reader: int) -> None:
+            while not stop.is_set() or not counts[reader]:
+                local = tmp_path / f"got-{reader}-{counts[reader]}"
+                if reader:
+                    storage.download("snapshot/a.zip", local)
+                data = local.read_bytes() if reader else storage.read("snapshot/a.zip")
+                counts[reader] += 1
+                if data not in versions:
+                    wrong.append(f"{len(data)} bytes of {len(set(data))} versions")
 
         with ThreadPoolExecutor(2) as threads:
-            watchers = [threads.submit(watch) for _ in range(2)]
-            for data in versions[1:]:
-                storage.write("snapshot/a.zip", data, overwrite=True)
-            stop.set()
+            watchers = [threads.submit(watch, reader) for reader in range(2)]
+            try:
+                for number, data in enumerate(versions[1:]):
+                    if number % 2:
+                        storage.write("snapshot/a.zip", data, overwrite=True)
+                    else:
+                        (tmp_path / f"new-{number}").write_bytes(data)
+                        storage.upload(tmp_path / f"new-{number}", "snapshot/a.zip", overwrite=True)
+            finally:
+                stop.set()
             for watcher in watchers:
                 watcher.result()
-        assert are_complete
-        assert all(are_complete)
+        assert not wrong, wrong
 
     def test_nothing_temporary_is_left(self, storage: Storage, tmp_path: Path) -> None:
         (tmp_path / "local").write_bytes(b"abc")
@@ -270,12 +301,45 @@ class StorageConformance(ABC):
         assert self.names(storage, "lease") == ["a", "b"]
 
 
-def _wins(storage: Storage, number: int) -> bool:
-    try:
-        storage.write("snapshot/a.zip", b"%d" % number)
-    except ConflictError:
-        return False
-    return True
+class KilledWriters(StorageConformance):
+    """The contract of a storage that another process can open by its URI, with writers that are killed."""
+
+    @abstractmethod
+    def uri(self, storage: Storage) -> str:
+        """Return the URI by which `open_storage` opens the same directory in another process."""
+
+    def test_a_killed_writer_leaves_the_old_or_the_new_file(self, storage: Storage) -> None:
+        storage.write("snapshot/a.zip", _version(0))
+        for round_ in range(3):
+            with subprocess.Popen(
+                [sys.executable, "-c", _WRITER, self.uri(storage)], stdout=subprocess.PIPE
+            ) as writer:
+                assert writer.stdout is not None
+                lines = [writer.stdout.readline() for _ in range(2 + round_)]
+                time.sleep(secrets.randbelow(20) / 1000)
+                writer.kill()
+            assert lines[-1], "the writer failed"
+            data = storage.read("snapshot/a.zip")
+            assert data == _version(data[0] if data else 0)
+            assert all(name == "a.zip" or name.endswith(".tmp") for name in self.names(storage, "snapshot"))
+            storage.write("snapshot/a.zip", _version(0), overwrite=True)
+
+
+def _version(number: int) -> bytes:
+    return bytes([number]) * (1_000_000 + 1_000 * number)
+
+
+_WRITER = """
+import sys
+from state_store.core.storage import open_storage
+from state_store.testing.storage import _version
+storage, number = open_storage(sys.argv[1]), 0
+while True:
+    number = number % 250 + 1
+    print(number, flush=True)
+    storage.write("snapshot/a.zip", _version(number), overwrite=True)
+"""
+"""Replaces a file again and again; prints a line before each time."""
 
 
 def _at_once(count: int, action: Callable[[int], bool]) -> list[bool]:

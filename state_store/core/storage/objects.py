@@ -1,9 +1,13 @@
-"""Checkpoint storage on S3, Google Cloud Storage or Azure through `pyarrow.fs`, for programs without a JVM.
+"""Checkpoint storage on S3 or Google Cloud Storage through `pyarrow.fs`, for programs without a JVM.
 
 An object appears with all its bytes when its upload is completed, so nothing is renamed. Through `pyarrow.fs`
 these services cannot create an object on condition that the name is free. Without `overwrite` the name is
 looked up first, and of two concurrent writers the later wins. Nothing depends on more: a name has an id or a
 random part if two writers could choose it, and leases and tombstones may be written twice.
+
+A read that meets a replacement of its object begins again. `pyarrow` reads an object of GCS in the version
+that it opened, and finds nothing there when that is replaced; of S3 it takes the bytes of the new one, as
+many as the old one had.
 
 File systems of `pyarrow.fs` that are not object stores get a temporary name and a rename instead.
 """
@@ -11,10 +15,10 @@ File systems of `pyarrow.fs` that are not object stores get a temporary name and
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
@@ -23,8 +27,20 @@ from state_store.core.storage.local_disk import local_disk_error
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
-_WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
+_WHOLE_OBJECTS = frozenset({"s3", "gcs"})
 _CHUNK_BYTES = 8 << 20
+_HEAD = "during HeadObject operation"
+_BUCKETS: set[tuple[str, str]] = set()
+"""Buckets that exist, by service and name."""
+
+_VERSIONS = 10
+"""Versions of an object that a read begins with, before it fails."""
+
+T = TypeVar("T")
+
+
+class _ChangedError(StorageError):
+    """An object was replaced while it was read."""
 
 
 class ArrowStorage(Storage):
@@ -46,11 +62,16 @@ class ArrowStorage(Storage):
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        with self._translated("read", path), self._filesystem.open_input_file(self._full(path)) as file:
-            size_bytes = file.size()
-            end = size_bytes if length is None else min(size_bytes, offset + length)
-            data: bytes = file.read_at(end - offset, offset) if end > offset else b""
-            return data
+        def fetch(full: str) -> bytes:
+            with self._filesystem.open_input_file(full) as file:
+                size_bytes = file.size()
+                end = size_bytes if length is None else min(size_bytes, offset + length)
+                data: bytes = file.read_at(end - offset, offset) if end > offset else b""
+                if length is None:
+                    self._check_unchanged(path, file)
+                return data
+
+        return self._of_a_version(path, fetch)
 
     def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
         self._create(path, data, overwrite)
@@ -66,12 +87,16 @@ class ArrowStorage(Storage):
             raise local_disk_error(error, local) from error
 
     def download(self, path: str, local: Path) -> None:
-        with (
-            self._translated("read", path),
-            self._filesystem.open_input_stream(self._full(path)) as source,
-            new_local_file(local) as target,
-        ):
-            shutil.copyfileobj(source, target, _CHUNK_BYTES)
+        with new_local_file(local) as target:
+
+            def fetch(full: str) -> None:
+                target.seek(0)
+                target.truncate()
+                with self._filesystem.open_input_stream(full) as source:
+                    shutil.copyfileobj(source, target, _CHUNK_BYTES)
+                    self._check_unchanged(path, source)
+
+            self._of_a_version(path, fetch)
 
     def delete(self, path: str) -> None:
         try:
@@ -84,27 +109,77 @@ class ArrowStorage(Storage):
         from pyarrow.fs import FileType
 
         with self._translated("look for", path):
-            return bool(self._filesystem.get_file_info(self._full(path)).type == FileType.File)
+            kind = self._filesystem.get_file_info(self._full(path)).type
+        if kind == FileType.NotFound:
+            self._check_bucket("look for", self._uri(path))
+        return bool(kind == FileType.File)
 
     def directories(self, directory: str | None = None) -> list[str]:
         from pyarrow.fs import FileType
 
+        if (
+            self._filesystem.type_name == "gcs"
+        ):  # which lists directories only if somebody made an object for them
+            start = len(self._directory if directory is None else self._full(directory)) + 1
+            below = [info.path[start:] for info in self._infos(directory, recursive=True)]
+            return sorted({path.partition("/")[0] for path in below if "/" in path})
         return sorted(info.base_name for info in self._infos(directory) if info.type == FileType.Directory)
 
     def delete_directory(self, directory: str) -> None:
+        if not self._infos(directory, recursive=True):
+            return  # an error on GCS
         try:
             with self._translated("delete", directory):
                 self._filesystem.delete_dir(self._full(directory))
         except MissingError:
             return
 
-    def _infos(self, directory: str | None) -> list[Any]:
+    def _infos(self, directory: str | None, *, recursive: bool = False) -> list[Any]:
         from pyarrow.fs import FileSelector
 
         full = self._directory if directory is None else self._full(directory)
         with self._translated("list", directory or ""):
-            infos: list[Any] = self._filesystem.get_file_info(FileSelector(full, allow_not_found=True))
-            return infos
+            selector = FileSelector(full, allow_not_found=True, recursive=recursive)
+            infos: list[Any] = self._filesystem.get_file_info(selector)
+        if not infos:
+            self._check_bucket("list", self._uri(directory or ""))
+        return infos
+
+    def _of_a_version(self, path: str, fetch: Callable[[str], T]) -> T:
+        """Return the answer of `fetch`, which is asked again if the object is replaced meanwhile.
+
+        Raises:
+            MissingError: If the object does not exist.
+            StorageError: If it is replaced each time, or cannot be read.
+        """
+        for left in reversed(range(_VERSIONS)):
+            try:
+                with self._translated("read", path):
+                    return fetch(self._full(path))
+            except _ChangedError:
+                if not left:
+                    raise
+            except ValueError as error:  # a file of GCS is closed if its version is gone
+                if self._filesystem.type_name != "gcs" or not left:
+                    raise self._changed(path) from error
+            except MissingError:
+                if self._filesystem.type_name != "gcs" or not self.exists(path):
+                    raise
+                if not left:
+                    raise self._changed(path) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    def _check_unchanged(self, path: str, file: Any) -> None:
+        """Raise _ChangedError if an object of S3 is not the one that `file` was opened for."""
+        if self._filesystem.type_name != "s3":
+            return
+        with self._filesystem.open_input_file(self._full(path)) as now:
+            if now.metadata() != file.metadata():  # ETag, time and size
+                raise self._changed(path)
+
+    def _changed(self, path: str) -> _ChangedError:
+        file = self._uri(path)
+        return _ChangedError(f"cannot read '{file}': it was replaced while it was read", file=file)
 
     def _create(self, path: str, data: Any, overwrite: bool) -> None:
         if not overwrite and self.exists(path):
@@ -126,9 +201,23 @@ class ArrowStorage(Storage):
             raise
 
     def _put(self, full: str, data: Any) -> None:
-        # In a single write: the close must not complete a stream that failed half-way.
-        with self._filesystem.open_output_stream(full) as stream:
-            stream.write(data)
+        """Make an object, in a thread that no signal interrupts.
+
+        A stream that is opened and closed without its bytes makes an empty object, in place of the old one.
+        In a single write: the close must not complete a stream that failed half-way.
+        """
+        failures: list[BaseException] = []
+
+        def put() -> None:
+            try:
+                with self._filesystem.open_output_stream(full) as stream:
+                    stream.write(data)
+            except BaseException as error:
+                failures.append(error)
+
+        SYSTEM.start(put, name="upload").join()
+        if failures:
+            raise failures[0]
 
     def _discard(self, temporary: str) -> None:
         try:
@@ -148,6 +237,36 @@ class ArrowStorage(Storage):
         try:
             yield
         except FileNotFoundError as error:
+            self._check_bucket(action, file)
             raise MissingError(f"'{file}' does not exist", file=file) from error
         except OSError as error:
-            raise StorageError(f"cannot {action} '{file}': {with_remedy(str(error))}", file=file) from error
+            why = with_remedy(self._cause(str(error)))
+            raise StorageError(f"cannot {action} '{file}': {why}", file=file) from error
+
+    def _cause(self, why: str) -> str:
+        """Return why the service refused a request; it does not say so in its answer to a HEAD."""
+        from pyarrow.fs import FileSelector
+
+        if self._filesystem.type_name != "s3" or _HEAD not in why:
+            return why
+        try:
+            self._filesystem.get_file_info(FileSelector(self._directory, allow_not_found=True))
+        except OSError as error:
+            return str(error)
+        return why
+
+    def _check_bucket(self, action: str, file: str) -> None:
+        """Raise StorageError if nothing was found because there is no bucket; that is asked once."""
+        from pyarrow.fs import FileType
+
+        bucket = (self._filesystem.type_name, self._directory.partition("/")[0])
+        if bucket[0] not in _WHOLE_OBJECTS or bucket in _BUCKETS:
+            return
+        try:
+            is_there = self._filesystem.get_file_info(bucket[1]).type != FileType.NotFound
+        except OSError:
+            return  # this user may not ask
+        if not is_there:
+            why = with_remedy(f"NoSuchBucket: there is no bucket '{bucket[1]}'")
+            raise StorageError(f"cannot {action} '{file}': {why}", file=file)
+        _BUCKETS.add(bucket)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from state_store.core.interruption import FIRST_ANSWER_S
 from state_store.core.storage.answering import AnsweringStorage
@@ -13,12 +15,17 @@ from state_store.core.storage.contract import Storage
 from state_store.core.storage.file_requests import FileSystemCalls
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
+from state_store.core.storage.locations import with_secret, without_secret
 from state_store.core.storage.mounts import warn_of_cached_attributes
 from state_store.errors import OptionError, StorageError
 
-_ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
-SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs", *_ARROW_SCHEMES)
+_ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
+_AZURE_SCHEMES = ("abfs", "abfss")
+SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs", *_ARROW_SCHEMES, *_AZURE_SCHEMES)
 """Schemes of URIs that `open_storage` knows without a JVM."""
+
+_FIRST_ANSWER_S = 60
+"""Seconds in which a client repeats a request that nobody answers, where it has no such limit of its own."""
 
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
@@ -50,7 +57,8 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
         StorageError: If the package of the client is not installed, or the service does not answer.
     """
     if not is_file_name(uri):
-        raise OptionError(f"{uri!a} {NO_FILE_NAME}", option="checkpointLocation")
+        raise OptionError(f"{without_secret(uri)!a} {NO_FILE_NAME}", option="checkpointLocation")
+    shown, uri = without_secret(uri), with_secret(uri)
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":
@@ -60,9 +68,13 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     if jvm is not None:
         return HadoopStorage(uri, jvm)
     if scheme in ("webhdfs", "swebhdfs", "hdfs"):
-        return AnsweringStorage(uri, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
+        return AnsweringStorage(shown, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
+    if scheme in _AZURE_SCHEMES:
+        from state_store.core.storage.azure import open_azure
+
+        return AnsweringStorage(shown, partial(open_azure, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _ARROW_SCHEMES:
-        return AnsweringStorage(uri, partial(_arrow, scheme, uri), limit_s=FIRST_ANSWER_S)
+        return AnsweringStorage(shown, partial(_arrow, scheme, uri), limit_s=FIRST_ANSWER_S)
     raise OptionError(
         f"'{uri}' has the scheme '{scheme}', which is not supported outside Spark; "
         f"supported are {_SUPPORTED}",
@@ -102,25 +114,62 @@ def _arrow(scheme: str, uri: str) -> Storage:
     from state_store.core.storage.objects import ArrowStorage
 
     try:
-        from pyarrow.fs import FileSystem
+        import pyarrow.fs  # noqa: F401 -- to see whether it is there
     except ImportError as error:
         raise StorageError(
             f"'{uri}' needs the Python package 'pyarrow', which this Python lacks: "
             "pip install 'incremental-state-store[arrow]'",
             file=uri,
         ) from error
-    parts = urlsplit(uri)
-    if not parts.netloc:
-        raise OptionError(f"'{uri}' names no bucket: give {scheme}://bucket/directory", file=uri)
-    root = f"{_ARROW_SCHEMES[scheme]}://{parts.netloc}"
+    shown = without_secret(uri)
+    netloc, path = uri.partition("://")[2].partition("/")[::2]
+    if not netloc:
+        raise OptionError(f"'{shown}' names no bucket: give {scheme}://bucket/directory", file=shown)
+    root = f"{_ARROW_SCHEMES[scheme]}://{netloc}"
     try:
-        try:
-            # A small file is one request then, and leaves no unfinished upload behind. From pyarrow 19 on.
-            filesystem, directory = FileSystem.from_uri(f"{root}?allow_delayed_open=true")
-        except ValueError:
-            filesystem, directory = FileSystem.from_uri(root)
+        filesystem, bucket = _file_system(root)
     except (ValueError, OSError) as error:
-        raise StorageError(f"cannot open '{root}' for '{uri}': {error}", file=uri) from error
-    return ArrowStorage(
-        filesystem, f"{directory.rstrip('/')}{uri.partition('://')[2][len(parts.netloc) :]}", uri
+        raise StorageError(f"cannot open '{root}' for '{shown}': {error}", file=shown) from error
+    return ArrowStorage(filesystem, f"{bucket.rstrip('/')}/{path}", shown)
+
+
+def _file_system(root: str) -> tuple[Any, str]:
+    """Return the client and the bucket of `scheme://[user[:secret]@]bucket`."""
+    from pyarrow.fs import FileSystem
+
+    if root.startswith("gs:"):
+        opened: tuple[Any, str] = FileSystem.from_uri(f"{root}?retry_limit_seconds={_FIRST_ANSWER_S}")
+        return opened
+    proxy = _proxy_of_s3()
+    if proxy is not None:
+        return _through_proxy(root, proxy)
+    try:
+        # A small file is one request then, and leaves no unfinished upload behind. From pyarrow 19 on.
+        opened = FileSystem.from_uri(f"{root}?allow_delayed_open=true")
+    except ValueError:
+        opened = FileSystem.from_uri(root)
+    return opened
+
+
+def _proxy_of_s3() -> str | None:
+    """Return the proxy that the environment names for S3, with HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+    service = urlsplit(_s3_endpoint() or "https://s3.amazonaws.com")
+    if proxy_bypass_environment(service.hostname or ""):
+        return None
+    return getproxies_environment().get(service.scheme)
+
+
+def _through_proxy(root: str, proxy: str) -> tuple[Any, str]:
+    from pyarrow.fs import S3FileSystem
+
+    parts = urlsplit(root)
+    keys = {"access_key": parts.username, "secret_key": parts.password}
+    given = {name: unquote(key) for name, key in keys.items() if key}
+    filesystem = S3FileSystem(
+        **given, endpoint_override=_s3_endpoint(), proxy_options=proxy, allow_delayed_open=True
     )
+    return filesystem, parts.netloc.rpartition("@")[2]
+
+
+def _s3_endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")

@@ -5,6 +5,25 @@ from __future__ import annotations
 import re
 
 _REMEDIES = {
+    r"expired ?token|token (has|is) expired": "the credentials have expired: get new ones and repeat the command",
+    r"invalid_?access_?key_?id": "the service does not know this key: see AWS_ACCESS_KEY_ID and AWS_PROFILE",
+    r"signature_?does_?not_?match": (
+        "the secret is not that of the key: see AWS_SECRET_ACCESS_KEY and AWS_PROFILE"
+    ),
+    r"request_?time_?too_?skewed": "set the clock of this machine",
+    r"permanent_?redirect|authorization_?header_?malformed|http status 301": (
+        "the bucket is in another region: set AWS_DEFAULT_REGION to that of the bucket"
+    ),
+    r"kms\.|kms_?(disabled|invalid|not_?found|access)": (
+        "the key of the bucket's encryption is disabled, or this user may not use it: see AWS KMS"
+    ),
+    r"invalid_?object_?state": "the file is in an archive tier: restore it there, and keep checkpoints out of it",
+    r"container_?not_?found": "make the container, or correct its name in the checkpoint location",
+    r"authentication failure": (
+        "the cluster asks for Kerberos, which this program does not speak to WebHDFS, with a ticket or without: "
+        "copy the checkpoint with `hdfs dfs -get`, or mount the file system. Queries are not concerned: "
+        "their JVM speaks it"
+    ),
     r"safe ?mode": "the NameNode accepts no changes before safe mode ends: see `hdfs dfsadmin -safemode get`",
     r"disk quota exceeded": "delete files of this user there, or have the quota raised",
     r"quota.*exceeded": "delete what is not needed there, or raise it (`hdfs dfsadmin -setSpaceQuota`)",

@@ -17,7 +17,9 @@ from state_store.errors import StorageError
 from state_store.testing.storage import StorageConformance
 
 
-class _Raw(StorageConformance):
+class ArrowRaw(StorageConformance):
+    """Bytes past the storage, by its own client."""
+
     exclusive_create = False
 
     def put_raw(self, storage: ArrowStorage, path: str, data: bytes) -> None:
@@ -34,12 +36,12 @@ class _Raw(StorageConformance):
             return stream.read()
 
 
-class TestArrowStorageOnDisk(_Raw):
+class TestArrowStorageOnDisk(ArrowRaw):
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
         return ArrowStorage(fs.LocalFileSystem(), str(tmp_path / "store"))
 
 
-class TestArrowStorageInMemory(_Raw):
+class TestArrowStorageInMemory(ArrowRaw):
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
         return ArrowStorage(fs._MockFileSystem(), "bucket/store")
 

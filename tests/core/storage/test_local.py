@@ -13,10 +13,13 @@ import pytest
 from state_store.core.storage import durable
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError, MissingError, StorageError
-from state_store.testing.storage import StorageConformance
+from state_store.testing.storage import KilledWriters
 
 
-class TestLocalStorage(StorageConformance):
+class TestLocalStorage(KilledWriters):
+    def uri(self, storage: LocalStorage) -> str:
+        return storage.location
+
     def make_storage(self, tmp_path: Path) -> LocalStorage:
         return LocalStorage(tmp_path / "deep" / "store")
 

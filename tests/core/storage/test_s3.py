@@ -30,7 +30,7 @@ from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.objects import ArrowStorage
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
-from state_store.testing.storage import StorageConformance
+from state_store.testing.storage import KilledWriters, StorageConformance
 
 from .file_server import serving
 from .witness import Witness
@@ -186,8 +186,11 @@ def _whole_or_error(action) -> bytes | None:
         return None
 
 
-class TestArrowOnS3(_OnS3):
+class TestArrowOnS3(_OnS3, KilledWriters):
     exclusive_create = False
+
+    def uri(self, storage: Storage) -> str:
+        return storage.location
 
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
         opened = open_storage(f"s3://bucket/{self.prefix}")

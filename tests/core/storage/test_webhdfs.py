@@ -12,7 +12,7 @@ from state_store.core.storage import open_storage
 from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.webhdfs import WebHdfsStorage
 from state_store.errors import StorageError, UnknownOutcomeError
-from state_store.testing.storage import StorageConformance
+from state_store.testing.storage import KilledWriters
 
 pytestmark = pytest.mark.hdfs
 pytest.importorskip("hdfs")
@@ -24,7 +24,10 @@ def _raw_client(storage: WebHdfsStorage):
     return InsecureClient(storage._endpoints[0], root=storage._directory)
 
 
-class TestWebHdfsStorage(StorageConformance):
+class TestWebHdfsStorage(KilledWriters):
+    def uri(self, storage: WebHdfsStorage) -> str:
+        return storage.location
+
     @pytest.fixture(autouse=True)
     def _cluster(self, hdfs_cluster: HdfsCluster) -> None:
         self.cluster = hdfs_cluster
