@@ -21,7 +21,7 @@ _SECRETS = (
 
 
 def masked(text: str) -> str:
-    """Return a text with `***` for the secrets in its URIs: those of `s3://key:secret@bucket`, for example."""
+    """Return a text with `***` for the secrets in its URIs, such as `s3://key:secret@bucket`."""
     if "://" not in text and "=" not in text:
         return text
     for secret in _SECRETS:

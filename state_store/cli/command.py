@@ -18,6 +18,7 @@ from state_store.cli.signals import NOTHING_WRITTEN, note_left
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option_types import OptionType
 from state_store.core.storage import open_storage
+from state_store.core.storage.locations import without_secret
 from state_store.core.storage.open import NO_FILE_NAME, is_file_name
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.dataset.table_files import local_path
@@ -49,6 +50,10 @@ class Location(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the location, or fail with what is wrong with it."""
         text = str(value)
+        try:
+            text = without_secret(text)
+        except OptionError as error:
+            self.fail(error.message, param, ctx)
         if not text.strip():
             self.fail("it is empty: is a variable of the shell not set?", param, ctx)
         if not is_file_name(text):

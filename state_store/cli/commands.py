@@ -36,7 +36,7 @@ from state_store.cli.stores.files import files
 from state_store.cli.stores.full import full
 from state_store.cli.stores.repair import repair
 from state_store.cli.stores.verify import verify
-from state_store.errors import Interrupted
+from state_store.errors import Interrupted, masked
 
 _SHELLS = ("bash", "zsh", "fish")
 
@@ -120,7 +120,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        print(visible(shown.getvalue(), lines=True), end="", file=sys.stderr)
+        print(visible(masked(shown.getvalue()), lines=True), end="", file=sys.stderr)
         return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, Interrupted):

@@ -219,16 +219,18 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """
     from state_store.core.checkpoint.incomplete import refuse_incomplete
     from state_store.core.storage import open_storage
+    from state_store.core.storage.locations import without_secret
 
     if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint).strip():
         raise OptionError(f"checkpoint is a path or a URI, not {checkpoint!r}", option="checkpoint")
-    storage = open_storage(str(checkpoint))
+    location = without_secret(str(checkpoint))
+    storage = open_storage(location)
     try:
-        refuse_incomplete(storage, str(checkpoint))
+        refuse_incomplete(storage, location)
         batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]
         if batches:
             newest = storage.read(f"offsets/{max(batches)}")
-            check_pinned(pinned_conf(newest.decode("utf-8")), str(checkpoint))
+            check_pinned(pinned_conf(newest.decode("utf-8")), location)
     finally:
         storage.close()
 

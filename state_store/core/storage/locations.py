@@ -22,17 +22,19 @@ def without_secret(location: str) -> str:
     Raises:
         OptionError: If the secret has a slash, so that it ends the name of the bucket.
     """
-    shown = masked(location)
-    if shown == location:
+    start, at, rest = location.partition("@")
+    shown = masked(f"{start}@")[:-1]
+    if not at or shown == start:
         return location
     if _SLASHES.match(location):
         raise OptionError(
-            f"the secret in '{shown}' has a slash, which ends the name of a host: write %2F for it, or give "
+            f"the secret in '{shown}@{rest}' has a slash, which ends the name of a host: write %2F for it, or give "
             "the secret by the environment",
             option="checkpointLocation",
         )
-    _KNOWN[shown.partition("@")[0]] = location.partition("@")[0]
-    return shown
+    if not start.endswith(f":{MASK}"):
+        _KNOWN[shown] = start
+    return f"{shown}@{rest}"
 
 
 def with_secret(location: str) -> str:

@@ -7,7 +7,7 @@ import re
 from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from state_store.core.interruption import FIRST_ANSWER_S
 from state_store.core.storage.answering import AnsweringStorage
@@ -24,8 +24,8 @@ _AZURE_SCHEMES = ("abfs", "abfss")
 SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs", *_ARROW_SCHEMES, *_AZURE_SCHEMES)
 """Schemes of URIs that `open_storage` knows without a JVM."""
 
-_FIRST_ANSWER_S = 60
-"""Seconds in which a client repeats a request that nobody answers, where it has no such limit of its own."""
+_FIRST_ANSWER_S = 30
+"""Seconds in which the client of GCS repeats a request that nobody answers; its own limit is 15 minutes."""
 
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
@@ -154,7 +154,7 @@ def _file_system(root: str) -> tuple[Any, str]:
 def _proxy_of_s3() -> str | None:
     """Return the proxy that the environment names for S3, with HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
     service = urlsplit(_s3_endpoint() or "https://s3.amazonaws.com")
-    if proxy_bypass_environment(service.hostname or ""):
+    if proxy_bypass(service.hostname or ""):
         return None
     return getproxies_environment().get(service.scheme)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _REMEDIES = {
-    r"expired ?token|token (has|is) expired": "the credentials have expired: get new ones and repeat the command",
+    r"expired ?token|token (has|is) expired": "the credentials have expired: get new ones",
     r"invalid_?access_?key_?id": "the service does not know this key: see AWS_ACCESS_KEY_ID and AWS_PROFILE",
     r"signature_?does_?not_?match": (
         "the secret is not that of the key: see AWS_SECRET_ACCESS_KEY and AWS_PROFILE"
@@ -17,10 +17,14 @@ _REMEDIES = {
     r"kms\.|kms_?(disabled|invalid|not_?found|access)": (
         "the key of the bucket's encryption is disabled, or this user may not use it: see AWS KMS"
     ),
-    r"invalid_?object_?state": "the file is in an archive tier: restore it there, and keep checkpoints out of it",
+    r"invalid_?object_?state|not valid for the object's storage class": "the file is in an archive tier: restore it there",
+    r"could not create a oauth2 access token": (
+        "no credentials of Google Cloud are found: run `gcloud auth application-default login`, or set "
+        "GOOGLE_APPLICATION_CREDENTIALS"
+    ),
     r"container_?not_?found": "make the container, or correct its name in the checkpoint location",
     r"authentication failure": (
-        "the cluster asks for Kerberos, which this program does not speak to WebHDFS, with a ticket or without: "
+        "the cluster asks for Kerberos, which this program does not speak, with a ticket or without: "
         "copy the checkpoint with `hdfs dfs -get`, or mount the file system. Queries are not concerned: "
         "their JVM speaks it"
     ),

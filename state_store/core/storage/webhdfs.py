@@ -14,6 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -34,6 +35,8 @@ _CHUNK_BYTES = 1 << 20
 _DATANODE_ATTEMPTS = 4
 """Attempts at a request. A NameNode may send clients to a dead DataNode at first; the next attempt is likely
 to be sent to another one."""
+_VERSIONS = 10
+"""Versions of a file that a read begins with, before it fails."""
 
 T = TypeVar("T")
 
@@ -69,20 +72,18 @@ class WebHdfsStorage(Storage):
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        size_bytes = self._ask("read", path, lambda full: self._client.status(full)["length"])
-        end = size_bytes if length is None else min(size_bytes, offset + length)
-        if end <= offset:
-            return b""
-
-        def fetch(full: str) -> bytes:
-            with self._client.read(full, offset=offset, length=end - offset) as reader:
+        def fetch(full: str, size_bytes: int) -> bytes:
+            end = size_bytes if length is None else min(size_bytes, offset + length)
+            if end <= offset:
+                return b""
+            part = None if length is None else end - offset  # to the end of the version that is read
+            with self._client.read(full, offset=offset, length=part) as reader:
                 data: bytes = reader.read()
+            if len(data) != end - offset:
+                raise self._failed("read", path, f"got {len(data)} of {end - offset} bytes")
             return data
 
-        data = _at_any_datanode(lambda: self._ask("read", path, fetch))
-        if len(data) != end - offset:
-            raise self._failed("read", path, f"got {len(data)} of {end - offset} bytes")
-        return data
+        return self._of_a_version(path, fetch)
 
     def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
         self._create(path, lambda: data, len(data), overwrite)
@@ -101,14 +102,13 @@ class WebHdfsStorage(Storage):
             self._create(path, from_the_start, local.stat().st_size, overwrite)
 
     def download(self, path: str, local: Path) -> None:
-        def fetch(full: str) -> None:
-            expected: int = self._client.status(full)["length"]
+        def fetch(full: str, size_bytes: int) -> None:
             with self._client.read(full) as reader, new_local_file(local) as file:
                 shutil.copyfileobj(reader, file, _CHUNK_BYTES)
-                if file.tell() != expected:
-                    raise self._failed("read", path, f"got {file.tell()} of {expected} bytes")
+                if file.tell() != size_bytes:
+                    raise self._failed("read", path, f"got {file.tell()} of {size_bytes} bytes")
 
-        _at_any_datanode(lambda: self._ask("read", path, fetch))
+        self._of_a_version(path, fetch)
 
     def delete(self, path: str) -> None:
         self._ask("delete", path, self._client_delete)
@@ -122,6 +122,32 @@ class WebHdfsStorage(Storage):
 
     def delete_directory(self, directory: str) -> None:
         self._ask("delete", directory, lambda full: self._client.delete(full, recursive=True))
+
+    def _of_a_version(self, path: str, fetch: Callable[..., T]) -> T:
+        """Return the answer of `fetch`, which is asked again if the file is replaced meanwhile.
+
+        Args:
+            path: the file.
+            fetch: gets its full path and its size, and fails if that is not the size of what it reads.
+        """
+        for left in reversed(range(_VERSIONS)):
+            before = self._version(path)
+            read = partial(self._ask, "read", path, partial(fetch, size_bytes=before[1]))
+            try:
+                return _at_any_datanode(read)
+            except (StorageError, MissingError):
+                if not left or self._version(path) == before:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _version(self, path: str) -> tuple[Any, int, int]:
+        """Return what tells a file from another one under the same name: its inode, size and time."""
+        status = self._ask("read", path, self._client_status)
+        return status.get("fileId"), status["length"], status["modificationTime"]
+
+    def _client_status(self, full: str) -> dict[str, Any]:
+        status: dict[str, Any] = self._client.status(full)
+        return status
 
     def _statuses(self, directory: str | None) -> list[tuple[str, dict[str, Any]]]:
         full = self._directory if directory is None else self._full(directory)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Union
 
+from state_store.core.storage.locations import without_secret
 from state_store.errors import OptionError
 
 Location = Union[str, "os.PathLike[str]"]
@@ -16,7 +17,7 @@ LONGEST_SHOWN = 80
 
 
 def checked_location(location: Location, argument: str = "checkpoint") -> str:
-    """Return a directory as text, without a slash at its end.
+    """Return a directory as text, without a slash at its end, and without a secret in its URI.
 
     Args:
         location: a path or a URI.
@@ -31,6 +32,7 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
     text = os.fspath(location)
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"{argument} is empty: give a path or a URI", option=argument)
+    text = without_secret(text)
     trimmed = text.rstrip("/")
     if trimmed == "~" or text.startswith("~/"):
         raise OptionError(

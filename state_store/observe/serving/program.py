@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from state_store.core.storage.locations import without_secret
 from state_store.errors import ConflictError, OptionError, StorageError
 from state_store.observe.serving.guard import guard_for
 from state_store.observe.serving.operations import Operations
@@ -168,12 +169,12 @@ def named(locations: Sequence[str]) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for text in locations:
         given = _NAMED.fullmatch(text)
+        location = without_secret(given[2] if given else text)
         if given is not None:
-            name, location = given[1], given[2]
+            name = given[1]
             if name in found:
                 raise OptionError(f"two queries have the name '{name}'", option="DIR")
         else:
-            location = text
             base = (
                 re.sub(r"[^A-Za-z0-9._-]", "_", location.rstrip("/").rpartition("/")[2])[:64].strip(".")
                 or "query"

@@ -15,6 +15,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options
 from state_store.core.settings.parsing import parse
 from state_store.core.storage import open_storage
+from state_store.core.storage.locations import without_secret
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.moments import latest
 from state_store.data.query import (
@@ -107,7 +108,7 @@ class Looker:
         objective_ms: int | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        self.location = location.rstrip("/") or "/"
+        self.location = without_secret(location).rstrip("/") or "/"
         self.requests = requests or Requests()
         self.objective_ms = objective_ms
         self.is_local = False

@@ -1,7 +1,7 @@
 """Services for tests that speak the protocols of Azure and of Google Cloud Storage, on the loopback.
 
-`azurite` is Microsoft's stand-in for the Blob service, `fake-gcs-server` is one for Google's. Neither comes with
-Python: a test that lacks one is skipped, and says how to install it.
+`azurite` is Microsoft's stand-in for the Blob service, `fake-gcs-server` is one for Google's. Neither comes
+with Python: a test that lacks its service is skipped, and says how to install it.
 """
 
 from __future__ import annotations

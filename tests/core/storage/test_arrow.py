@@ -5,6 +5,7 @@ systems, the former also as an object store.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("pyarrow")
 from pyarrow import fs
 
 from state_store.core.storage.objects import ArrowStorage
-from state_store.errors import StorageError
+from state_store.errors import MissingError, StorageError
 from state_store.testing.storage import StorageConformance
 
 
@@ -44,6 +45,57 @@ class TestArrowStorageOnDisk(ArrowRaw):
 class TestArrowStorageInMemory(ArrowRaw):
     def make_storage(self, tmp_path: Path) -> ArrowStorage:
         return ArrowStorage(fs._MockFileSystem(), "bucket/store")
+
+
+GONE = [FileNotFoundError("404"), ValueError("I/O operation on closed file")]
+"""The ways in which `pyarrow` fails to read a version of an object of GCS that was replaced."""
+
+
+@pytest.mark.parametrize("failure", GONE)
+class TestReplacements:
+    def test_a_read_begins_again_with_the_new_version(self, tmp_path: Path, failure: Exception) -> None:
+        for number, read in enumerate((lambda it: it.read("a"), lambda it: _downloaded(it, tmp_path))):
+            storage = ArrowStorage(_Gcs(failure, times=2), f"bucket-{number}")
+            assert read(storage) == b"new"
+
+    def test_a_file_that_is_always_replaced_is_not_missing(self, failure: Exception) -> None:
+        files = _Gcs(failure, times=99)
+        storage = ArrowStorage(files, "bucket")
+        with pytest.raises(StorageError, match="replaced while it was read"):
+            storage.read("a")
+        files.delete_file("bucket/a")
+        with pytest.raises(MissingError, match="a' does not exist"):
+            storage.read("a")
+
+
+def _downloaded(storage: ArrowStorage, tmp_path: Path) -> bytes:
+    storage.download("a", tmp_path / "got")
+    return (tmp_path / "got").read_bytes()
+
+
+class _Gcs:
+    """Buckets in memory with the file `a`, which fail some times as `GcsFileSystem` does."""
+
+    type_name = "gcs"
+
+    def __init__(self, failure: Exception, *, times: int) -> None:
+        self._files, self._failure, self._left = fs._MockFileSystem(), failure, times
+        for bucket in ("bucket", "bucket-0", "bucket-1"):
+            self._files.create_dir(bucket)
+            with self._files.open_output_stream(f"{bucket}/a") as stream:
+                stream.write(b"new")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open_input_file(self, path: str) -> Any:
+        file = self._files.open_input_file(path)
+        self._left -= 1
+        if self._left >= 0:
+            raise self._failure
+        return file
+
+    open_input_stream = open_input_file
 
 
 class TestFailures:

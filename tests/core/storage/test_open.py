@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from state_store.core.storage import open as open_module
 from state_store.core.storage import open_storage
+from state_store.core.storage.azure import Container, container_of
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.hadoop_conf import webhdfs_endpoints
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import OptionError
+from state_store.errors import OptionError, StorageError
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,54 @@ class TestEndpoints:
 def test_a_location_that_no_file_can_have_is_refused(location: str) -> None:
     with pytest.raises(OptionError, match=r"(ud800|x00)' is no path or URI"):
         open_storage(location)
+
+
+def test_a_service_of_google_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself its client would go on for 15 minutes."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(open_module, "_FIRST_ANSWER_S", 1)
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match=r"gs://anonymous@bucket/dir/a"):
+        open_storage("gs://anonymous@bucket/dir").read("a")
+
+
+def test_azure_without_its_packages_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
+    with pytest.raises(StorageError, match=r"pip install 'incremental-state-store\[azure\]'"):
+        open_storage("abfss://container@account.dfs.core.windows.net/dir")
+
+
+@pytest.mark.parametrize(
+    ("uri", "container"),
+    [
+        (
+            "abfss://c@account.dfs.core.windows.net/a/b",
+            Container("c", "account", None, "https://account.blob.core.windows.net", "a/b"),
+        ),
+        (
+            "abfs://account:k%2Fy@c/a",
+            Container("c", "account", "k/y", "https://account.blob.core.windows.net", "a"),
+        ),
+        (
+            "abfs://account.blob.core.windows.net/c/a",
+            Container("c", "account", None, "https://account.blob.core.windows.net", "a"),
+        ),
+        (
+            "abfs://c/a",
+            Container("c", "ours", None, "https://ours.blob.core.windows.net", "a"),
+        ),
+    ],
+)
+def test_a_container_of_azure_in_each_form_of_its_uri(uri: str, container: Container) -> None:
+    assert container_of(uri, {"AZURE_STORAGE_ACCOUNT": "ours"}) == container
+
+
+@pytest.mark.parametrize(
+    ("uri", "missing"), [("abfs://c/a", "account"), ("abfs://account.blob.core.windows.net", "container")]
+)
+def test_a_uri_of_azure_without_a_part_says_which(uri: str, missing: str) -> None:
+    with pytest.raises(OptionError, match=rf"names no {missing}: give abfss://container@account"):
+        container_of(uri, {})
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3a:///directory"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 import uuid
 import zlib
@@ -208,8 +209,70 @@ class TestArrowOnS3(_OnS3, KilledWriters):
 
     def test_a_missing_bucket_is_named_with_the_fix(self) -> None:
         storage = open_storage("s3://no-such-bucket/store")
-        with pytest.raises(StorageError, match=r"no-such-bucket/store/delta/a.*make the bucket"):
-            storage.write("delta/a", b"abc", overwrite=True)
+        for ask in (
+            lambda: storage.write("delta/a", b"abc", overwrite=True),
+            lambda: storage.read("delta/a"),
+            lambda: storage.exists("delta/a"),
+            lambda: storage.list_files("delta/a"),
+            lambda: storage.directories("delta/a"),
+        ):
+            with pytest.raises(StorageError, match=r"no-such-bucket/store/delta/a.*make the bucket"):
+                ask()
+
+    @pytest.mark.parametrize(
+        ("line", "code", "advice"),
+        [
+            ("400 Bad Request", "ExpiredToken", "the credentials have expired"),
+            ("403 Forbidden", "InvalidAccessKeyId", "does not know this key"),
+            ("403 Forbidden", "SignatureDoesNotMatch", "is not that of the key"),
+            ("403 Forbidden", "RequestTimeTooSkewed", "set the clock"),
+            ("301 Moved Permanently", "PermanentRedirect", "in another region"),
+            ("400 Bad Request", "KMS.DisabledException", "encryption is disabled"),
+            ("403 Forbidden", "AccessDenied", "must be allowed to"),
+        ],
+    )
+    def test_a_refusal_says_why_though_a_head_has_no_body(
+        self, storage: Storage, line: str, code: str, advice: str
+    ) -> None:
+        with self.server.failing(lambda method, path: status(line, code)):
+            for ask in (lambda: storage.read("delta/a"), lambda: storage.exists("delta/a")):
+                with pytest.raises(StorageError, match=rf"delta/a.*\(.*{advice}"):
+                    ask()
+
+    def test_the_proxy_of_the_environment_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.invalid")
+        monkeypatch.setenv("http_proxy", self.server.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        self.server.requests.clear()
+        with self.server.failing(lambda method, path: DENIED), pytest.raises(StorageError, match="delta/a"):
+            open_storage(f"s3://bucket/{self.prefix}").write("delta/a", b"abc", overwrite=True)
+        assert [method for method, _ in self.server.requests] == ["PUT"]
+        monkeypatch.setenv("no_proxy", ".invalid")
+        self.server.requests.clear()
+        with pytest.raises(StorageError, match="delta/a"):
+            open_storage(f"s3://bucket/{self.prefix}").write("delta/a", b"abc", overwrite=True)
+        assert self.server.requests == []
+
+    def test_an_interrupt_after_the_opening_leaves_no_empty_file(self, storage: Storage) -> None:
+        storage.write("delta/a", b"old")
+        real = storage._filesystem
+
+        class Interrupted:
+            type_name = "s3"
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(real, name)
+
+            def open_output_stream(self, path: str) -> object:
+                stream = real.open_output_stream(path)
+                _thread.interrupt_main()
+                return stream
+
+        storage._filesystem = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            storage.write("delta/a", b"new", overwrite=True)
+        assert self.get_raw(storage, "delta/a") in (b"old", b"new")
 
 
 @pytest.fixture(scope="module")
