@@ -223,17 +223,15 @@ def open_azure(uri: str, environment: Mapping[str, str] = os.environ) -> AzureSt
         "max_block_size": _PUT_BYTES,
     }
     text = environment.get("AZURE_STORAGE_CONNECTION_STRING")
-    if text:
-        try:
+    try:
+        if text:
             client = ContainerClient.from_connection_string(text, found.name, **options)
-        except ValueError as error:
-            raise OptionError(
-                f"AZURE_STORAGE_CONNECTION_STRING is no connection string: {error}",
-                option="AZURE_STORAGE_CONNECTION_STRING",
-            ) from error
-    else:
-        credential = found.key or environment.get("AZURE_STORAGE_SAS_TOKEN")
-        client = ContainerClient(found.url, found.name, credential or _identity(shown), **options)
+        else:
+            credential = found.key or environment.get("AZURE_STORAGE_SAS_TOKEN")
+            client = ContainerClient(found.url, found.name, credential or _identity(shown), **options)
+    except ValueError as error:
+        source = "AZURE_STORAGE_CONNECTION_STRING" if text else f"'{shown}'"
+        raise OptionError(f"{source} cannot be used: {error}", option="checkpointLocation") from error
     return AzureStorage(client, found.directory, shown)
 
 

@@ -28,8 +28,8 @@ def without_secret(location: str) -> str:
         return location
     if _SLASHES.match(location):
         raise OptionError(
-            f"the secret in '{shown}@{rest}' has a slash, which ends the name of a host: write %2F for it, or give "
-            "the secret by the environment",
+            f"the secret in '{shown}@{rest}' has a slash, which ends the name of a host: write %2F, or "
+            "give the secret by the environment",
             option="checkpointLocation",
         )
     if not start.endswith(f":{MASK}"):

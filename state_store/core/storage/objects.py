@@ -160,7 +160,7 @@ class ArrowStorage(Storage):
                 if not left:
                     raise
             except ValueError as error:  # a file of GCS is closed if its version is gone
-                if self._filesystem.type_name != "gcs" or not left:
+                if not left:
                     raise self._changed(path) from error
             except MissingError:
                 if self._filesystem.type_name != "gcs" or not self.exists(path):
@@ -233,13 +233,17 @@ class ArrowStorage(Storage):
 
     @contextmanager
     def _translated(self, action: str, path: str) -> Iterator[None]:
+        from pyarrow import ArrowException
+
         file = self._uri(path)
         try:
             yield
         except FileNotFoundError as error:
             self._check_bucket(action, file)
             raise MissingError(f"'{file}' does not exist", file=file) from error
-        except OSError as error:
+        except (OSError, ValueError, ArrowException) as error:
+            if isinstance(error, ValueError) and action == "read" and self._filesystem.type_name == "gcs":
+                raise
             why = with_remedy(self._cause(str(error)))
             raise StorageError(f"cannot {action} '{file}': {why}", file=file) from error
 

@@ -17,7 +17,9 @@ _REMEDIES = {
     r"kms\.|kms_?(disabled|invalid|not_?found|access)": (
         "the key of the bucket's encryption is disabled, or this user may not use it: see AWS KMS"
     ),
-    r"invalid_?object_?state|not valid for the object's storage class": "the file is in an archive tier: restore it there",
+    r"invalid_?object_?state|not valid for the object's storage class": (
+        "the file is in an archive tier: restore it there"
+    ),
     r"could not create a oauth2 access token": (
         "no credentials of Google Cloud are found: run `gcloud auth application-default login`, or set "
         "GOOGLE_APPLICATION_CREDENTIALS"

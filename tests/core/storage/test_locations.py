@@ -59,7 +59,7 @@ def test_a_message_shows_no_secret(text: str) -> None:
 
 
 def test_a_secret_with_a_slash_is_refused_with_the_fix() -> None:
-    with pytest.raises(OptionError, match="has a slash.*%2F") as raised:
+    with pytest.raises(OptionError, match=r"has a slash.*%2F") as raised:
         without_secret("s3://key:TOP/SECRET@bucket/dir")
     assert "SECRET" not in raised.value.message
 

@@ -121,6 +121,14 @@ def test_a_service_of_google_that_does_not_answer_is_given_up(monkeypatch: pytes
         open_storage("gs://anonymous@bucket/dir").read("a")
 
 
+def test_a_wrong_connection_string_of_azure_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("azure.storage.blob")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=TOPSECRET")
+    with pytest.raises(OptionError, match="AZURE_STORAGE_CONNECTION_STRING cannot be used") as raised:
+        open_storage("abfs://c/a")
+    assert "TOPSECRET" not in raised.value.message
+
+
 def test_azure_without_its_packages_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
     with pytest.raises(StorageError, match=r"pip install 'incremental-state-store\[azure\]'"):
