@@ -7,7 +7,6 @@ import re
 from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 from state_store.core.interruption import FIRST_ANSWER_S
 from state_store.core.storage.answering import AnsweringStorage
@@ -153,6 +152,8 @@ def _file_system(root: str) -> tuple[Any, str]:
 
 def _proxy_of_s3() -> str | None:
     """Return the proxy that the environment names for S3, with HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+    from urllib.request import getproxies_environment, proxy_bypass  # of much weight, and no agent needs it
+
     service = urlsplit(_s3_endpoint() or "https://s3.amazonaws.com")
     if proxy_bypass(service.hostname or ""):
         return None
