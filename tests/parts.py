@@ -47,6 +47,7 @@ JVM = ("bridge", "jvm", "conformance")
 STORAGE = (
     "core/storage",
     "cli/test_cli_hdfs.py",
+    "cli/test_secrets.py",
     "data/dataset/test_remote.py",
     "observe/test_remote_storage.py",
     "benchmarks",

@@ -131,7 +131,8 @@ def configure(
         TypeError: the target cannot be configured, for example because it is a running session.
 
     Warns:
-        RuntimeWarning: a JVM without the jar is running, and the session would be part of it.
+        RuntimeWarning: a JVM without the jar is running, and the session would be part of it; or Spark
+            encrypts its local files, and the store would not.
     """
     own, put = _accessors(target)
     if _is_remote(own):
@@ -150,6 +151,14 @@ def configure(
             put(key, ",".join(dict.fromkeys([*_listed(key, get(key)), value])))
         else:
             _put_unless_kept(get, put, key, value)
+    if (get("spark.io.encryption.enabled") or "").strip().lower() == "true":
+        warnings.warn(
+            "spark.io.encryption.enabled does not reach the local state of the store, nor of Spark's own "
+            "stores: its files lie unencrypted below the local directories of the executors. If the "
+            "state is secret, put these on encrypted volumes",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     if is_for_here and inherited.runs_without(PROVIDER_CLASS):
         warnings.warn(
             "a JVM without this store's jar is running: sessions of this process cannot use the store. Call "

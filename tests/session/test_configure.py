@@ -222,3 +222,13 @@ def test_a_jvm_without_the_jar_is_named(monkeypatch: pytest.MonkeyPatch, default
         configured({})
         monkeypatch.setattr(SparkContext, "_jvm", FakeUtils(PROVIDER_CLASS))
         configured(SparkSession.Builder())
+
+
+@pytest.mark.parametrize("value", ["true", "True", "false", None])
+def test_encryption_of_local_files_that_does_not_reach_the_store_is_said(value):
+    conf = {} if value is None else {"spark.io.encryption.enabled": value}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        state_store.configure(conf)
+    expected = (value or "").lower() == "true"
+    assert any("does not reach the local state" in str(warning.message) for warning in said) == expected
