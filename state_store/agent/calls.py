@@ -243,7 +243,9 @@ class Calls:
 
     def _released(self, request: dict[str, Any], directory: Path) -> None:
         with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
-            self._store(request).head.release(directory)
+            store = self._store(request)
+            store.head.release(directory)
+            store.readers.ask_for_look()
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
         named = request.get("store")

@@ -9,6 +9,7 @@ from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.lazy.readers import Readers
 from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
 from state_store.core.files.deadline import BoundedStorage
@@ -63,6 +64,7 @@ class OpenStore:
         prune: Bounds the local files that all stores keep.
         suspicions: The damage that the JVM has found, in all stores of the executor.
         hydrations: The lazy restores.
+        readers: The leases on the files that they have not fetched.
         request_times: The times of requests to the service that has the checkpoint, shared by its stores;
             None if the storage is on this machine.
     """
@@ -79,12 +81,14 @@ class OpenStore:
     prune: Callable[[], object]
     suspicions: Suspicions
     hydrations: Hydrations
+    readers: Readers
     request_times: RequestTimes | None
 
     def close(self) -> None:
         """Remove the local directories of the store, but not the files that local recovery keeps."""
         self.hydrations.stop()
         self.context.workspace.remove()
+        self.readers.close()
         if not self.options.local_recovery:
             self.context.cache.remove()
         self.context.storage.close()

@@ -34,7 +34,7 @@ from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.local_options import FILES
 from state_store.core.settings.session import FORMAT_KEY
-from state_store.core.snapshots.assembly import Restored
+from state_store.core.snapshots.assembly import IsLazy, Restored
 from state_store.core.snapshots.attempt import look
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.measured_storage import MeasuredStorage
@@ -65,20 +65,15 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     # The disk may be smaller than the state: a restore that verifies all of it keeps to that, too.
     may_be_lazy = paged or not thorough or store.options.hydration_disk_budget_bytes > 0
     is_lazy = always_lazy if paged else store.head.is_lazy
-
-    def on_tail(directory: Path, file: SparseFile) -> None:
-        store.hydrations.add_file(directory, file, _report_damage_of(store, directory))
-
     try:
-        restored = restore(
+        restored = restore_lazily(
+            store,
             _measured(store),
             request.version,
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
             is_lazy=is_lazy if may_be_lazy else None,
-            on_tail=None if paged or thorough else on_tail,
-            link_pages=store.hydrations.link_pages if paged else None,
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
@@ -87,20 +82,64 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     with _removed_on_failure(store, directory):
         if thorough:
             store.suspicions.settled(location, suspicion)
-        paging = NO_PAGES
-        if restored.sparse:
-            if paged:
-                paging = store.hydrations.cache_pages(directory, restored.sparse)
-            else:
-                store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
-                paging = Paging.of_whole_files(restored.sparse)
-            if store.request_times is not None:
-                store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
+        paging = begin_paging(store, restored)
+        if restored.sparse and store.request_times is not None:
+            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
         predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
         store.head.restored(restored)
         learn_age(store, restored.chain)
         _log(store, restored, predicted_ms)
         return RestoredStore.of(restored, predicted_ms, store.head.ages(), paging)
+
+
+def restore_lazily(
+    store: OpenStore,
+    context: StoreContext,
+    version: VersionId,
+    *,
+    start: VersionId | None = None,
+    thorough: bool = False,
+    ingest: bool = False,
+    is_lazy: IsLazy | None = always_lazy,
+) -> Restored:
+    """Restore a version, as `core.snapshots.restore` does, with a lease on the files that stay remote.
+
+    If the store caches no pages, and the restore is not thorough, the first of these files are being fetched
+    already.
+    """
+    hydrations = store.hydrations
+    paged = hydrations.caches_pages
+
+    def on_tail(directory: Path, file: SparseFile) -> None:
+        hydrations.add_file(directory, file, _report_damage_of(store, directory))
+
+    return store.readers.restored(
+        lambda: restore(
+            context,
+            version,
+            start=start,
+            thorough=thorough,
+            ingest=ingest,
+            is_lazy=is_lazy,
+            on_tail=None if paged or thorough else on_tail,
+            link_pages=hydrations.link_pages if paged else None,
+        )
+    )
+
+
+def begin_paging(store: OpenStore, restored: Restored) -> Paging:
+    """Cache the files of a base that stay remote by pages, or fetch them in the background.
+
+    Returns:
+        The rules by which the JVM reads them.
+    """
+    directory = restored.base.directory
+    if not restored.sparse:
+        return NO_PAGES
+    if store.hydrations.caches_pages:
+        return store.hydrations.cache_pages(directory, restored.sparse)
+    store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
+    return Paging.of_whole_files(restored.sparse)
 
 
 def _measured(store: OpenStore) -> StoreContext:
@@ -153,15 +192,32 @@ def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRange:
 def _read_ranges(store: OpenStore, directory: Path, ranges: list[tuple[str, int, int]]) -> ReadRange:
     if not store.context.workspace.owns(directory):
         raise InternalError(f"'{directory}' is no base of this store")
-    return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
+    try:
+        return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
+    except MissingError:
+        _lost_file(store, directory)
+        raise
 
 
 def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
     def tell(error: StateStoreError) -> None:
         store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
-        found_damage(store, directory)
+        if isinstance(error, MissingError):
+            _lost_file(store, directory)
+        else:
+            found_damage(store, directory)
 
     return tell
+
+
+def _lost_file(store: OpenStore, directory: Path) -> None:
+    """Note that a stored file of a base is gone, since a newer snapshot has taken its place.
+
+    That is no damage: the next restore is lazy, and fails if nothing has taken its place. No merge starts
+    from the base any more, and another is offered to the JVM.
+    """
+    store.head.forget_directory(directory)
+    store.readers.lost_file(directory)
 
 
 def found_damage(store: OpenStore, directory: Path) -> None:

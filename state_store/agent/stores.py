@@ -14,6 +14,7 @@ from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.lazy.page_cache import PageCache
+from state_store.agent.lazy.readers import LeaseRounds, Readers
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
@@ -91,6 +92,7 @@ class Stores:
         self._suspicions = Suspicions(runtime)
         self._hydration = HydrationBudget(runtime)
         self._pages = PageCache(runtime)
+        self._lease_rounds = LeaseRounds(runtime)
         self._request_times: dict[tuple[str, str], RequestTimes] = {}
         self._caches: dict[tuple[Path, int], LocalCache] = {}
         self._stores: dict[int, OpenStore] = {}
@@ -204,8 +206,17 @@ class Stores:
             bytes_per_s=options.hydration_rate_limit_bytes_per_s,
         )
         self._pages.limit(options.page_cache_limit_bytes)
-        hydrations = Hydrations(context, self._hydration, self._pages, log, self._scheduler.wake)
+        hydrations = Hydrations(context, self._hydration, self._pages, log, self._settled)
         hydrations.take_over(fields.held)
+        readers = Readers(
+            context,
+            options.lease_expiry_ms,
+            hydrations,
+            self._lease_rounds,
+            partial(self._scheduler.move, fields.instance),
+            log,
+        )
+        readers.take_over(fields.held)
         return OpenStore(
             instance=fields.instance,
             store_id=store_id,
@@ -229,8 +240,14 @@ class Stores:
             prune=partial(cache.prune, kept_files),
             suspicions=self._suspicions,
             hydrations=hydrations,
+            readers=readers,
             request_times=request_times,
         )
+
+    def _settled(self) -> None:
+        """Look for what waits until files are local: merges, and leases that are over."""
+        self._scheduler.wake()
+        self._lease_rounds.look()
 
     def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
         """Return the files kept on a disk, which all stores on it share."""

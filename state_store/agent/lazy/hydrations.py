@@ -11,6 +11,7 @@ from typing import Any
 
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Progress, Readiness
+from state_store.agent.lazy.page_cache import LIST_NAME as PAGES_LIST_NAME
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.agent.wire.answers import NO_PAGES, Paging
 from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile, drop_data
@@ -153,12 +154,11 @@ class Hydrations:
             if known is not None:
                 return known
             try:
-                listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
+                files = _listed(directory / LIST_NAME)
             except (OSError, ValueError) as error:
                 raise InternalError(f"'{directory}' has no lazily restored files ({error})") from error
             for unfinished in directory.glob(f"{INCOMING_PREFIX}*"):
                 unfinished.unlink(missing_ok=True)
-            files = [SparseFile(**fields) for fields in listed]
             return self._start(directory, files, found_damage, inherited=True)
 
     def read(self, directory: Path, name: str, offset: int, length: int, found_damage: FoundDamage) -> int:
@@ -183,6 +183,25 @@ class Hydrations:
         with self._lock:
             self._page_bytes_read += count
         return count
+
+    def listed(self, directory: Path) -> list[SparseFile]:
+        """Return the files of a base that were remote when it was made, of which some may be local now."""
+        for name in (PAGES_LIST_NAME, LIST_NAME):
+            try:
+                return _listed(directory / name)
+            except (OSError, ValueError):
+                continue
+        return []
+
+    def is_whole(self, directory: Path) -> bool:
+        """Return True if all files of a base that is hydrated are local."""
+        with self._lock:
+            known = self._running.get(directory)
+        return known is not None and known.readiness is Readiness.WHOLE
+
+    def forget_pages(self, directory: Path) -> None:
+        """Give no cached file of a base to another base: a stored file of it is gone."""
+        self._pages.keep_apart(directory)
 
     def drop(self, directory: Path) -> None:
         """End and forget the hydration of a base that is given up; an unknown one is fine."""
@@ -275,3 +294,7 @@ class Hydrations:
         for hydration in dropped:
             hydration.stop()
         return alive
+
+
+def _listed(path: Path) -> list[SparseFile]:
+    return [SparseFile(**fields) for fields in json.loads(path.read_text("utf-8"))]

@@ -186,6 +186,13 @@ class PageCache:
             self._add(location, directory, [SparseFile(**fields) for fields in listed])
         return True
 
+    def keep_apart(self, directory: Path) -> None:
+        """Link no file of a base to another one any more; an unknown base is fine."""
+        with self._lock:
+            for file in self._bases.get(directory, {}).values():
+                if self._files.get(file.key) is file:
+                    del self._files[file.key]
+
     def _add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
         with self._lock:
             self._forget_gone()

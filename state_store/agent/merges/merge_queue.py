@@ -33,13 +33,16 @@ def always_ready(store: int) -> bool:
 class MergeRequest:
     """A merge of `version`; `kind` is `ingest`, `incremental` or `full`, `reason` is for people.
 
-    A merge that was asked for by name is made even if the policy has no reason for it any more.
+    A merge that was asked for by name is made even if the policy has no reason for it any more. One that
+    `moves` is of kind `ingest`: it makes a base of the newest snapshot, in the place of bases whose files
+    nobody else needs, and waits for no file.
     """
 
     version: VersionId
     kind: str
     reason: str
     by_name: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class MergeQueue:
             self._count += 1
             merges.order = self._count
         if request.kind == INGEST:
-            merges.ingest = request
+            moves = merges.ingest is not None and merges.ingest.moves
+            merges.ingest = replace(request, moves=request.moves or moves)
         elif merges.publishing is not None and merges.publishing.kind == FULL:
             merges.publishing = replace(merges.publishing, version=request.version)
         else:
@@ -144,7 +148,7 @@ class MergeQueue:
             request = None if merges.group in busy else self._eligible(merges, now_s)
             if request is None:
                 continue
-            if is_ready(store):
+            if request.moves or is_ready(store):
                 self._start(merges, request)
                 return store, request
             merges.needs_files = unready < merges.limits.concurrent

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
-from state_store.agent.restoring import always_lazy
+from state_store.agent.restoring import always_lazy, begin_paging, restore_lazily
 from state_store.agent.wire.answers import MergedStore, OfferedBase, Skipped
 from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
@@ -20,6 +21,7 @@ from state_store.core.files.sst_end import is_plain
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.parsing import changed_texts
+from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
@@ -27,7 +29,7 @@ from state_store.core.snapshots.publish import Published, SparseFilesLostError, 
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.streamed_full import StreamSizes, publish_streamed
 from state_store.core.snapshots.young_merge import is_young, merge_young
-from state_store.errors import BusyError, DamagedError, MissingError
+from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
 LONGEST_REASON = 500
 """Characters of a reason that a manifest keeps."""
@@ -59,10 +61,14 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     start_s = store.context.runtime.monotonic_s()
     context = store.context.bounded(deadline)
     try:
+        if request.moves:
+            return _moved(store, context, request, start_s)
         _check_still_there(store, context, request)
         reason = None
         if request.kind != INGEST and _found_newer_snapshot(store, context):
             reason = _reason_to_skip(store, request)
+            if store.readers.replaced() and reason is not None:
+                return _moved(store, context, replace(request, kind=INGEST), start_s)
         reason = reason or _reason_of_snapshot(store, request)
         if reason is not None:
             return Skipped(reason)
@@ -107,7 +113,11 @@ def _streamed(
     Returns:
         The merge, or None if the files are local, or compressed and therefore local.
     """
-    restored = restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
+
+    def read() -> Restored:
+        return restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
+
+    restored = store.readers.restored(read)
     source = restored.base.directory
     try:
         if not restored.sparse:
@@ -131,7 +141,7 @@ def _streamed(
                     reason = error.message
             store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
             discard(source)
-            restored = restore(context, request.version, thorough=False, ingest=False, is_lazy=always_lazy)
+            restored = store.readers.restored(read)
             source = restored.base.directory
         lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
         published = publish_streamed(
@@ -199,6 +209,7 @@ def _offered(store: OpenStore, base: LocalDatabase) -> OfferedBase:
     sparse: list[SparseFile] = []
     if store.hydrations.caches_pages and all(is_plain(base.directory / name) for name in base.files):
         sparse = store.hydrations.shed(base)
+        store.readers.hold(base.directory, sparse)
     version = base.version
     return OfferedBase(
         base.directory,
@@ -211,25 +222,41 @@ def _offered(store: OpenStore, base: LocalDatabase) -> OfferedBase:
     )
 
 
+def _moved(
+    store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
+) -> MergedStore | Skipped:
+    """Make a base of the newest snapshot for the bases whose files only their leases keep.
+
+    Merges do not start from these any more. A failure is no failed merge: the next look asks again.
+    """
+    if not store.readers.wants_to_move:
+        return Skipped("no base reads files that nobody else needs")
+    try:
+        _found_newer_snapshot(store, context)
+        made = _with_loose_deltas(store, context, request, start_s)
+    except StateStoreError as error:
+        store.log.warning(
+            f"no base of version {request.version} takes the place of one whose files a newer snapshot has "
+            f"replaced, and it goes on reading them: {error.message}"
+        )
+        return Skipped("the newest snapshot cannot be restored")
+    for directory in store.readers.moved(made.base.directory):
+        store.head.forget_directory(directory)
+    return made
+
+
 def _with_loose_deltas(
     store: OpenStore, context: StoreContext, request: MergeRequest, start_s: float
 ) -> MergedStore:
-    """Make a base of the newest snapshot and the deltas beside it, all cached by pages.
+    """Make a base of the newest snapshot and the deltas beside it, of which only tails are fetched.
 
     Nothing is ingested, since a database has to be complete for that. No merge starts from such a base.
     """
-    restored = restore(
-        context,
-        request.version,
-        thorough=False,
-        ingest=False,
-        is_lazy=always_lazy,
-        link_pages=store.hydrations.link_pages,
-    )
+    restored = restore_lazily(store, context, request.version)
     directory = restored.base.directory
     store.head.hold(restored.base)
     try:
-        paging = store.hydrations.cache_pages(directory, restored.sparse)
+        paging = begin_paging(store, restored)
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, INGEST, None, took_ms)
         return MergedStore.of(
@@ -242,6 +269,7 @@ def _with_loose_deltas(
             phases=restored.phases,
         )
     except BaseException:
+        store.hydrations.drop(directory)
         store.head.release(directory)
         raise
 

@@ -162,6 +162,15 @@ class MergeScheduler:
                 self._queue.inherit(store.instance, instance)
         self._wake()
 
+    def move(self, instance: int) -> None:
+        """Ask for a base of the newest snapshot, since a base of the store reads files nobody else needs."""
+        with self._changed:
+            entry = self._entries.get(instance)
+            version = None if entry is None or entry.is_lingering else entry.store.head.certain
+            if entry is not None and version is not None:
+                reason = "a newer snapshot has taken the place of files that are read"
+                self._ask(entry.store, MergeRequest(version, INGEST, reason, moves=True))
+
     def wake(self) -> None:
         """Look for merges that became ready. Called when a lazy restore has ended, and from time to time."""
         with self._changed:

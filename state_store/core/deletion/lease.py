@@ -1,4 +1,4 @@
-"""Lease by which the writer of a snapshot keeps others from deleting the files that it will refer to.
+"""Leases by which writers of snapshots and readers of stored files keep others from deleting them.
 
 The writer's half of the protocol of docs/deletion.md:
 
@@ -9,12 +9,20 @@ The writer's half of the protocol of docs/deletion.md:
 
 A lease says how long it holds. Its writer measures that on a clock that never jumps. After half of that time
 it takes a new lease and checks everything again before it publishes.
+
+A reader of stored files, such as an executor whose base is partly remote, holds them for as long as it reads:
+
+1. find the files; write a lease that names them; *then* read the tombstones; *then* list the files. If a file
+   is condemned or gone, find others (`find_under_lease`).
+2. renew the lease after half of its time, and give it back when nothing is read any more (`ReaderLease`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import TypeVar
 
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import (
@@ -27,10 +35,15 @@ from state_store.core.checkpoint.names import (
 from state_store.core.deletion.markers import Tombstones, has_run_out
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
-from state_store.errors import BusyError, StateStoreError
+from state_store.errors import BusyError, StateStoreError, StorageError, UnknownOutcomeError
+
+T = TypeVar("T")
 
 DEFAULT_EXPIRY_MS = 3_600_000
 """Default of the option leaseExpiry."""
+
+_FINDS = 3
+"""Number of times that a reader looks for files of which none is condemned."""
 
 
 class Lease:
@@ -184,3 +197,97 @@ class Lease:
             for path in young
         ]
         return bool(young)
+
+
+class ReaderLease(Lease):
+    """The lease of one reader, for as long as it reads. Used by one thread at a time."""
+
+    def __init__(self, storage: Storage, *, expiry_ms: int, runtime: Runtime = SYSTEM) -> None:
+        super().__init__(storage, expiry_ms=expiry_ms, runtime=runtime)
+        self._written_ms: dict[str, float] = {}
+
+    def hold(self, paths: Iterable[str]) -> frozenset[str]:
+        """Hold files, before the first read of them.
+
+        Returns:
+            Those that are condemned or gone. They are held as well, if they are there.
+        """
+        self._existing |= set(paths)
+        return self.renew()
+
+    def renew(self) -> frozenset[str]:
+        """Hold the files for as long again, from now on.
+
+        The lease before is given back unless a file is condemned: its cleaner may have listed the leases when
+        the new one was not there, and is about to read the one before.
+
+        Returns:
+            The files that are condemned or gone. They stay held: a cleaner that finds the lease leaves them.
+        """
+        held, before = frozenset(self._existing), list(self._written)
+        lost = self._renew_and_check()
+        self._existing |= held
+        for path in before:
+            age_ms = self._runtime.uptime_ms() - self._written_ms.get(path, -math.inf)
+            if not lost or age_ms >= self._expiry_ms:
+                self._storage.delete(path)
+                self._written.remove(path)
+                self._written_ms.pop(path, None)
+        return lost
+
+    @property
+    def renew_in_ms(self) -> float:
+        """Milliseconds until the lease has to be renewed."""
+        return self._expiry_ms / 2 - self._age_ms()
+
+    def _write(self, paths: Iterable[str]) -> None:
+        now_ms = self._runtime.uptime_ms()
+        super()._write(paths)
+        self._written_ms[self._written[-1]] = now_ms
+
+
+def find_under_lease(
+    find: Callable[[], T],
+    files_of: Callable[[T], frozenset[str]],
+    give_up: Callable[[T], object],
+    new_lease: Callable[[], ReaderLease],
+) -> tuple[T, ReaderLease | None, frozenset[str]]:
+    """Find stored files to read, and lease them before the first read.
+
+    If a file is condemned or gone once the lease is there, another search finds what has taken its place. If
+    that is the same files, they are read all the same: a snapshot may need what a cleaner has condemned, and
+    only a cleaner that has looked already deletes it. If the storage refuses the lease, as one that cannot be
+    written does, the files are read without: the first renewal tries again.
+
+    Args:
+        find: Searches.
+        files_of: Returns the paths of the files of a find that will be read; none needs a lease.
+        give_up: Is called with a find that is not used.
+        new_lease: Makes a lease.
+
+    Returns:
+        The find, its lease (None without files), and the files of it that are condemned or gone.
+
+    Raises:
+        StateStoreError: As `find`.
+    """
+    before: frozenset[str] = frozenset()
+    for attempt in range(_FINDS):
+        found = find()
+        files = files_of(found)
+        if not files:
+            return found, None, files
+        lease = new_lease()
+        try:
+            lost = lease.hold(files)
+            if not lost or files == before or attempt == _FINDS - 1:
+                return found, lease, lost
+            lease.release()
+        except (StorageError, UnknownOutcomeError):
+            return found, lease, frozenset()
+        except BaseException:
+            give_up(found)
+            raise
+        give_up(found)
+        before = files
+    raise AssertionError("unreachable")
