@@ -1,8 +1,8 @@
 """Leases on the stored files that the sparse bases of an executor still read (docs/deletion.md).
 
-A base is *read* from before it is offered to the JVM, or to a merge, until its directory is removed or all its
-files are local. That is looked at, so no way in which a base is given up can forget its lease. One thread for
-all stores renews the leases, and gives back those that are over.
+A base is *read* from before it is offered to the JVM, or to a merge, until its directory is removed or all
+its files are local. That is looked at, so no way in which a base is given up can forget its lease. One thread
+for all stores renews the leases, and gives back those that are over.
 """
 
 from __future__ import annotations

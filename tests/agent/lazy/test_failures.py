@@ -273,8 +273,8 @@ def test_a_file_that_is_gone_ends_the_wait(
         path.unlink()
     job.commit({b"\0\0more": b"1"})
     go_on()
-    settled(job)
-    assert job.open_store.hydrations.readiness(directory) is Readiness.FAILED
+    wait_for(lambda: job.open_store.hydrations.readiness(directory) is Readiness.FAILED)
+    assert not job.open_store.suspicions.of(str(job.location))
     assert contents(job.merge("full")["directory"]) == job.state
 
 

@@ -103,6 +103,11 @@ final class RowsBeforeFiles(directory: File) extends SparseBases(directory) {
         expect(!base.damaged && damages == 0, "missing parts are taken for damaged")
       }
     }
+    withReader((_, _, _) => throw new GoneRowsException("it is gone", null), read = broken.head) { (base, reader) =>
+      val failed = Try(reader.expect(few.map(key)))
+      expect(failed.failed.toOption.exists(_.isInstanceOf[GoneRowsException]), s"a file that is gone gives $failed")
+      expect(base.isOver && !base.damaged && damages == 0, "a base whose file is gone is read on, or taken for damaged")
+    }
     withReader((_, _, _) => (), read = broken.head) { (base, reader) =>
       val failed = Try(reader.expect(few.map(key)))
       expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")

@@ -110,6 +110,12 @@ final case class RestoredDelta(path: String, version: VersionId)
 /** Rows cannot be fetched just now. The local files are not damaged. */
 final class RemoteRowsException(message: String, cause: Throwable) extends IOException(message, cause)
 
+/**
+ * Rows cannot be fetched any more, since storage has lost their file: a newer snapshot has taken its place. Nothing is
+ * damaged; a restore finds the rows.
+ */
+final class GoneRowsException(message: String, cause: Throwable) extends IOException(message, cause)
+
 /** A base with deltas beside its database has to be read by RocksDB, which reads only databases. */
 final class NeedsDatabaseException(cause: IOException) extends IOException(cause.getMessage, cause)
 
@@ -129,6 +135,7 @@ final case class VerifiedStretch(next: Int, bytes: Long)
 private[incremental] abstract class Base(directory: BaseDirectory) {
   private val references = new AtomicInteger(1)
   private val failed = new AtomicBoolean
+  @volatile private var gone = false
   private var metadata: DeltaMetadata = _
 
   final def version: VersionId = directory.version
@@ -182,8 +189,11 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
     metadata = Base.checkRecord(reader(), directory.path, version, directory.keys)
   }
 
-  /** Returns true if a read of it failed: its rows have to come from elsewhere. Any thread. */
+  /** Returns true if a read of it found damage. Any thread. */
   final def damaged: Boolean = failed.get
+
+  /** Returns true if a read of it failed for good: its rows have to come from elsewhere. Any thread. */
+  final def isOver: Boolean = gone || damaged
 
   private def markDamaged(): Unit = if (failed.compareAndSet(false, true)) directory.onDamage()
 
@@ -200,6 +210,9 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
       markDamaged()
       new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
     case e @ (_: RemoteRowsException | _: UnsupportedSstException) => e
+    case e: GoneRowsException =>
+      gone = true
+      e
     case e: IOException if TableCache.isOutOfMappings(e) => e // the files are not damaged
     case e: ClosedByInterruptException => e // the task was killed; the files are not damaged
     case e: IOException =>

@@ -9,7 +9,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
   AgentException, AgentStore, MergedStore, RangeReads, RestoreAnswer
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, NeedsDatabaseException, RemoteRowsException, RestoredDelta, RestoredFiles, StoredRanges
+  BaseDirectory, GoneRowsException, NeedsDatabaseException, RemoteRowsException, RestoredDelta, RestoredFiles,
+  StoredRanges
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, UnknownFormatException, VersionId
@@ -64,7 +65,7 @@ private[local] final class StoreBases(
     } catch {
       case e: UnknownFormatException => throw AgentException.of(e)
       case _: NeedsDatabaseException if !ingest => restore(version, snapshot, thorough, ingest = true)
-      case e @ (_: ClosedByInterruptException | _: RemoteRowsException) => throw e
+      case e @ (_: ClosedByInterruptException | _: RemoteRowsException | _: GoneRowsException) => throw e
       case e: IOException if !thorough =>
         logWarning(s"The restored files of version ${version.number} of $name cannot be read: verifying all of them", e)
         restore(version, snapshot, thorough = true, ingest)
@@ -97,7 +98,7 @@ private[local] final class StoreBases(
       onDamage = () => reportDamage(directory))
   }
 
-  /** Fetches bytes of a file. If storage fails, the local files are sound; if storage lost the file, they are not. */
+  /** Fetches bytes of a file. The local files are sound unless the file in storage is damaged. */
   private def fetch(directory: String, file: String, offset: Long, length: Long): Unit =
     fetching(s"$length bytes at $offset of $directory/$file")(
       agent.fetch(directory, file, offset, length))
@@ -127,8 +128,12 @@ private[local] final class StoreBases(
     catch {
       case e: AgentException =>
         val message = s"$bytes, which was restored in part, cannot be read: ${e.getMessage}"
-        throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e)
-        else new RemoteRowsException(message, e)
+        throw e.kind match {
+          case "damaged" => new IOException(message, e)
+          case "missing" =>
+            new GoneRowsException(s"$message. The next attempt restores from what has taken its place", e)
+          case _ => new RemoteRowsException(message, e)
+        }
     }
 
   /** Releases a directory in another thread: the caller may hold a lock, and the agent may hang. */

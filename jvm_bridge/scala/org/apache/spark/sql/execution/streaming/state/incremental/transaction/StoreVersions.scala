@@ -84,7 +84,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
     val n = position(if (version.number == 0) VersionId.empty else version)
     if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None
-    else if (base != null && base.damaged) None // to be restored from files that are not damaged
+    else if (base != null && base.isOver) None // to be restored from files that are there, and not damaged
     else {
       Some(forgetIfInconsistent(begin(indexUpTo(n), version, readOnly)))
     }
@@ -177,16 +177,16 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /** Returns the lowest version that a transaction may begin on without a restore, except the empty one. */
   def oldestNumber: Long = locked(baseVersion.number)
 
-  /** Returns true if reading the base has failed. */
+  /** Returns true if reading the base has found damage. */
   def isDamaged: Boolean = locked(base != null && base.damaged)
 
   /**
    * Calls a function with the base that transactions begin on; it stays open meanwhile. None if there is no base, or it
-   * is damaged.
+   * cannot be read any more.
    */
   private[incremental] def withBase[T](use: Base => T): Option[T] = {
     val held = locked {
-      val good = Option(base).filter(base => !closed && !base.damaged)
+      val good = Option(base).filter(base => !closed && !base.isOver)
       good.foreach(_.retain())
       good
     }
