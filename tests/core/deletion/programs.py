@@ -1,4 +1,4 @@
-"""Writers and cleaners of one store as programs to interleave, and what must hold in every state.
+"""Writers, cleaners and readers of one store as programs to interleave, and what must hold in every state.
 
 The store at the start: snapshots of versions 2 and 4, deltas 3 to 6. Two versions are retained, so version
 2's snapshot, its file A and delta 3 are nobody's. Meanwhile late writers, which merged from the snapshot of
@@ -20,7 +20,8 @@ from deletion import made_up
 from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.registry import restorable_snapshots
-from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
+from state_store.core.deletion.reading import read_archive, read_listing
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
@@ -31,6 +32,7 @@ from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
 from state_store.core.snapshots.publish import publish
 from state_store.core.storage.contract import Storage
+from state_store.errors import MissingError
 
 NEWEST = 6
 EXPIRY_MS = 1000
@@ -121,6 +123,41 @@ def full_writer(number: int, version: int = 4) -> Program:
     return program
 
 
+def reader(
+    number: int, version: int = 3, kind: type[ReaderLease] = ReaderLease, renewals: int = 0
+) -> Program:
+    """Find the files of that version, and read them for a while; a file below `reading/` says which meanwhile.
+
+    Files that are condemned, and that nothing has replaced, are not read: nobody promises that they stay.
+    """
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        runtime = ModelRuntime(f"r{number}", 0, clock_ms)
+
+        def find() -> frozenset[str]:
+            listing = read_listing(storage)
+            plan = Lineages(listing.deltas, listing.snapshots).plan(made_up.version(version))
+            files = [] if plan.snapshot is None else read_archive(storage, plan.snapshot).manifest.files
+            return frozenset({entry.path for entry in files} | {delta.path for delta in plan.deltas})
+
+        def new_lease() -> ReaderLease:
+            return kind(storage, expiry_ms=EXPIRY_MS, runtime=runtime)
+
+        try:
+            files, lease, lost = find_under_lease(find, lambda found: found, lambda found: None, new_lease)
+        except MissingError:
+            return
+        assert lease is not None
+        if not lost:
+            storage.write(f"reading/{number}", "\n".join(sorted(files)).encode())
+            for _ in range(renewals):
+                lease.renew()
+            storage.delete(f"reading/{number}")
+        lease.release()
+
+    return program
+
+
 def committer(storage: Storage, clock_ms: Callable[[], float]) -> None:
     """The query goes on: newer files show the storage's time."""
     for number in (NEWEST + 1, NEWEST + 2):
@@ -199,6 +236,15 @@ def broken_snapshots(state: State) -> tuple:
 def retained_can_be_restored(state: State) -> None:
     missing = {made_up.version(5), made_up.version(6)} - _restorable(_bytes(state))
     assert not missing, f"cannot be restored: {missing}"
+
+
+def what_is_read_is_there(state: State) -> None:
+    retained_can_be_restored(state)
+    files = state.as_dict()
+    for path, (data, _) in files.items():
+        if path.startswith("reading/"):
+            gone = set(data.decode().split()) - files.keys()
+            assert not gone, f"are read, and gone: {gone}"
 
 
 def and_snapshots_are_whole(state: State) -> None:

@@ -10,6 +10,7 @@ _DELETION = "state_store/core/deletion"
 _EVERY = "tests/core/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 _FAULTS = "tests/core/deletion/test_interleavings_with_faults.py"
 _A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner_leave_whole_snapshots_and_nothing_else",)
+_READERS = "tests/core/deletion/test_interleavings_of_readers.py::TestWhatIsReadStays"
 _PUBLISH = (f"{_FAULTS}::TestACallFails::test_a_call_of_publish_or_of_a_cleaner_fails",)
 
 MUTANTS = [
@@ -57,6 +58,28 @@ MUTANTS = [
         "        try:\n            self._storage.write(path, terms.pack())\n"
         "        except StateStoreError:\n            pass\n",
         _PUBLISH,
+    ),
+    Mutant(
+        "a reader gives the lease before back although a file is condemned",
+        f"{_DELETION}/lease.py",
+        "            if not lost or age_ms >= self._expiry_ms:\n",
+        "            if True:\n",
+        (f"{_READERS}::test_a_reader_that_renews_its_lease",),
+    ),
+    Mutant(
+        "a reader gives its lease back before it has another",
+        f"{_DELETION}/lease.py",
+        "        held, before = frozenset(self._existing), list(self._written)\n",
+        "        held, before = frozenset(self._existing), []\n        self.release()\n"
+        "        self._existing |= held\n",
+        (f"{_READERS}::test_a_reader_that_renews_its_lease",),
+    ),
+    Mutant(
+        "a reader does not hold what is condemned any more",
+        f"{_DELETION}/lease.py",
+        "        self._existing |= held\n        for path in before:\n",
+        "        for path in before:\n",
+        (f"{_READERS}::test_a_reader_and_two_cleaners",),
     ),
     Mutant(
         "a cleaner condemns after it has read the leases",
