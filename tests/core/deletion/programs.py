@@ -126,7 +126,7 @@ def full_writer(number: int, version: int = 4) -> Program:
 def reader(
     number: int, version: int = 3, kind: type[ReaderLease] = ReaderLease, renewals: int = 0
 ) -> Program:
-    """Find the files of that version, and read them for a while; a file below `reading/` says which meanwhile.
+    """Find the files of that version and read them for a while; a file in `reading/` says which meanwhile.
 
     Files that are condemned, and that nothing has replaced, are not read: nobody promises that they stay.
     """

@@ -1,4 +1,4 @@
-"""No file is deleted while it is read: every interleaving of readers, writers and cleaners, on their real code."""
+"""What is read is not deleted: every interleaving of readers, writers and cleaners, on their real code."""
 
 from __future__ import annotations
 
