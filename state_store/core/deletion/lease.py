@@ -236,6 +236,11 @@ class ReaderLease(Lease):
         return lost
 
     @property
+    def is_of_use(self) -> bool:
+        """True if one of its files is there. Asks the storage, and raises as that does."""
+        return self._storage.exists(min(self._existing))
+
+    @property
     def renew_in_ms(self) -> float:
         """Milliseconds until the lease has to be renewed."""
         return self._expiry_ms / 2 - self._age_ms()

@@ -240,10 +240,11 @@ class CheckpointOptions:
         at_least(DURATION, 60_000),
         "1h",
         group="Retention",
-        doc="""Age after which the lease of a process that died while it wrote a snapshot, or read stored files,
-        counts as abandoned. Each lease has this age in it, and every clean-up goes by the age in the lease.""",
-        trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead processes sooner; a slow
-        writer has to check its files again, and readers renew their leases more often.""",
+        doc="""Age after which the lease of a process that died while it wrote a snapshot, or read stored
+        files, counts as abandoned. Each lease has this age in it, and every clean-up goes by the age in the
+        lease.""",
+        trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead processes sooner; a
+        slow writer has to check its files again, and readers renew their leases more often.""",
     )
     temporary_expiry_ms: int = option(
         "temporaryExpiry",

@@ -1,9 +1,9 @@
 """A version of one store, leased so that its files stay while it is read, and restored to a local database.
 
 Files of a running query appear and disappear. So a reader of a version of many stores lists all stores at
-once, keeps small files (listings, archives of snapshots) in memory, and holds a lease on the rest
-(docs/deletion.md). If the storage is read-only there is no lease, and a version that is no longer retained
-may be gone when it is read.
+once, keeps small files (listings, archives of snapshots) in memory, and holds a lease on the rest, which is
+renewed until the version is released (docs/deletion.md). If the storage is read-only there is no lease, and a
+version that is no longer retained may be gone when it is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.manifest import FileEntry
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
-from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, ReaderLease
+from state_store.core.deletion.lease_keeper import KeptLease
 from state_store.core.deletion.reading import listing_of, read_archive
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.table import read_metadata
@@ -82,7 +83,7 @@ class PinnedVersion:
         """
         self._since = since
         self._runtime = runtime
-        self._lease: Lease | None = None
+        self._lease: KeptLease | None = None
         for attempt in range(_TRIES):
             try:
                 self.version, self._view = self._held(number, newest)
@@ -224,7 +225,7 @@ class PinnedVersion:
 
     def _hold(self, paths: set[str], spared: set[str]) -> frozenset[str]:
         """Lease files, and return those that are condemned or gone, all of which are in `spared`."""
-        lease = Lease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
+        lease = ReaderLease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
         try:
             lost = lease.hold(paths)
         except StorageError:
@@ -233,7 +234,7 @@ class PinnedVersion:
         if needed:
             lease.release()
             raise MissingError(f"'{min(needed)}' of store {self.key} was removed meanwhile", file=min(needed))
-        self._lease = lease
+        self._lease = KeptLease(lease, self._runtime)
         return lost
 
 
