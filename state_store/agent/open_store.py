@@ -9,7 +9,7 @@ from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.lazy.readers import Readers
+from state_store.agent.lazy.reader_leases import Readers
 from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
 from state_store.core.files.deadline import BoundedStorage

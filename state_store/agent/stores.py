@@ -14,7 +14,7 @@ from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.lazy.page_cache import PageCache
-from state_store.agent.lazy.readers import LeaseRounds, Readers
+from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler

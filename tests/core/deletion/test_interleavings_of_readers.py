@@ -1,4 +1,4 @@
-"""What is read is not deleted: every interleaving of readers, writers and cleaners, on their real code."""
+"""Files that are read stay: every interleaving of readers, writers and cleaners, on their real code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ few_switches_or_all = pytest.mark.parametrize(
 )
 
 
-class TestWhatIsReadStays:
+class TestReadFilesStay:
     def test_a_reader_and_a_cleaner_leave_nothing(self) -> None:
         """The reader wants a version that is retained no more, as a batch does that began before."""
         found = explore([reader(1), cleaner(1)], start(), what_is_read_is_there)

@@ -10,7 +10,7 @@ _DELETION = "state_store/core/deletion"
 _EVERY = "tests/core/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 _FAULTS = "tests/core/deletion/test_interleavings_with_faults.py"
 _A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner_leave_whole_snapshots_and_nothing_else",)
-_READERS = "tests/core/deletion/test_interleavings_of_readers.py::TestWhatIsReadStays"
+_READERS = "tests/core/deletion/test_interleavings_of_readers.py::TestReadFilesStay"
 _PUBLISH = (f"{_FAULTS}::TestACallFails::test_a_call_of_publish_or_of_a_cleaner_fails",)
 
 MUTANTS = [

@@ -227,7 +227,7 @@ class TestFilesAreLetGo:
         assert not Path(job.location).exists()
 
 
-class TestWhatFails:
+class TestFailures:
     @paged_or_hydrated
     def test_a_file_that_is_gone_is_no_damage(self, tmp_path: Path, options: dict) -> None:
         other = settled(tmp_path)
