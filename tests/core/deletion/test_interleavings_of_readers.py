@@ -68,7 +68,7 @@ class TestReadFilesStay:
         "switches",
         [
             pytest.param(2, id="two-switches"),
-            pytest.param(SWITCHES, marks=pytest.mark.tier("more"), id="few-switches"),
+            pytest.param(SWITCHES, marks=pytest.mark.tier("long"), id="few-switches"),
             pytest.param(None, marks=pytest.mark.tier("long"), id="all"),
         ],
     )
