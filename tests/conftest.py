@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import parts
-import progress
 import pytest
+import run_events
 from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 from minis3 import s3_server  # noqa: F401 -- a fixture
@@ -66,8 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell the runner of the parts how it goes, and adopt what tests leave running."""
-    progress.adopt_orphans()
-    plugin = progress.plugin()
+    run_events.adopt_orphans()
+    plugin = run_events.plugin()
     if plugin is not None:
         config.pluginmanager.register(plugin)
 
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     """End all that tests have left running."""
-    progress.end_family()
+    run_events.end_family()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,8 +36,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import progress
 import psutil
+import run_events
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -77,7 +77,7 @@ DEAR_S = 3.0
 """Processor seconds that a test of the tier `every` may take without the marker `dear`."""
 
 NOISE = 2.0
-"""How many times that before it is a failure: other work on the machine makes processor time longer, too."""
+"""Factor above that at which it is a failure: other work on the machine makes processor time longer, too."""
 
 REPEATED = 3
 """The largest number of failed tests that run once more; if more fail, it is not for the machine's load."""
@@ -236,7 +236,7 @@ class Run:
             self._process = subprocess.Popen(
                 self.part.command(self.tier, self.tests),
                 cwd=CHECKOUT,
-                env={**environment, progress.VARIABLE: str(self._events)},
+                env={**environment, run_events.VARIABLE: str(self._events)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -270,7 +270,7 @@ class Run:
         if self._process.poll() is None:
             try:
                 root = psutil.Process(self._process.pid)
-                progress.end_family(root)
+                run_events.end_family(root)
             except psutil.Error:
                 pass
             self._process.kill()
@@ -460,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"no part is called so: {', '.join(sorted({part.name for part, _ in parts_of(given.tier)}))}"
         )
     reset_signals()
-    progress.adopt_orphans()
+    run_events.adopt_orphans()
     began_s = time.monotonic()
     environment = environment_of_tests()
     ended = run(chosen, given.lanes, environment)
@@ -471,7 +471,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         again = run(repeatable, 1, environment)
     code = report(given.tier, ended, again, time.monotonic() - began_s)
-    progress.end_family()
+    run_events.end_family()
     return code
 
 

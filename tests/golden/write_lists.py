@@ -42,8 +42,8 @@ def listed(spark: SparkSession) -> DataFrame:
             for frame in rows:
                 for number in sorted(frame["value"].tolist()):
                     self.numbers.appendValue((number,))
-            told = ",".join(str(row[0]) for row in self.numbers.get())
-            yield pd.DataFrame({"key": [key[0]], "told": [told]})
+            listed = ",".join(str(row[0]) for row in self.numbers.get())
+            yield pd.DataFrame({"key": [key[0]], "listed": [listed]})
 
         def close(self) -> None:
             pass
@@ -55,23 +55,23 @@ def listed(spark: SparkSession) -> DataFrame:
         .selectExpr(f"value % {KEYS} as key", "value")
     )
     grouped = events.groupBy("key")
-    return grouped.transformWithStateInPandas(Numbers(), "key long, told string", "update", "none")
+    return grouped.transformWithStateInPandas(Numbers(), "key long, listed string", "update", "none")
 
 
-def told(batches: int) -> dict[int, str]:
+def lists_after(batches: int) -> dict[int, str]:
     """Return the list of each key after so many batches."""
     numbers = range(batches * ROWS_PER_BATCH)
     return {key: ",".join(str(n) for n in numbers if n % KEYS == key) for key in range(KEYS)}
 
 
 def run(spark: SparkSession, checkpoint: Path, batches: int) -> list[dict[int, str]]:
-    """Run some batches of the query, and return the lists that each of them told."""
+    """Run some batches of the query, and return the lists that each of them listed."""
     import late_workers
 
     found: list[dict[int, str]] = []
 
     def collect(frame: DataFrame, _: int) -> None:
-        found.append({row["key"]: row["told"] for row in frame.collect()})
+        found.append({row["key"]: row["listed"] for row in frame.collect()})
 
     for _ in range(batches):
         writer = listed(spark).writeStream.foreachBatch(collect).outputMode("update")
@@ -80,7 +80,7 @@ def run(spark: SparkSession, checkpoint: Path, batches: int) -> list[dict[int, s
 
 
 def _write(spark: SparkSession, checkpoint: Path) -> None:
-    assert run(spark, checkpoint, BATCHES) == [told(batch) for batch in range(1, BATCHES + 1)]
+    assert run(spark, checkpoint, BATCHES) == [listed(batch) for batch in range(1, BATCHES + 1)]
     for path in (*checkpoint.rglob(".*.crc"), *checkpoint.rglob("*.tmp")):
         path.unlink()
     for path in checkpoint.glob("state/0/0/*.zip*"):

@@ -271,13 +271,13 @@ def _uneven_keys(data: Any, walk: _Walk, key_bytes: Any) -> tuple[Any, Any]:
     places = ends - sizes + KEY_PLACE
     keys = numpy.zeros(int(ends[-1, -1]), numpy.uint8)
     for number in range(len(sizes)):
-        here = numpy.flatnonzero(walk.exists[number])
-        shared, key_at, at = walk.shared[number][here], walk.key_at[number][here], places[number][here]
-        copy_slices(keys, at + shared, data, key_at, walk.value_at[number][here] - key_at)
+        pages = numpy.flatnonzero(walk.exists[number])
+        shared, key_at, at = walk.shared[number][pages], walk.key_at[number][pages], places[number][pages]
+        copy_slices(keys, at + shared, data, key_at, walk.value_at[number][pages] - key_at)
         if number:
-            if (shared > key_bytes[number - 1][here]).any():
+            if (shared > key_bytes[number - 1][pages]).any():
                 raise IndexError
-            copy_slices(keys, at, keys, places[number - 1][here], shared)
+            copy_slices(keys, at, keys, places[number - 1][pages], shared)
         elif shared.any():
             raise IndexError
     return keys, places

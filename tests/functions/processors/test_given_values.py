@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import wire
+from calls_of_state import Given
 from pyspark.sql import Row
-from state_stores import Given
 
 from state_store.functions import Result, accelerated, per_group, vectorized
 from state_store.functions.group_context import Header, to_arrow_schema

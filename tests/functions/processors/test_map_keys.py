@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import wire
+from calls_of_state import MapState, unpickled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
-from state_stores import MapState, unpickled
 
 from state_store.functions.processors.task_state import Session
 from state_store.functions.processors.value_codec import RowCodec

@@ -59,7 +59,7 @@ def test_a_query_with_lists_of_an_older_spark_goes_on_in_each_store(spark, place
         state_store.migrate(source, target, store.name, checkpoint_format=store.format)
         batches = write_lists.BATCHES + leg + 1
         with session_options(spark, {**store.conf(), "spark.sql.shuffle.partitions": 1}):
-            assert write_lists.run(spark, target, 1) == [write_lists.told(batches)]
+            assert write_lists.run(spark, target, 1) == [write_lists.lists_after(batches)]
         source = target
 
 
@@ -94,5 +94,5 @@ def values(checkpoint: Path) -> list[tuple[int, int]]:
 
 
 def expected(batches: int) -> list[tuple[int, int]]:
-    told = write_lists.told(batches)
-    return sorted((key, int(number)) for key, numbers in told.items() for number in numbers.split(","))
+    numbers_of = write_lists.lists_after(batches)
+    return sorted((key, int(number)) for key, numbers in numbers_of.items() for number in numbers.split(","))
