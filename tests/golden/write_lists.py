@@ -27,7 +27,7 @@ PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def listed(spark: SparkSession) -> DataFrame:
+def lists(spark: SparkSession) -> DataFrame:
     """Return a query whose keys keep all of their numbers, and tell them in each batch."""
     import pandas as pd
     from pyspark.sql.streaming import StatefulProcessor
@@ -65,7 +65,7 @@ def lists_after(batches: int) -> dict[int, str]:
 
 
 def run(spark: SparkSession, checkpoint: Path, batches: int) -> list[dict[int, str]]:
-    """Run some batches of the query, and return the lists that each of them listed."""
+    """Run some batches of the query, and return the lists that each of them has given."""
     import late_workers
 
     found: list[dict[int, str]] = []
@@ -74,13 +74,13 @@ def run(spark: SparkSession, checkpoint: Path, batches: int) -> list[dict[int, s
         found.append({row["key"]: row["listed"] for row in frame.collect()})
 
     for _ in range(batches):
-        writer = listed(spark).writeStream.foreachBatch(collect).outputMode("update")
+        writer = lists(spark).writeStream.foreachBatch(collect).outputMode("update")
         late_workers.run(writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start)
     return found
 
 
 def _write(spark: SparkSession, checkpoint: Path) -> None:
-    assert run(spark, checkpoint, BATCHES) == [listed(batch) for batch in range(1, BATCHES + 1)]
+    assert run(spark, checkpoint, BATCHES) == [lists_after(batch) for batch in range(1, BATCHES + 1)]
     for path in (*checkpoint.rglob(".*.crc"), *checkpoint.rglob("*.tmp")):
         path.unlink()
     for path in checkpoint.glob("state/0/0/*.zip*"):
