@@ -436,9 +436,8 @@ def environment_of_tests() -> dict[str, str]:
 def reset_signals() -> None:
     """Take signals as a program in the foreground does, whatever the parent had this one ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for ignored in (signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(ignored, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for ended_by in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(ended_by, signal.SIG_DFL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -460,6 +459,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"no part is called so: {', '.join(sorted({part.name for part, _ in parts_of(given.tier)}))}"
         )
     reset_signals()
+    for ended_by in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ended_by, lambda number, _: sys.exit(128 + number))
     run_events.adopt_orphans()
     began_s = time.monotonic()
     environment = environment_of_tests()
