@@ -95,6 +95,7 @@ def _of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample
         "batch": look.batch if look else None,
         "stores": len(look.stores) if look else None,
         "damaged_stores": watched.totals(state).damaged_stores if look else None,
+        "start_problems": watched.totals(state).start_problems if look else None,
         "restore_objective_ms": look.objective_ms if look else None,
         "scan_ms": look.took_ms if look else None,
         "scan_errors": state.errors,
