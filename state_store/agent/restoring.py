@@ -159,6 +159,7 @@ def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
         store.hydrations.drop(directory)
         store.head.forget_directory(directory)
         store.head.release(directory)
+        store.readers.give_back()
         raise
 
 

@@ -236,19 +236,13 @@ class Readers:
         if self._readers:
             self._rounds.look()
 
+    def give_back(self) -> None:
+        """Give back the leases that are over, and renew none. Never fails: the next look tries again."""
+        self._for_each(self._end_if_over)
+
     def look(self) -> None:
         """Give back the leases that are over, and renew others when it is time. Never fails."""
-        with self._lock:
-            readers = list(self._readers.values())
-        for reader in readers:
-            try:
-                self._look_at(reader)
-            except StateStoreError as error:
-                reader.not_before_s = self._context.runtime.monotonic_s() + LOOK_S
-                self._log.warning(
-                    f"the lease on the files that '{reader.directory}' reads was not renewed or given back, "
-                    f"and is tried again: {error.message}"
-                )
+        self._for_each(self._look_at)
         now_s = self._context.runtime.monotonic_s()
         if now_s >= self._ask_from_s and self.wants_to_move:
             self._ask_from_s = now_s + self._expiry_ms / 2000
@@ -258,19 +252,34 @@ class Readers:
         """Give all leases back, as far as the storage lets it; the others run out."""
         with self._lock:
             readers = list(self._readers.values())
+            self._readers.clear()
         for reader in readers:
-            with reader.lock:
-                try:
-                    self._end(reader)
-                except StateStoreError as error:
-                    self._log.info(f"a lease of '{reader.directory}' runs out by itself: {error.message}")
+            self._give_up(reader)
+
+    def _for_each(self, action: Callable[[_Reader], object]) -> None:
+        with self._lock:
+            readers = list(self._readers.values())
+        for reader in readers:
+            try:
+                action(reader)
+            except StateStoreError as error:
+                reader.not_before_s = self._context.runtime.monotonic_s() + LOOK_S
+                self._log.warning(
+                    f"the lease on the files that '{reader.directory}' reads was not renewed or given back, "
+                    f"and is tried again: {error.message}"
+                )
+
+    def _end_if_over(self, reader: _Reader) -> bool:
+        with reader.lock:
+            is_read = reader.directory.exists() and not self._hydrations.is_whole(reader.directory)
+            if is_read and not reader.is_over:
+                return False
+            self._end(reader)
+            return True
 
     def _look_at(self, reader: _Reader) -> None:
         with reader.lock:
-            if reader.is_over:
-                return
-            if not reader.directory.exists() or self._hydrations.is_whole(reader.directory):
-                self._end(reader)
+            if self._end_if_over(reader):
                 return
             if reader.lease.renew_in_ms > 0 or self._context.runtime.monotonic_s() < reader.not_before_s:
                 return
@@ -288,10 +297,17 @@ class Readers:
 
     def _end(self, reader: _Reader) -> None:
         reader.is_over = True
+        reader.lease.release()
         with self._lock:
             if self._readers.get(reader.directory) is reader:
                 del self._readers[reader.directory]
-        reader.lease.release()
+
+    def _give_up(self, reader: _Reader) -> None:
+        with reader.lock:
+            try:
+                self._end(reader)
+            except StateStoreError as error:
+                self._log.info(f"a lease of '{reader.directory}' runs out by itself: {error.message}")
 
     def _add(self, directory: Path, files: frozenset[str], lease: ReaderLease, *, is_lost: bool) -> None:
         reader = _Reader(directory, files, lease, self._context.runtime.lock(), is_lost)
@@ -299,11 +315,7 @@ class Readers:
             before = self._readers.get(directory)
             self._readers[directory] = reader
         if before is not None:
-            with before.lock:
-                try:
-                    self._end(before)
-                except StateStoreError as error:
-                    self._log.info(f"a lease of '{directory}' runs out by itself: {error.message}")
+            self._give_up(before)
         self._rounds.add(self)
 
     def _new_lease(self) -> ReaderLease:

@@ -90,6 +90,8 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         return _finish(store, context, request, merged, len(deltas), start_s)
     except _CheckpointRemoved as removed:
         return Skipped(removed.message)
+    finally:
+        store.readers.give_back()
 
 
 class _CheckpointRemoved(MissingError):

@@ -26,11 +26,11 @@ class Source:
         self.jobs = jobs
         self.done = done
         self.work = work
-        self.rests_until_s = 0.0
+        self.rests_until_done = 0
 
     def take(self) -> Taken:
-        if self.rests_until_s > SYSTEM.monotonic_s():
-            return self.rests_until_s
+        if len(self.done) < self.rests_until_done:
+            return SYSTEM.monotonic_s() + 0.01
         if not self.jobs:
             return None
         self.jobs -= 1
@@ -45,17 +45,22 @@ class Source:
 
 
 class Crowd:
-    """Three hydrations of three jobs each, over one thread that begins when `go_on` is set."""
+    """Three hydrations of three jobs each, over one thread that has another job until `go_on` is set."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.is_busy = threading.Event()
         self.go_on = threading.Event()
         self.threads = HydrationThreads(SYSTEM)
-        self.blocking = self.source("first", 1, lambda: self.go_on.wait(PATIENCE_S))
-        self.threads.start(self.blocking, 1, 1)
+        self.threads.start(self.source("first", 1, self.block), 1, 1)
+        assert self.is_busy.wait(PATIENCE_S)
         self.sources = [self.source(name, 3) for name in "abc"]
         for source in self.sources:
             self.threads.start(source, 3, 1)
+
+    def block(self) -> None:
+        self.is_busy.set()
+        self.go_on.wait(PATIENCE_S)
 
     def source(self, name: str, jobs: int, work: Callable[[], object] = lambda: None) -> Source:
         return Source(name, jobs, self.done, work)
@@ -82,9 +87,8 @@ def test_a_hydration_that_is_waited_for_comes_first() -> None:
 
 def test_a_hydration_that_rests_holds_up_no_other() -> None:
     crowd = Crowd()
-    crowd.sources[0].rests_until_s = SYSTEM.monotonic_s() + 0.3
-    assert sorted(crowd.finish(9)) == sorted("aaabbbccc")
-    assert crowd.done[1:3] == ["b", "c"]
+    crowd.sources[0].rests_until_done = len(["first", *"bcbcbc"])
+    assert crowd.finish(9) == "bcbcbcaaa"
 
 
 def test_a_hydration_that_is_dropped_gives_no_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from faults import Call
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_whole
 from agent.lazy.test_failures import wait_for
-from state_store.agent.lazy import page_cache
+from state_store.agent.lazy import page_cache, reader_leases
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import VersionId
@@ -44,7 +45,7 @@ class Executor(FailingStorage):
         super().__init__(directory, uptime_ms=lambda: self.passed_ms)
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
-        if operation == "write" and path.startswith("lease/") and self.refuses_leases:
+        if operation in ("write", "delete") and path.startswith("lease/") and self.refuses_leases:
             return lambda call: (_ for _ in ()).throw(call.failed("it is read-only"))
         return super()._schedule(operation, path)
 
@@ -80,9 +81,12 @@ def read(job: Job, base: dict) -> None:
 
 
 def leased(job: Job) -> set[str]:
-    """Return the files that leases in storage name."""
-    paths = Path(job.location).glob("lease/*.json")
-    return {file for path in paths for file in LeaseTerms.unpack(path.read_bytes(), file=str(path)).files}
+    """Return the files that leases in storage name; a lease may be given back meanwhile."""
+    files: set[str] = set()
+    for path in Path(job.location).glob("lease/*.json"):
+        with suppress(FileNotFoundError):
+            files |= LeaseTerms.unpack(path.read_bytes(), file=str(path)).files
+    return files
 
 
 def gone(job: Job, base: dict) -> set[str]:
@@ -203,6 +207,32 @@ class TestFilesAreLetGo:
         job.close()
         assert not list(Path(job.location).glob("lease/*"))
 
+    def test_a_lease_that_storage_does_not_delete_is_given_back_later(self, tmp_path: Path) -> None:
+        job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
+        base = job.restore_by_blocks(job.version)
+        job.client.refuses_leases = True
+        job.open_store.head.release(Path(base["directory"]))
+        job.open_store.head.forget_directory(Path(base["directory"]))
+        for _ in range(2):
+            job.open_store.readers.give_back()
+            assert leased(job) == set(base["stored"].values())
+        job.client.refuses_leases = False
+        job.open_store.readers.give_back()
+        assert not leased(job)
+        assert not job.open_store.readers.is_reading
+
+    @pytest.mark.parametrize("kind", ["full", "incremental"])
+    def test_the_lease_of_a_base_that_a_merge_reads_ends_with_the_merge(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
+        base = job.restore_by_blocks(job.version)
+        commit(job, 1)
+        made = job.merge(kind)
+        read = [set(base["stored"].values()), set(made["stored"].values())]
+        assert len(list(Path(job.location).glob("lease/*.json"))) == len(read)
+        assert leased(job) == set().union(*read)
+
     def test_a_lease_ends_when_all_files_are_local(self, tmp_path: Path) -> None:
         job = follower(settled(tmp_path), tmp_path / "reader")
         base = job.restore_by_blocks(job.version)
@@ -245,13 +275,13 @@ class TestFailures:
         assert again["sparse"]
         assert not set(again["stored"].values()) & set(base["stored"].values())
 
-    def test_storage_that_refuses_a_lease(self, tmp_path: Path) -> None:
+    def test_storage_that_refuses_a_lease(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reader_leases, "LOOK_S", 0.01)
         job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
         job.client.refuses_leases = True
         base = job.restore_by_blocks(job.version)
         read(job, base)
         job.client.refuses_leases = False
-        job.open_store.readers.look()
         wait_for(lambda: leased(job) == set(base["stored"].values()))
 
     def test_files_that_are_condemned_and_needed_are_read(self, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from faults import Call
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, damage, reader
+from agent.lazy.test_failures import wait_for
 from agent.lazy.test_page_cache import disk_bytes
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
@@ -197,11 +198,20 @@ def test_tables_of_a_snapshot_that_may_be_there_are_not_deleted(
 
 
 def nothing_is_left(job: Job) -> bool:
-    """Return True if there are no bases but those that are held."""
+    """Return True when there are no bases but those that are held.
+
+    A look at the readers' leases may have begun a merge, whose base is not held yet.
+    """
     root = Path(job.opened["incoming"]).parent
-    held = set(job.open_store.head._held) | {None}
-    newest = job.open_store.head._newest
-    return set(root.glob("base-*")) <= held | {newest.directory if newest else None}
+    head = job.open_store.head
+
+    def is_held() -> bool:
+        bases = set(root.glob("base-*"))
+        newest = head._newest
+        return bases <= {*head._held, newest.directory if newest else None}
+
+    wait_for(is_held)
+    return True
 
 
 @pytest.mark.parametrize("at", [1, 3])

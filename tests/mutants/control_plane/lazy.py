@@ -100,8 +100,8 @@ MUTANTS = [
     Mutant(
         "a file that goes takes its other copy out of the cache",
         _PAGE_CACHE,
-        "if self._files.get(file.key) is file:",
-        "if file.key in self._files:",
+        "                self._count(file, -1)\n                if self._files.get(file.key) is file:",
+        "                self._count(file, -1)\n                if file.key in self._files:",
         (f"{_ACCOUNTS}::test_a_copy_of_a_file_that_goes_leaves_the_other_to_later_bases",),
     ),
     Mutant(

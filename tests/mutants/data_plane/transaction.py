@@ -60,7 +60,8 @@ MUTANTS = [
     Mutant(
         "a damaged base is read again",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "    else if (base != null && base.damaged) None // to be restored from files that are not damaged\n",
+        "    else if (base != null && base.isOver) None "
+        "// to be restored from files that are there, and not damaged\n",
         "",
         ("tests/bridge/test_damage_in_use.py",),
     ),
