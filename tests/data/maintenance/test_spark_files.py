@@ -1,6 +1,6 @@
 """Files of Spark's that are lost, emptied or cut: every tool says what a restart of the query would say.
 
-The judgement is that of Spark 4.3, which was started on each of these; `tests/spark` starts it again.
+The judgement is that of Spark 4.3: `tests/spark/failures/test_altered_starts.py` starts it on such copies.
 """
 
 from __future__ import annotations
