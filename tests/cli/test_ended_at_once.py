@@ -17,17 +17,27 @@ from owned_processes import ENDED_S, line_of, started
 from state_store.cli import exit_codes
 
 PROGRAM = """
-import hashlib, sys, time
+import ctypes, sys, threading, time
+from pathlib import Path
 from state_store.cli import main, signals
 {imported}
 
 def held(*_, **__):
-    print("held", flush=True)
-    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2**31 - 1)
+    mutex, library = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    library.pthread_mutex_lock(mutex)
+    call = Path(f"/proc/self/task/{{threading.get_native_id()}}/syscall")
+
+    def say_when_it_waits():
+        while hex(ctypes.addressof(mutex)) not in call.read_text():
+            time.sleep(0.01)
+        print("held", flush=True)
+
+    threading.Thread(target=say_when_it_waits, daemon=True).start()
+    library.pthread_mutex_lock(mutex)
 
 def tidying(*_, **__):
-    print("held", flush=True)
     try:
+        print("held", flush=True)
         time.sleep(2**20)
     finally:
         time.sleep(2**20)
