@@ -125,7 +125,8 @@ class StoreHead:
         """Note a restore: the store is at its version, and the JVM is about to open its base."""
         with self._lock:
             cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
-            cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(restored.chain).archives)
+            archives = RestoreWork.of_chain(restored.chain).archives
+            cost.observe_choice(phases["choose_ms"], archives, is_lazy=bool(restored.sparse))
             if not restored.sparse and not fetched.local_files:
                 cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes

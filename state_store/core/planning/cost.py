@@ -122,9 +122,8 @@ class CostModel:
 
     def predict_restore_ms(self, work: RestoreWork) -> float:
         """Return the predicted milliseconds from the listing to the database."""
-        predicted_ms = (
-            self._choice_requests_ms(work.archives) + self._choose.ms_per_unit + self._fetch_ms(work)
-        )
+        requests_ms = self._choice_requests_ms(work.archives, is_lazy=self.is_lazy(work))
+        predicted_ms = requests_ms + self._choose.ms_per_unit + self._fetch_ms(work)
         if self.thorough:
             predicted_ms += work.size_bytes / _MIB * self._verify_mib.ms_per_unit
         else:
@@ -166,13 +165,13 @@ class CostModel:
         """Return the prior time per MiB of one of the streams that share the bandwidth."""
         return remote.threads * self._fetch_mib.ms_per_unit
 
-    def _choice_requests_ms(self, archives: int) -> float:
+    def _choice_requests_ms(self, archives: int, *, is_lazy: bool) -> float:
         remote = self._measured
-        return 0.0 if remote is None else remote.choice_ms(archives)
+        return 0.0 if remote is None else remote.choice_ms(archives, is_lazy=is_lazy)
 
-    def observe_choice(self, ms: float, archives: int = 1) -> None:
-        """Note that listings and reading this many snapshots' archives took `ms`."""
-        self._choose.observe(1, max(0.0, ms - self._choice_requests_ms(archives)))
+    def observe_choice(self, ms: float, archives: int = 1, *, is_lazy: bool = False) -> None:
+        """Note that listings, this many snapshots' archives and, if lazy, the lease on files took `ms`."""
+        self._choose.observe(1, max(0.0, ms - self._choice_requests_ms(archives, is_lazy=is_lazy)))
 
     def observe_upload(self, files: int, size_bytes: int, ms: float) -> None:
         """Note an upload: until the first fetch, uploads predict fetches best."""

@@ -19,6 +19,9 @@ LIST, READ, DOWNLOAD, PART = "list", "read", "download", "part"
 _OPENS = 2
 """Listings that take as long as a read: a read asks for the file first, and then for its bytes."""
 
+_LEASE_REQUESTS = 4
+"""Requests for the lease on files that stay remote: a write and three listings, each as long as a listing."""
+
 SMALL_AT_ONCE = 2
 """Small requests that run at once for each large one: they wait for the storage, not for bytes."""
 
@@ -148,13 +151,14 @@ class RemoteTransfers:
     part_bytes: int
     least_sparse_bytes: int
 
-    def choice_ms(self, archives: int) -> float:
+    def choice_ms(self, archives: int, *, is_lazy: bool = False) -> float:
         """Return the time until it is known which files are needed: two listings and the first archive.
 
-        Other archives are read while files are fetched.
+        Other archives are read while files are fetched. A lazy restore takes a lease on the files, too.
         """
         archive_ms = self.times.line(READ, 0.0).request_ms if archives else 0.0
-        return 2 * self.times.line(LIST, 0.0).request_ms + archive_ms
+        requests = 2 + _LEASE_REQUESTS * is_lazy
+        return requests * self.times.line(LIST, 0.0).request_ms + archive_ms
 
     def files_ms(self, sizes: Iterable[int], stream_mib_ms: float) -> float:
         """Return the time to fetch files of these sizes (bytes) as a whole."""

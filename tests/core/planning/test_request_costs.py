@@ -120,7 +120,7 @@ def test_a_restore_is_lazy_by_what_requests_take() -> None:
     quick, slow = model(1.0), model(2.0)
     assert (quick.is_lazy(work), slow.is_lazy(work)) == (False, True)
     assert quick.predict_restore_ms(work) == pytest.approx(2 * 15 + 30 + 8 * 110 + 50, rel=0.1)
-    assert slow.predict_restore_ms(work) == pytest.approx(2 * (2 * 15 + 30 + 30 + 160), rel=0.1)
+    assert slow.predict_restore_ms(work) == pytest.approx(2 * ((2 + 4) * 15 + 30 + 30 + 160), rel=0.1)
 
 
 def test_the_time_of_a_choice_beyond_its_requests_is_computed() -> None:
