@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -186,6 +187,24 @@ class Frames(Base):
         yield pd.DataFrame({"n": [4, 3], "k": [key[0], None]}, index=[5, 7])
 
 
+class Floats(Base):
+    """Keeps a map by numbers that Python or Spark may take for equal: zeros, and NaNs of several bits."""
+
+    BITS = ("0" * 16, "8" + "0" * 15, "7ff8000000000000", "fff8000000000000", "7ff8000000000001")
+
+    def init(self, handle):
+        super().init(handle)
+        self.floats = handle.getMapState("floats", "x double", "n long")
+
+    def handleInputRows(self, key, rows, timerValues):
+        for number, bits in enumerate((*self.BITS, *self.BITS)):
+            x = struct.unpack(">d", bytes.fromhex(bits))
+            n = self.floats.getValue(x)[0] if self.floats.containsKey(x) else number
+            self.floats.updateValue(x, (n + 100,))
+        for x, n in self.floats.iterator():
+            yield Row(k=struct.pack(">d", x[0]).hex(), n=n[0])
+
+
 class NoFrame(Base):
     def handleInputRows(self, key, rows, timerValues):
         yield [1]
@@ -222,5 +241,5 @@ FAIL = [
     FailsInClose,
 ]
 FAIL_WITH_FRAMES = [NoFrame, FrameOfText]
-RUN = [Swallows, Lazy, Missing, NoText, NullInNotNull]
+RUN = [Swallows, Lazy, Missing, Floats, NoText, NullInNotNull]
 RUN_WITH_FRAMES = [Frames]
