@@ -29,7 +29,7 @@ PAGES = (
     "docs/cli.md",
     "docs/storage.md",
 )
-"""Pages whose commands are about one checkpoint, wherever it lies; docs/state.md and the tutorial have tests of their own."""
+"""Pages whose commands are about one checkpoint; docs/state.md and the tutorial have tests of their own."""
 
 WITH_TESTS = {
     "README.md": "tests/spark/test_first_steps.py",
