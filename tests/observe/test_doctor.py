@@ -44,10 +44,10 @@ def test_a_damaged_store_is_a_problem(query: QueryDirectory, capsys: pytest.Capt
 
 @pytest.mark.parametrize(("hours", "files"), [(1, 0), (3, 2)])
 def test_files_that_cannot_be_deleted_are_named_after_hours_of_commits(
-    grown: QueryDirectory, capsys: pytest.CaptureFixture[str], hours: int, files: int
+    query: QueryDirectory, capsys: pytest.CaptureFixture[str], hours: int, files: int
 ) -> None:
     """A tombstone that is older than leases last, whose files are there and not needed."""
-    store = grown.root / grown.keys[0].path
+    store = query.root / query.keys[0].path
     needed = next((store / "delta").glob("*.sst"))
     held = ["shared/00000000000000000001_a_0_00000000.sst", "shared/00000000000000000001_a_1_00000000.sst"]
     (store / "shared").mkdir(exist_ok=True)
@@ -58,8 +58,8 @@ def test_files_that_cannot_be_deleted_are_named_after_hours_of_commits(
     tombstone.write_bytes(pack_tombstone([*held, f"delta/{needed.name}", "shared/gone.sst"]))
     newest_s = max(path.stat().st_mtime for path in (store / "delta").iterdir())
     os.utime(tombstone, (newest_s - 3600 * hours, newest_s - 3600 * hours))
-    assert examine(grown.location).look.stores[0].undeletable_files == files
-    assert main(["doctor", grown.location]) == (1 if files else 0)
+    assert examine(query.location).look.stores[0].undeletable_files == files
+    assert main(["doctor", query.location]) == (1 if files else 0)
     shown = capsys.readouterr().out
     assert ("2 files of store 0/0/default are still there" in shown) == bool(files)
 
