@@ -112,7 +112,7 @@ MERGED_BY = {"full": 45, "incremental": 45}
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-@pytest.mark.parametrize("fault", [error_before, error_after])
+@pytest.mark.parametrize("fault", [pytest.param(error_before, marks=pytest.mark.tier("more")), error_after])
 def test_each_call_to_storage_fails_in_turn(
     settled: Job, tmp_path: Path, kind: str, fault: Callable[[Call], Any]
 ) -> None:
@@ -138,8 +138,20 @@ def test_each_call_to_storage_fails_in_turn(
     assert {call.split("/")[0] for call in failed} >= {"upload shared", f"write {SNAPSHOT_DIRECTORY}"}, failed
 
 
-@pytest.mark.parametrize("kind", CHANGES)
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.tier("long")), 15], ids=["all", "sample"])
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        pytest.param("full", 1, marks=pytest.mark.tier("long"), id="all-full"),
+        pytest.param("incremental", 1, marks=pytest.mark.tier("long"), id="all-incremental"),
+        pytest.param("full", 15, marks=pytest.mark.tier("more"), id="sample-full"),
+        pytest.param(
+            "incremental",
+            15,
+            marks=pytest.mark.dear("stands for operations on the disk that fail"),
+            id="sample-incremental",
+        ),
+    ],
+)
 def test_each_operation_on_the_disk_fails_in_turn(settled: Job, tmp_path: Path, kind: str, step: int) -> None:
     """Each merge starts from a copy of the same state.
 

@@ -113,6 +113,7 @@ def read_elsewhere(job: Job, directory: Path) -> dict[bytes, bytes]:
     return other.rows(job.version)
 
 
+@pytest.mark.dear("stands for merges of stores that are larger than the disk")
 def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path) -> None:
     job = limited(large, tmp_path / "reader")
     before = state_bytes(job)
