@@ -126,7 +126,13 @@ class FileServer:
         self.before: Callable[[dict[str, Any]], None] = lambda header: None
         self.served: list[str] = []
         self.channel = _connected(path, token, "files")
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the connection has ended, and the last request is carried out."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError, ProtocolError):

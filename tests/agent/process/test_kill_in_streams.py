@@ -86,6 +86,8 @@ def test_a_kill_at_a_request_of_a_merge_loses_no_row(tmp_path: Path, place: str)
                 merging.result(PATIENCE_S)
         finally:
             request.end()
+        for server in client.files:
+            server.join()
     assert set((tmp_path / "state/snapshot").iterdir()) >= snapshots
     check_archives(tmp_path / "state")
     with AgentProcess(disk) as agent:
