@@ -294,6 +294,7 @@ def settled(tmp_path: Path) -> Job:
     return job
 
 
+@pytest.mark.dear("stands for incremental merges of stores that are larger than the disk")
 def test_incremental_merges_share_the_oldest_run_and_read_no_row_of_it(settled: Job, tmp_path: Path) -> None:
     job = limited(settled, tmp_path / "reader")
     chance = random.Random(3)
@@ -321,6 +322,7 @@ def test_deltas_that_have_grown_are_merged_with_all(settled: Job, tmp_path: Path
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 
+@pytest.mark.tier("more")
 def test_young_runs_that_do_not_fit_are_merged_in_parts(settled: Job, tmp_path: Path) -> None:
     """The young runs grow to more than the limit, and a merge reads an eighth of it at a time."""
     job = limited(settled, tmp_path / "reader")
@@ -444,7 +446,7 @@ def test_rows_that_are_longer_than_a_window_are_merged(tmp_path: Path) -> None:
     assert read_elsewhere(reading, tmp_path / "elsewhere") == job.state
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.tier("more"))])
 def test_rows_are_right_after_random_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
