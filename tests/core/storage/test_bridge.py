@@ -30,6 +30,7 @@ def local_jvm() -> Iterator[StoreFiles]:
 
 @pytest.mark.hdfs
 class TestOnHdfs(StorageConformance):
+    losers_leave_files = True  # Spark's stream gives its temporary file up when the rename is refused
     tells_directories = False
 
     @pytest.fixture(autouse=True)
