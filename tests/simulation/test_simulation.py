@@ -99,10 +99,15 @@ EVIDENCE = {
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("trouble", sorted(TROUBLES))
 def test_some_histories_with_each_trouble_lose_nothing(trouble: str) -> None:
-    """Nothing is lost or wrong if machines, services and operators cause this trouble, too."""
+    """Nothing is lost or wrong if machines, services and operators cause this trouble, too.
+
+    Eight histories mostly have all of its events; which they have changes with the calls of the product.
+    """
     counts: set[str] = set()
-    for seed in range(8):
+    for seed in range(40):
         counts |= run(seed, ids=seed % 3 > 0, batches=10, troubles=[trouble]).counts.keys()
+        if seed >= 7 and EVIDENCE[trouble] <= counts:
+            break
     assert EVIDENCE[trouble] <= counts
 
 
