@@ -118,6 +118,7 @@ def openers_of_tests(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.dear("a rule on all texts")
 def test_python_texts_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := openers_in_python(text))}
     assert found == {}
@@ -146,6 +147,7 @@ def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
     assert found == {}
 
 
+@pytest.mark.dear("a rule on all names")
 def test_names_are_nouns_and_verbs(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := forbidden_names(text))}
     assert found == {}

@@ -234,7 +234,7 @@ def remove_new(root: Path, before: dict[str, int]) -> None:
 
 @SAFE
 @given(words=arguments())
-@pytest.mark.dear("stands for arguments of any value")
+@pytest.mark.tier("more")
 def test_no_argument_makes_a_traceback(sandbox: Path, words: list[str]) -> None:
     check_command(sandbox, words)
 

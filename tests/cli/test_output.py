@@ -33,6 +33,8 @@ from state_store.cli.rows.formats import FORMATS, GUARDED, print_rows
 from state_store.cli.rows.texts import RowTexts
 from state_store.data.query.arguments import counted
 
+pytestmark = pytest.mark.tier("more")
+
 VISIBLE_MARKS = {
     *range(0x600, 0x606),
     *(0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD),
@@ -104,6 +106,7 @@ def test_state_names_and_paths_are_shown_escaped(flights, capsys, words):
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--format", "csv")])
+@pytest.mark.dear("stands for the output of commands")
 def test_a_terminal_gets_no_escape_of_the_state(flights, form):
     _, shown = on_terminal("sql", flights, f"select '{HOSTILE}' as a", *form)
     assert not any(sign in shown for sign in ACTING)

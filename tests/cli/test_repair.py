@@ -54,6 +54,7 @@ def restorable(subject: Subject) -> dict[int, dict[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "older snapshot", "shared"])
+@pytest.mark.tier("more")
 def test_damaged_snapshots_are_made_anew(subject, kind):
     chance = random.Random(kind)
     harms = [

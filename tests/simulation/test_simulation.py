@@ -31,6 +31,7 @@ def run(seed: int, **how: object) -> History:
     return history
 
 
+@pytest.mark.dear("stands for the simulated histories")
 def test_ten_histories_lose_nothing() -> None:
     for seed in range(10):
         run(seed, ids=seed % 5 < 3, batches=6, profile="damaging" if seed % 4 == 1 else None)
@@ -139,6 +140,7 @@ def test_a_simulated_thread_takes_nothing_from_the_machine() -> None:
     assert len(answers) == 1
 
 
+@pytest.mark.tier("more")
 def test_a_seed_says_everything(checkout: Path) -> None:
     """Two processes, in which Python orders sets differently, come to the same trace."""
     command = [sys.executable, "-m", "tests.simulation", "5", "--trace", "--profile", "damaging"]

@@ -29,6 +29,8 @@ from state_store.core.snapshots import assembly, row_stream, streamed_full, youn
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, DamagedError, LocalDiskError, StorageError
 
+pytestmark = pytest.mark.tier("more")
+
 LIMIT = 1 << 20
 WINDOW = 32 << 10
 TABLE = 512 << 10

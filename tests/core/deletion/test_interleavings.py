@@ -63,6 +63,7 @@ class TestNoNeededFileIsDeleted:
     def test_two_writers_of_one_snapshot_leave_it_whole(self) -> None:
         explore([writer(1, 5), writer(2, 5)], start(), and_snapshots_are_whole)
 
+    @pytest.mark.tier("more")
     def test_retained_versions_survive_a_lease_that_may_run_out_at_any_moment(self) -> None:
         found = explore(
             [writer(1), cleaner(1)], start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,)
@@ -70,6 +71,7 @@ class TestNoNeededFileIsDeleted:
         for state in different(found.ends):
             leaves_nothing(state)
 
+    @pytest.mark.tier("more")
     def test_retained_versions_survive_a_full_checkpoint_that_replaces_a_snapshot(self) -> None:
         programs = [full_writer(1), cleaner(1, WithoutSweep), committer]
         explore(programs, start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,))

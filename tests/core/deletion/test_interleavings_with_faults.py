@@ -29,7 +29,7 @@ from deletion.programs import (
     writer,
 )
 
-pytestmark = pytest.mark.usefixtures("think_once")
+pytestmark = [pytest.mark.usefixtures("think_once"), pytest.mark.tier("more")]
 
 JUMP_MS = EXPIRY_MS + 1
 

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from owned_processes import started
 from runtimes import AdjustedRuntime
 
@@ -44,6 +45,7 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
+@pytest.mark.tier("more")
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     with ExitStack() as owned:
         _kill_and_compare(owned, tmp_path / "store")

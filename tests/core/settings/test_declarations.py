@@ -61,6 +61,7 @@ def test_the_jar_carries_the_declarations_and_the_classes_that_they_name():
 
 
 @pytest.mark.spark
+@pytest.mark.tier("more")
 def test_the_data_plane_reads_texts_as_the_control_plane_does():
     asked = [
         (READ_IN_SCALA[option.type.name], option.name, text)

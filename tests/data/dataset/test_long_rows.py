@@ -91,6 +91,7 @@ def check(directory, rows, root, read):
 
 
 @pytest.mark.parametrize("read", [opened, shown, counted, exported, imported])
+@pytest.mark.tier("more")
 def test_memory_is_by_the_bytes(made, tmp_path, read):
     check(*made, tmp_path, read)
 

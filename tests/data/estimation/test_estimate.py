@@ -143,6 +143,7 @@ def test_an_estimate_of_a_job_that_is_large_for_its_files_is_close_to_its_run(la
     assert found.reasons[OLDER_DELTAS][1] > 1
 
 
+@pytest.mark.tier("more")
 def test_files_by_reason_are_all_files(large: History) -> None:
     found = state_store.files(str(large.root))
     sums = [sum(values) for values in zip(*found.by_reason().values(), strict=True)]

@@ -122,6 +122,7 @@ def row_of(fields: list[pa.Field], row: dict[str, Any], schema: int = 0) -> byte
 
 
 @given(st.lists(VALUES, max_size=5))
+@pytest.mark.tier("more")
 def test_rows_of_every_type_and_nulls_are_decoded(rows):
     columns = decode_avro([row_of(FIELDS, row) for row in rows], FIELDS, {0: FIELDS})
     expected = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]

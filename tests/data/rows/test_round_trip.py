@@ -22,6 +22,7 @@ ORDERED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float
 
 @settings(max_examples=50)
 @given(batches())
+@pytest.mark.tier("more")
 def test_columns_of_every_type_are_the_same_after_a_round_trip(batch: pa.RecordBatch) -> None:
     rows = encode(batch.columns, batch.num_rows)
     assert all(len(row) % 8 == 1 for row in rows)
@@ -52,6 +53,7 @@ def test_keys_with_a_prefix_survive_a_round_trip(batch: pa.RecordBatch, data: st
 
 @settings(max_examples=50)
 @given(batches(), st.lists(st.integers(0, 9), min_size=1), st.data())
+@pytest.mark.tier("more")
 def test_rows_are_read_at_any_offset(batch: pa.RecordBatch, gaps: list[int], data: st.DataObject) -> None:
     rows = encode(batch.columns, batch.num_rows)
     gaps = [gaps[number % len(gaps)] for number in range(len(rows))]
