@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKE_ENVIRONMENT = python=$$(PYTHON='$(PYTHON)' scripts/find-python) && "$$python" scripts/environment.py
 PY := .venv/bin/python
 BENCH ?= standard
-LANES ?= 2
+LANES ?= 3
 N ?= 100
 SPARKS ?= 4.2,4.1,4.0
 
@@ -21,7 +21,7 @@ SPARKS ?= 4.2,4.1,4.0
 demo: .newest  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
 	@$(PY) examples/demo.py
 
-test: .newest  ## Run the quick tests on the newest Spark (6 minutes; TESTS='tests/core/settings -k name' runs some)
+test: .newest  ## Run the quick tests on the newest Spark (8 minutes; TESTS='tests/core/settings -k name' runs some)
 	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES))
 
 test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, packages, a soak, chaos

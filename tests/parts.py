@@ -445,7 +445,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the tests of a tier in parts, side by side.")
     parser.add_argument("parts", nargs="*", help="run these parts alone, by their names")
     parser.add_argument("--tier", choices=("every", "more", CHANGE, "long"), default="every")
-    parser.add_argument("--lanes", type=int, default=2, help="parts at a time (default: 2)")
+    parser.add_argument("--lanes", type=int, default=3, help="parts at a time (default: 3)")
     parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
     given = parser.parse_args(arguments)
     sparks = [minor for minor in given.sparks.split(",") if minor]
