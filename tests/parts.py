@@ -243,6 +243,11 @@ class Run:
             )
         self._heard_s = self._looked_s = self.began_s = time.monotonic()
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def look(self) -> bool:
         """Read the events that came, and print failures; return True if the part has ended.
 
@@ -380,6 +385,7 @@ def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> li
                 running.append(waiting.pop(0))
                 running[-1].start(environment)
             time.sleep(0.2)
+            run_events.reap_orphans([entry.pid for entry in running])
             for entry in list(running):
                 if entry.look():
                     entry.end()

@@ -15,12 +15,13 @@ its parent is adopted by this one, so that it is counted, and ended with the run
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def adopt_orphans() -> None:
     """Become the parent of processes whose own parent ends first; Linux alone can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(own: Collection[int]) -> None:
+    """Take the exit codes of adopted processes that have ended; `own` are children that others wait for."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, ChildProcessError):
+            if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def family_cpu_s(root: psutil.Process | None = None) -> float:
