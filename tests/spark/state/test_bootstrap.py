@@ -25,7 +25,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from queries import session_settings
 from queries.small import bootstrapped
 from queries.small.census import FAR_MS, WITH_TTL, in_rows
-from queries.small.flow import Flow, session_options, totals
+from queries.small.flow import Flow, session_options
 
 import state_store
 from state_store.data.dataset.rewriting import bootstrapping
@@ -134,7 +134,7 @@ def test_a_query_whose_log_has_sources_by_name_continues_from_rows(spark, tmp_pa
         "spark.sql.streaming.offsetLog.formatVersion": "2",
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": str(named).lower(),
     }
-    flow = Flow(spark, tmp_path, totals)
+    flow = Flow(spark, tmp_path, counted)
     flow.feed([("a", 1), ("a", 2), ("c", 3)])
     with session_options(spark, options):
         stream = spark.readStream.schema("key string, value long")
