@@ -117,9 +117,8 @@ class ArrowStorage(Storage):
     def directories(self, directory: str | None = None) -> list[str]:
         from pyarrow.fs import FileType
 
-        if (
-            self._filesystem.type_name == "gcs"
-        ):  # which lists directories only if somebody made an object for them
+        # GCS lists a directory only if somebody made an object for it.
+        if self._filesystem.type_name == "gcs":
             start = len(self._directory if directory is None else self._full(directory)) + 1
             below = [info.path[start:] for info in self._infos(directory, recursive=True)]
             return sorted({path.partition("/")[0] for path in below if "/" in path})
