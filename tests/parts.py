@@ -54,7 +54,8 @@ STORAGE = (
 )
 SIMULATED = ("simulation", "core/deletion", "agent")
 STATE = ("spark/state", "spark/migration")
-APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED)
+TOOLS = ("cli", "data", "observe")
+APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, *TOOLS)
 
 NEWEST = ""
 """The release of Spark in `.venv`."""
@@ -129,8 +130,9 @@ class Part:
 
 
 PARTS = (
-    Part("core", ignored=APART),
     Part("spark", ("spark",), STATE),
+    Part("tools", TOOLS, STORAGE),
+    Part("core", ignored=APART),
     Part("simulation", SIMULATED),
     Part("functions", ("functions",)),
     Part("jvm", JVM),
