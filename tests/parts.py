@@ -6,7 +6,8 @@
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
-and prints a line such as `3511 passed, 0 failed, 4 skipped`. The output of each part is in `build/tests`.
+and prints a line such as `3511 passed, 0 failed, 4 skipped`. The output of each part is in `build/tests`,
+and the seconds of each test in `build/tests/times.csv`.
 
 What it takes care of:
 
@@ -23,6 +24,7 @@ Exits with 1 if a test fails again, or a part fails in another way.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import shlex
@@ -202,6 +204,7 @@ class Run:
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     failed: list[str] = field(default_factory=list)
     dear: list[tuple[str, float]] = field(default_factory=list)
+    times: list[tuple[str, str, str]] = field(default_factory=list)
     current: str = ""
     cpu_s: float = 0.0
     complaint: str = ""
@@ -294,6 +297,8 @@ class Run:
             self.end()
         elif now_s - self._looked_s > 2:
             self._looked_s = now_s
+            if self.part.program:
+                self.cpu_s = max(self.cpu_s, _family_cpu_s(self._process.pid))
             size_bytes = _family_bytes(self._process.pid)
             if size_bytes > MEMORY_BYTES:
                 self.complaint = f"its processes take {size_bytes >> 20} MiB of memory in {self.current}"
@@ -328,7 +333,9 @@ class Run:
     def _ended(self, test: str, outcome: str, cpu_s: float | None, wall_s: float, dear: bool) -> None:
         self.done[outcome] += 1
         self.current = ""
-        if cpu_s is not None and cpu_s > DEAR_S and not dear and self.tier == "every":
+        self.times.append((test, "" if cpu_s is None else f"{cpu_s:.2f}", f"{wall_s:.2f}"))
+        is_quick = self.tier == "every" and self.part not in OWN
+        if is_quick and cpu_s is not None and cpu_s > DEAR_S and not dear:
             self.dear.append((test, cpu_s))
 
     def _finished(self, cpu_s: float) -> None:
@@ -365,6 +372,21 @@ def _family_bytes(pid: int) -> int:
     except psutil.Error:
         return 0
     return total
+
+
+def _family_cpu_s(pid: int) -> float:
+    """Return the processor seconds of a process, its descendants, and those of them that have ended."""
+    total_s = 0.0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            try:
+                total_s += sum(process.cpu_times()[:4])
+            except psutil.Error:
+                continue
+    except psutil.Error:
+        return 0.0
+    return total_s
 
 
 _said_s = time.monotonic()
@@ -433,6 +455,14 @@ def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float)
     return 1 if failed or too_dear else 0
 
 
+def write_times(ended: Sequence[Run]) -> None:
+    """Write the seconds of each test to `build/tests/times.csv`, the dearest first."""
+    rows = [(entry.name, *times) for entry in ended for times in entry.times]
+    rows.sort(key=lambda row: float(row[2] or 0), reverse=True)
+    with open(CHECKOUT / "build/tests/times.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("part", "test", "processor seconds", "seconds"), *rows])
+
+
 def environment_of_tests() -> dict[str, str]:
     """Return the variables of the parts, with temporary files in memory if it has room for them."""
     environment = dict(os.environ)
@@ -483,6 +513,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Run(entry.part, entry.tier, tuple(entry.failed)) for entry in ended if entry.is_repeatable
         ]
         again = run(repeatable, 1, environment)
+    write_times(ended)
     code = report(given.tier, ended, again, time.monotonic() - began_s)
     run_events.end_family()
     return code

@@ -45,6 +45,7 @@ final class DamagedDeltas(files: WholeBases) {
     val real = fresh("delta")
     val lying = new File(other.getPath) { // written to one place, and read from another
       override def toPath: java.nio.file.Path = real.toPath
+      override def delete(): Boolean = real.delete()
     }
     val written = Try(writer(Seq(1 -> Some(1)), 1)(_.write(lying, meta, 1, 0)))
     expect(written.failed.toOption.exists(_.getMessage.contains(other.getPath)), s"$written")
