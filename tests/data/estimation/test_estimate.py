@@ -41,9 +41,7 @@ def history(request, tmp_path_factory) -> History:
     """A query that has run for three full checkpoints."""
     root = tmp_path_factory.mktemp("history") / "checkpoint"
     made = History(root, WRITES[request.param](), RETAIN, OPTIONS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("state_store.core.engine.database._IDLE_GRACE_S", 0.2)
-        made.run(BATCHES)
+    made.run(BATCHES)
     return made
 
 
@@ -100,9 +98,7 @@ def large(tmp_path_factory) -> History:
     root = tmp_path_factory.mktemp("large") / "checkpoint"
     writes = Writes(LARGE_KEYS, LARGE_KEYS // 50)
     made = History(root, writes, LARGE_RETAIN, LARGE, file_bytes=16 << 10)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("state_store.core.engine.database._IDLE_GRACE_S", 0.2)
-        made.run(LARGE_BATCHES)
+    made.run(LARGE_BATCHES)
     return made
 
 

@@ -47,8 +47,7 @@ class Model:
 
 
 @pytest.fixture
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr("state_store.core.engine.database._IDLE_GRACE_S", 0.2)
+def database(tmp_path: Path) -> Iterator[Database]:
     (tmp_path / "db").mkdir()
     with Database(tmp_path / "db", SETTINGS, create=True) as opened:
         yield opened
