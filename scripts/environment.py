@@ -44,6 +44,7 @@ OTHERS = {
             "pytest",
             "pytest-timeout",
             "hypothesis",
+            "greenlet",
             "psutil",
             "moto[s3]",
             "flask",

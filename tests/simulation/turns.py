@@ -1,8 +1,9 @@
 """Threads of several simulated processes that take turns, and the time that passes between their steps.
 
-Each thread is a real one, but only one runs at any moment: it has the baton until it waits, for time or for
-another thread. Then the next in simulated time gets it; between those of the same moment, and in whatever
-else is left to chance, the seed decides. So one seed gives one history.
+Each thread is a greenlet, and all run in one thread of the machine: each runs until it waits, for time or for
+another thread. Then the next in simulated time goes on; between those of the same moment, and in whatever
+else is left to chance, the seed decides. So one seed gives one history, and other work on the machine makes
+no turn longer, as it would if threads of the machine had to hand over to each other.
 
 Processes can be killed, in the middle of anything: their threads end where they are, and nothing that they
 would do on the way out has an effect. They can be paused: their threads go on when the pause is over.
@@ -13,14 +14,12 @@ from __future__ import annotations
 import contextvars
 import heapq
 import random
-import threading
-from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
+
+import greenlet
 
 from state_store.core.runtime import Runtime
-
-_THREAD_NAME = "simulated"
 
 EPOCH_MS = 1_700_000_000_000
 """Time of all clocks at the start, milliseconds since 1970."""
@@ -28,7 +27,7 @@ EPOCH_MS = 1_700_000_000_000
 
 def is_simulated() -> bool:
     """Return True if a thread of a simulated process asks."""
-    return threading.current_thread().name == _THREAD_NAME
+    return isinstance(greenlet.getcurrent(), Thread)
 
 
 class Killed(BaseException):
@@ -52,43 +51,34 @@ class Process:
         self.runtime = SimulatedRuntime(scheduler, self)
 
 
-class Thread:
-    """A thread of a process; `failure` is what it ended with, where that was an exception."""
+class Thread(greenlet.greenlet):  # type: ignore[misc]
+    """A thread of a process; `failure` is what it ended with, where that was an exception.
+
+    `reaper` is who ended it, and goes on after it.
+    """
 
     def __init__(self, scheduler: Scheduler, process: Process, name: str, work: Callable[[], object]) -> None:
+        super().__init__(parent=scheduler.caller)
         self.process = process
         self.name = f"{process.name}/{name}"
         self.failure: BaseException | None = None
         self.has_begun = self.has_ended = False
         self.waits = 0
         self.waiters: list[Thread] = []
-        self.reaper: threading.Lock | None = None
+        self.reaper: greenlet.greenlet | None = None
         self._scheduler = scheduler
         self._work = work
-        self._baton = threading.Lock()
-        self._baton.acquire()
         self._context = contextvars.copy_context()
 
-    def go(self) -> None:
-        """Give it the baton."""
-        if self.has_begun:
-            self._baton.release()
-        else:
-            self.has_begun = True
-            _Worker.of(self)
-
-    def stay(self) -> None:
-        """Wait for the baton."""
-        self._baton.acquire()
-
-    def run(self) -> None:
+    def run(self, _: object = None) -> None:
+        self.has_begun = True
         try:
             self._context.run(self._work)
         except Killed:
             pass
         except BaseException as error:
             self.failure = error
-        self._scheduler.ended(self)
+        self.parent = self._scheduler.ended(self)
 
     def join(self, timeout: float | None = None) -> None:
         scheduler = self._scheduler
@@ -96,34 +86,6 @@ class Thread:
         while not self.has_ended and (end_s is None or scheduler.now_s < end_s):
             self.waiters.append(scheduler.current)
             scheduler.wait(None if end_s is None else end_s - scheduler.now_s)
-
-
-class _Worker:
-    """A thread of Python, for one simulated thread after the other: to start one takes long."""
-
-    idle: ClassVar[deque[_Worker]] = deque()
-
-    def __init__(self) -> None:
-        self._thread: Any = None
-        self._wanted = threading.Lock()
-        self._wanted.acquire()
-        threading.Thread(target=self._run, name=_THREAD_NAME, daemon=True).start()
-
-    @classmethod
-    def of(cls, thread: Thread) -> None:
-        try:
-            worker = cls.idle.pop()
-        except IndexError:
-            worker = cls()
-        worker._thread = thread
-        worker._wanted.release()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.acquire()
-            thread, self._thread = self._thread, None
-            thread.run()
-            self.idle.append(self)
 
 
 class Scheduler:
@@ -139,16 +101,15 @@ class Scheduler:
         self.processes: list[Process] = []
         self._ready: list[tuple[float, float, int, Thread, int]] = []
         self._pushed = 0
-        self._over = threading.Lock()
-        self._over.acquire()
+        self.caller = greenlet.getcurrent()
         self._main: Thread | None = None
         self._failure: BaseException | None = None
 
     def run(self, work: Callable[[], object]) -> None:
         """Run `work` as a process of its own until it ends; all other processes end with it."""
+        self.caller = greenlet.getcurrent()
         self._main = self.start(self.process("main"), "main", work)
-        self._pass_on()
-        self._over.acquire()
+        self._following().switch()
         main, self._main = self._main, None
         for process in self.processes:
             self.kill(process)
@@ -204,11 +165,9 @@ class Scheduler:
             if not thread.has_begun:
                 self._end(thread)
             elif not thread.has_ended:
-                thread.reaper = threading.Lock()
-                thread.reaper.acquire()
+                thread.reaper = greenlet.getcurrent()
                 before, self.current = self.current, thread
-                thread.go()
-                thread.reaper.acquire()
+                thread.switch()
                 self.current = before
         process.threads.clear()
 
@@ -216,20 +175,18 @@ class Scheduler:
         """The threads of the process do nothing for that time."""
         process.resumes_at_s = max(process.resumes_at_s, self.now_s + seconds)
 
-    def ended(self, thread: Thread) -> None:
-        """The current thread, which has the baton, is over."""
+    def ended(self, thread: Thread) -> greenlet.greenlet:
+        """The current thread is over; return who goes on."""
         self._end(thread)
         if thread.reaper is not None:
-            thread.reaper.release()
-            return
+            return thread.reaper
         if thread in thread.process.threads:
             thread.process.threads.remove(thread)
         if thread.failure is not None and thread is not self._main and self._failure is None:
             self._failure = thread.failure
         if thread is self._main or self._failure is not None:
-            self._over.release()
-        else:
-            self._pass_on()
+            return self.caller
+        return self._following()
 
     def _end(self, thread: Thread) -> None:
         thread.has_ended = True
@@ -237,7 +194,7 @@ class Scheduler:
             if not waiter.has_ended:
                 self.wake(waiter)
 
-    # ---- the baton ---------------------------------------------------------------------------------------
+    # ---- turns -------------------------------------------------------------------------------------------
 
     def _check(self, thread: Thread) -> None:
         assert thread is not None, "only a thread of a simulated process can wait"
@@ -262,27 +219,20 @@ class Scheduler:
         return None
 
     def _switch(self, thread: Thread) -> None:
-        """Give the baton to the next thread, and wait until it comes back."""
-        following = self._next()
-        if following is None:
-            self._failure = Deadlock(f"all wait for each other, {thread.name} was the last")
-            self._over.release()
-            thread.stay()
-        elif following is not thread:
-            self.current = following
-            following.go()
-            thread.stay()
+        """Let the next thread go on, and wait until it is this one's turn."""
+        following = self._following()
+        if following is not thread:
+            following.switch()
         if thread.process.is_dead:
             raise Killed
 
-    def _pass_on(self) -> None:
-        following = self._next()
-        self.current = following
-        if following is None:
-            self._failure = Deadlock("all wait for each other")
-            self._over.release()
-        else:
-            following.go()
+    def _following(self) -> greenlet.greenlet:
+        """Return who goes on: the next thread, or the caller of the scheduler if there is none."""
+        self.current = self._next()
+        if self.current is not None:
+            return self.current
+        self._failure = Deadlock("all wait for each other")
+        return self.caller
 
 
 class SimulatedLock:
