@@ -1,7 +1,7 @@
 # What one does with a checkout. Each target makes the environments that it needs (scripts/environment.py).
 # Variables: PYTHON=<interpreter>  TESTS=<pytest arguments>  LANES=<parts at a time>  SPARK=<version>
 #   BENCH=quick|standard|full  N=<faults>  SEED=<of them>  STORAGE=local|hdfs|s3  MUTANTS=<arguments>
-#   SUITES=<arguments>  SPARKS=<older releases, joined by commas>
+#   SUITES=<arguments>  SPARKS=<older releases, joined by commas>  DRAW=<a word that draws some of the dear cases>
 
 # Python keeps its byte code, here and in all that is started, whatever the shell says: without it every
 # process compiles pandas and pyspark anew.
@@ -24,8 +24,8 @@ demo: .newest  ## Run a real query: commit, merge, cut the chain, get killed, re
 test: .newest  ## Run the quick tests on the newest Spark (8 minutes; TESTS='tests/core/settings -k name' runs some)
 	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES))
 
-test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, packages, a soak, chaos
-	@$(PY) tests/parts.py --tier more --lanes $(LANES) --sparks $(SPARKS)
+test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, suites, packages, chaos
+	@$(PY) tests/parts.py --tier more --lanes $(LANES) --sparks $(SPARKS) $(DRAW:%=--draw %)
 
 test-long: setup  ## Run what is too long for every run (hours; tests/README.md lists it)
 	@$(PY) tests/parts.py --tier long --lanes $(LANES) --sparks $(SPARKS)
@@ -43,8 +43,8 @@ test-agent:  ## Run the agent's tests alone, with PYTHON, as on executors (Pytho
 	@python=$$(PYTHON='$(PYTHON)' scripts/find-python); \
 	.venv-agent-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/bin/python -m pytest tests/agent
 
-check: .newest  ## Run all that a change must pass but lint and docs: what .ci/run does, in a checkout that is set up
-	@$(PY) tests/parts.py --tier change --lanes $(LANES) --sparks $(SPARKS)
+check: .newest  ## Run both: all that a change must pass but lint and docs
+	@$(PY) tests/parts.py --tier change --lanes $(LANES) --sparks $(SPARKS) $(DRAW:%=--draw %)
 
 lint: .newest  ## Check formatting, style, types and dead code
 	@$(PY) -m ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -43,6 +44,9 @@ TIERS = tuple(parts.BOUND_S)
 TIER_VARIABLE = "STATE_STORE_TEST_TIER"
 """Variable with the tier of a run that names none."""
 
+DRAWN = 3
+"""Of so many cases of a parametrised test one is drawn."""
+
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
 
@@ -61,6 +65,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=(*TIERS, parts.CHANGE),
         default=os.environ.get(TIER_VARIABLE, "every"),
         help="run only the tests of this tier; change: those of every and more",
+    )
+    parser.addoption(
+        "--draw",
+        metavar="SEED",
+        help="of each parametrised test of the tier more run a third of the cases, drawn by this word",
     )
 
 
@@ -86,12 +95,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier = config.getoption("tier")
     wanted = ("every", "more") if tier == parts.CHANGE else (tier,)
     chosen = [item for item in items if named or tiers[id(item)] in wanted]
+    seed = config.getoption("draw")
+    if seed and not named:
+        left_out = _not_drawn([item for item in chosen if tiers[id(item)] == "more"], seed)
+        chosen = [item for item in chosen if id(item) not in left_out]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or TIERS[-1]]))
     kept = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = chosen
+
+
+def _not_drawn(items: list[pytest.Item], seed: str) -> set[int]:
+    """Return the ids of two thirds of the cases of each parametrised test; each keeps a case at least."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left_out = set()
+    for alike in cases.values():
+        alike.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+        left_out |= set(map(id, alike[-(-len(alike) // DRAWN) :]))
+    return left_out
 
 
 def _tier_of(item: pytest.Item, spark: str) -> str | None:

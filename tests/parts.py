@@ -1,8 +1,10 @@
 """The parts of the tests, run side by side. A part is a process, because a Spark session lives as long as it.
 
-    python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...] [PART ...]
+    python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...]
+        [--draw SEED] [PART ...]
 
-`change` is what a change must pass: the tiers `every` and `more`, and the programs below.
+`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, of each
+parametrised test of the tier `more` a third of the cases runs, and one large group of Spark's suites.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -85,6 +87,10 @@ NOISE = 4.0
 REPEATED = 3
 """The largest number of failed tests that run once more; if more fail, it is not for the machine's load."""
 
+STARVED = "Python worker failed to connect back"
+"""Words of Spark in a failure that is always one of the load: it gives a new worker ten seconds, whatever its
+options say. Such a test runs once more however many there are."""
+
 LINE_S = 10.0
 """Longest time without a line of output."""
 
@@ -103,6 +109,7 @@ class Part:
         ignored: those below the paths that it leaves to other parts.
         spark: the older release of Spark whose environment runs it; empty for the newest.
         program: the arguments of Python, in the place of those of pytest.
+        draws: the program takes a seed that draws what it runs.
     """
 
     name: str
@@ -110,6 +117,7 @@ class Part:
     ignored: tuple[str, ...] = ()
     spark: str = NEWEST
     program: tuple[str, ...] = ()
+    draws: bool = False
 
     def collects(self, file: str) -> bool:
         """Return True if pytest collects `file`, a path below `tests`."""
@@ -119,12 +127,13 @@ class Part:
 
         return (not self.paths or any(map(is_below, self.paths))) and not any(map(is_below, self.ignored))
 
-    def command(self, tier: str, tests: Sequence[str] = ()) -> list[str]:
+    def command(self, tier: str, tests: Sequence[str] = (), seed: str = "") -> list[str]:
         """Return the command that runs the tests of `tier` in this part, or those `tests` alone."""
         python = CHECKOUT / (f".venv-{self.spark}" if self.spark else ".venv") / "bin/python"
+        drawn = ["--draw", seed] if seed and tier == "more" else []
         if self.program:
-            return [str(python), *self.program]
-        given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier]
+            return [str(python), *self.program, *(drawn if self.draws else [])]
+        given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier, *drawn]
         if tests:
             return [*given, *tests]
         given += [f"--ignore=tests/{path}" for path in self.ignored]
@@ -148,7 +157,7 @@ OWN = (Part("packaging", ("packaging",)), Part("chaos", ("chaos",)))
 
 
 PROGRAMS = (
-    Part("suites", program=("tests/suites/published_suites.py", "--spark", "4.2.0")),
+    Part("suites", program=("tests/suites/published_suites.py", "--spark", "4.2.0"), draws=True),
     Part("benchmark", program=("-m", "benchmarks", "quick")),
     Part(
         "mutants",
@@ -162,14 +171,13 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
     """Yield the parts of a tier, each with the tier whose markers it selects, on these older Sparks too."""
     if tier == CHANGE:
         yield from parts_of("every")
-        yield from ((part, "more") for part in PROGRAMS)
         yield from parts_of("more", sparks)
         return
     if tier == "every":
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":
-        yield from ((part, "more") for part in PARTS)
+        yield from ((part, "more") for part in (*PROGRAMS, *PARTS))
         yield OWN[0], "every"
         yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)
         yield OWN[1], "every"
@@ -195,14 +203,17 @@ class Run:
         part: the part.
         tier: the tier whose markers it selects.
         tests: the tests that it runs; empty for all.
+        seed: draws some of the cases of its tests; empty for all cases.
     """
 
     part: Part
     tier: str
     tests: tuple[str, ...] = ()
+    seed: str = ""
     collected: int | None = None
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     failed: list[str] = field(default_factory=list)
+    starved: set[str] = field(default_factory=set)
     dear: list[tuple[str, float]] = field(default_factory=list)
     times: list[tuple[str, str, str]] = field(default_factory=list)
     current: str = ""
@@ -239,7 +250,7 @@ class Run:
         self._read_bytes = self._log_bytes = 0
         with open(self.log, "wb") as log:
             self._process = subprocess.Popen(
-                self.part.command(self.tier, self.tests),
+                self.part.command(self.tier, self.tests, self.seed),
                 cwd=CHECKOUT,
                 env={**environment, **self._variables()},
                 stdin=subprocess.DEVNULL,
@@ -327,6 +338,8 @@ class Run:
     def _failed(self, test: str, text: str, when: str) -> None:
         if test not in self.failed:
             self.failed.append(test)
+        if STARVED in text:
+            self.starved.add(test)
         phase = "" if when == "call" else f" ({when})"
         say(f"== FAILED{phase} {self.name}: {repeat(self.part, test)}", *text.splitlines(), "")
 
@@ -410,8 +423,9 @@ def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> li
     try:
         while waiting or running:
             while waiting and len(running) < lanes:
-                running.append(waiting.pop(0))
-                running[-1].start(environment)
+                entry = waiting.pop(0)
+                entry.start(environment)
+                running.append(entry)
             time.sleep(0.2)
             run_events.reap_orphans([entry.pid for entry in running])
             for entry in list(running):
@@ -419,6 +433,8 @@ def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> li
                     entry.end()
                     running.remove(entry)
                     ended.append(entry)
+                    if not entry.tests:
+                        write_times(ended)
                     took_s = time.monotonic() - entry.began_s
                     say(f"== {entry.state()}: {took_s:.0f} s, {entry.cpu_s:.0f} s of processor time")
             if time.monotonic() - _said_s >= LINE_S and running:
@@ -489,10 +505,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tier", choices=("every", "more", CHANGE, "long"), default="every")
     parser.add_argument("--lanes", type=int, default=3, help="parts at a time (default: 3)")
     parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
+    parser.add_argument(
+        "--draw", default="", metavar="SEED", help="run some of the cases, drawn by this word"
+    )
     given = parser.parse_args(arguments)
     sparks = [minor for minor in given.sparks.split(",") if minor]
     chosen = [
-        Run(part, tier)
+        Run(part, tier, seed=given.draw)
         for part, tier in parts_of(given.tier, sparks)
         if not given.parts or part.name in given.parts
     ]
@@ -508,12 +527,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment = environment_of_tests()
     ended = run(chosen, given.lanes, environment)
     again: list[Run] = []
-    if sum(len(entry.failed) for entry in ended) <= REPEATED:
+    if sum(len(set(entry.failed) - entry.starved) for entry in ended) <= REPEATED:
         repeatable = [
             Run(entry.part, entry.tier, tuple(entry.failed)) for entry in ended if entry.is_repeatable
         ]
         again = run(repeatable, 1, environment)
-    write_times(ended)
     code = report(given.tier, ended, again, time.monotonic() - began_s)
     run_events.end_family()
     return code

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
+import conftest
 import parts
 import psutil
 import pytest
@@ -62,6 +64,18 @@ def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
     assert [part for part in parts.PROGRAMS if part not in [chosen for chosen, _ in change]] == []
 
 
+def test_a_draw_has_cases_of_each_test_and_in_the_end_all() -> None:
+    cases = [SimpleNamespace(nodeid=name) for name in ("a", "b[1]", *(f"c[{n}]" for n in range(7)))]
+    drawn = []
+    for seed in map(str, range(40)):
+        left_out = conftest._not_drawn(cases, seed)
+        assert left_out == conftest._not_drawn(cases[::-1], seed)
+        kept = [case.nodeid for case in cases if id(case) not in left_out]
+        assert [name[0] for name in kept] == ["a", "b", "c", "c", "c"]
+        drawn += kept
+    assert set(drawn) == {case.nodeid for case in cases}
+
+
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
     command = next(part for part in parts.PARTS if part.name == "spark").command("more")
     assert command[command.index("--tier") + 1] == "more"
@@ -99,7 +113,7 @@ parts.LINE_S = 0.0
 for name, value in {{settings}}.items():
     setattr(parts, name, value)
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-parts.Part.command = lambda self, tier, tests=(): [*PYTEST, *(tests or ["test_trial.py"])]
+parts.Part.command = lambda self, tier, tests=(), seed="": [*PYTEST, *(tests or ["test_trial.py"])]
 sys.exit(parts.main(["--lanes", "1"]))
 """
 

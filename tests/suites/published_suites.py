@@ -1,17 +1,18 @@
 """Run Spark's own published state store suites against the provider, and print how many passed.
 
-    python tests/suites/published_suites.py [--spark VERSION] [--only GROUP] [--suite NAME] [--test NAME]
-                                            [--provider NAME]
+    python tests/suites/published_suites.py [--spark VERSION] [--only GROUP] [--draw SEED] [--suite NAME]
+                                            [--test NAME] [--provider NAME]
 
 The groups contract, aggregation, dedup and reader are the harness's; the others are those of `redirected.py`.
-Without --only, the harness's, state-variables and checkpoint-files run, which take minutes; --suite and
---test run one suite of `redirected.py`, or one test of it.
+Without --only, the harness's, state-variables and checkpoint-files run, which take minutes; with --draw the
+contract, these two, and one other group of the harness that the seed draws; --suite and --test run one suite
+of `redirected.py`, or one test of it.
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
 directory, which is otherwise `../shared/suites` beside the checkout. It is for Spark 4.2; `adapted.py` makes
-one of it for 4.0 and 4.1. It runs in the project's environment for that Spark (`.venv-4.2`), which is made
-first when it is not there. Jars that Maven fetches are kept in the user's cache directory. The exit status is
-0 when every required test passed; on 4.0 and 4.1, every test that `exceptions.json` does not name.
+one of it for 4.0 and 4.1. It runs in the project's environment for that Spark (`.venv-4.2`). Jars that Maven
+fetches are kept in the user's cache directory. The exit status is 0 when every required test passed; on 4.0
+and 4.1, every test that `exceptions.json` does not name.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -42,6 +44,8 @@ SPARKS = [release.tested for release in releases.RELEASES if release.minor in ("
 DEFAULT = SPARKS[-1]
 VARIABLE = "STATE_STORE_SUITES"
 HARNESS_GROUPS = ("contract", "aggregation", "dedup", "reader")
+ALWAYS = ("contract",)
+"""Groups that run whatever is drawn: the contract of a state store, without a query."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
         work /= release
     work.mkdir(parents=True, exist_ok=True)
     suites = adapted.harness(suites_directory(), release, work / "harness")
-    wanted = options.only or [*HARNESS_GROUPS, "state-variables", "checkpoint-files"]
+    groups = HARNESS_GROUPS
+    if options.draw:
+        groups = (*ALWAYS, random.Random(options.draw).choice([g for g in HARNESS_GROUPS if g not in ALWAYS]))
+    wanted = options.only or [*groups, "state-variables", "checkpoint-files"]
     own = [group for group in wanted if group in redirected.GROUPS]
     status = 0
     if not options.suite and len(own) < len(wanted):
@@ -143,6 +150,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         choices=[*HARNESS_GROUPS, *redirected.GROUPS],
         help="a group of suites; may be given more than once",
     )
+    parser.add_argument("--draw", metavar="SEED", help="leave out two large groups, drawn by this word")
     parser.add_argument("--spark", default=DEFAULT, choices=SPARKS, help=f"the version; default: {DEFAULT}")
     parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
     parser.add_argument("--test", help="a single test of that suite")
@@ -156,14 +164,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _environment(options: argparse.Namespace) -> Path:
     venv: Path = options.venv or CHECKOUT / f".venv-{_release(options)}"
     if not (venv / "bin" / "python").exists():
-        subprocess.run(["make", f"{venv.name}/.ready"], cwd=CHECKOUT, check=True)
+        sys.exit(f"{venv} is missing; `make setup` makes it")
     return venv
 
 
 def _jar(version: str) -> Path:
     jar = build.JAR_DIRECTORY / releases.jar_name(version)
     if not jar.exists():
-        sys.exit(f"{jar} is missing; `make jars` compiles it")
+        sys.exit(f"{jar} is missing; `make setup` compiles it")
     return jar
 
 
