@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from state_store.core.checkpoint.manifest import FULL
+from state_store.core.checkpoint.stored_documents import FULL
 
 LOADS = 5
 COMMIT_EVERY_S = 10.0

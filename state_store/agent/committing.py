@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Committed, Prediction, SeenAttempts
 from state_store.agent.wire.requests import CommitRequest
-from state_store.core.checkpoint.attempts import ObservedAttempts
+from state_store.core.checkpoint.lineage import ObservedAttempts
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
 from state_store.core.files.checksums import crc32_of
 from state_store.core.planning.chain import Chain, ChainDelta

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from state_store.agent.known_registry import KnownRegistry
 from state_store.agent.wire.answers import Ages
-from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.registry import Registry
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.files.workspace import Workspace, discard
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from state_store.core.checkpoint.registry import Registry
-from state_store.core.checkpoint.stored_file import StoredFile
+from state_store.core.checkpoint.registry import Registry, StoredFile
 from state_store.errors import MissingError
 
 

@@ -25,8 +25,7 @@ from state_store.agent.wire.requests import (
     RangesRequest,
     RestoreRequest,
 )
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.files.sparse import SparseFile

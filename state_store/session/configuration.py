@@ -226,7 +226,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
         MissingError: the checkpoint is incomplete: a command is still writing it, or was interrupted.
         StorageError: the directory cannot be read.
     """
-    from state_store.core.checkpoint.incomplete import refuse_incomplete
+    from state_store.core.checkpoint.stored_documents import refuse_incomplete
     from state_store.core.storage import open_storage
     from state_store.core.storage.locations import without_secret
 

@@ -25,9 +25,9 @@ from state_store.agent.calls import Calls
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
-from state_store.core.checkpoint.attempts import AttemptId
-from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.lineage import AttemptId
 from state_store.core.checkpoint.names import VersionId, parent_of
+from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta

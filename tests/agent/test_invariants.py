@@ -8,8 +8,8 @@ import pytest
 
 from agent.harness import InProcess, Job, contents
 from state_store.agent.head import StoreHead
-from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database

@@ -13,7 +13,7 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.core.checkpoint.manifest import Cause
+from state_store.core.checkpoint.stored_documents import Cause
 from state_store.data.query import Query, StoreKey
 
 FIRST = StoreKey(0, 0)

@@ -16,8 +16,8 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path
+from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.storage import Storage
 from state_store.core.storage.local import LocalStorage
 from state_store.data.maintenance.repair import DISCARD, REBUILD, REMOVE, Repair, repair_store

@@ -18,9 +18,8 @@ from agent.harness import Job
 from damage import tally
 from damage.harms import Harm, flips, replacements, truncations
 from damage.subject import INCREMENTAL_AT, NEWEST, Subject
-from state_store.core.checkpoint.archive import unpack
-from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack
 from state_store.core.files.sst_end import is_plain
 from state_store.errors import StateStoreError
 

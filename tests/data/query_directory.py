@@ -10,10 +10,9 @@ import uuid
 import zlib
 from pathlib import Path
 
-from state_store.core.checkpoint.attempts import AttemptId
-from state_store.core.checkpoint.manifest import Cause
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.lineage import AttemptId
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
+from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta

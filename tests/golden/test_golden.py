@@ -11,7 +11,7 @@ from agent.harness import InProcess, Job, contents
 
 from golden.reader import read_version
 from golden.write import batches, write
-from state_store.core.checkpoint.document import FORMAT
+from state_store.core.checkpoint.stored_documents import FORMAT
 
 HERE = Path(__file__).resolve().parent
 FORMATS = sorted(HERE.glob("format-*"))

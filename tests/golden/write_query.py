@@ -162,7 +162,7 @@ def _drop_uncommitted(checkpoint: Path) -> None:
 
 def _leave_marks(store: Path) -> None:
     """Leave the files of a writer and a cleaner of the release that died half way."""
-    from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
+    from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 
     table = min((store / "shared").glob("*.sst"), key=lambda path: path.stat().st_size)
     marks = {

@@ -10,7 +10,7 @@ import pytest
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Cause
 
 CAUSE = Cause("4 deltas (maxDeltas)", 1234, {"maxDeltas": "4", "restoreObjective": "20000ms"})
 """The cause of the merges of the grown query; its older full checkpoint has none, as of an older release."""

@@ -10,8 +10,8 @@ import pytest
 from query_directory import QueryDirectory
 
 from state_store.cli.main import main
-from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.checkpoint.stored_documents import pack_tombstone
 from state_store.observe.doctor import examine
 
 

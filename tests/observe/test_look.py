@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.core.checkpoint.manifest import FULL, Cause
+from state_store.core.checkpoint.stored_documents import FULL, Cause
 from state_store.errors import MissingError, OptionError, StorageError
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
 from state_store.observe.watching.figures import store_files

@@ -16,7 +16,7 @@ from browser import Browser
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Cause
 
 pytestmark = pytest.mark.tier("more")
 

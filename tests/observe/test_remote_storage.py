@@ -17,7 +17,7 @@ from running_service import Served, serving
 from waiting import PATIENCE_S, awaited
 
 from state_store.cli.main import main
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 SLOW_DOWN = status("503 Slow Down", "SlowDown")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from state_store.core.checkpoint.metadata import META_KEY, DeltaMetadata
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.database import TableFile, table_number
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, MissingError

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from simulation.simulated_storage import Bucket
 from simulation.truth import EMPTY, Truth, Version
-from state_store.core.checkpoint.archive import unpack
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.checkpoint.registry import restorable_snapshots
+from state_store.core.checkpoint.stored_documents import Manifest, unpack
 from state_store.errors import DamagedError
 
 

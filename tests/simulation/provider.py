@@ -17,8 +17,8 @@ from simulation import engine
 from simulation.restored import rows_of
 from simulation.simulated_agent import never_internal
 from simulation.truth import EMPTY, Changes, Rows, Version, changed
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import EMPTY_PARENT
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError, StorageError
 
 if TYPE_CHECKING:

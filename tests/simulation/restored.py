@@ -9,8 +9,8 @@ from typing import Any
 
 from simulation import engine
 from simulation.truth import Rows, changed
-from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import META_KEY
 from state_store.errors import DamagedError
 
 Ask = Callable[[str, int, int], None]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Union
 
 from state_store.agent.lazy.hydration import Progress
-from state_store.core.checkpoint.attempts import ObservedAttempts, next_ordinal
-from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.checkpoint.lineage import ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.names import VersionId, version_order
+from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.codec import INLINE, JsonObject, fields_to_json, json_names
 from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import Chain

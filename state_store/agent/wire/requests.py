@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from state_store.core.checkpoint.attempts import ObservedAttempts
+from state_store.core.checkpoint.lineage import ObservedAttempts
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
 from state_store.core.codec import INLINE, Mismatch, Signed, from_json, json_names
 from state_store.core.deletion.retention_policy import RetentionPolicy

@@ -35,8 +35,8 @@ _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 class VersionId(NamedTuple):
     """A version of a store.
 
-    Its id is Spark's checkpoint id of it, or the store's own under checkpoint format 1 (see `attempts`). It
-    is None if the number alone is known, and of version 0, the empty store.
+    Its id is Spark's checkpoint id of it, or the store's own under checkpoint format 1 (`lineage.Attempts`).
+    It is None if the number alone is known, and of version 0, the empty store.
     """
 
     number: int

@@ -13,17 +13,66 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
     DeltaName,
     SnapshotName,
     VersionId,
     version_order,
 )
-from state_store.core.checkpoint.stored_file import StoredFile, delta_of
+from state_store.core.checkpoint.stored_documents import FileEntry, Manifest
 from state_store.errors import MissingError
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that checkpoints need: `path` below the store's directory, `origin` the version that wrote it.
+
+    `sha256` (64 hexadecimal digits) is known once a snapshot's manifest names the file. `crc32` is the
+    checksum in the name of a delta.
+    """
+
+    path: str
+    size_bytes: int
+    origin: int
+    sha256: str | None = None
+    crc32: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file name, without its directory."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_snapshot(self) -> bool:
+        """True for a snapshot's archive."""
+        return self.path.startswith(SNAPSHOT_DIRECTORY + "/")
+
+    @classmethod
+    def of_delta(cls, delta: DeltaName, size_bytes: int) -> StoredFile:
+        """Return the delta that a name and a size in a listing describe."""
+        return cls(delta.path, size_bytes, delta.version, crc32=delta.crc)
+
+    @classmethod
+    def of_snapshot(cls, snapshot: SnapshotName, size_bytes: int) -> StoredFile:
+        """Return the snapshot's archive that a name and a size in a listing describe."""
+        return cls(snapshot.path, size_bytes, snapshot.version)
+
+    @classmethod
+    def of_entry(cls, entry: FileEntry) -> StoredFile:
+        """Return the SST that an entry of a manifest describes."""
+        directory, _, name = entry.path.partition("/")
+        delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
+        return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
+
+
+def delta_of(path: str) -> VersionId | None:
+    """Return the version whose delta is at `path`, or None for any other path."""
+    directory, _, name = path.partition("/")
+    delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
+    return None if delta is None else delta.version_id
 
 
 class _Base:
@@ -63,6 +112,9 @@ class _Needs(NamedTuple):
             yield from self.base.files.values()
         for link in self.deltas():
             yield link.file
+
+
+_NOTHING = _Needs(None, None)
 
 
 class Registry:
@@ -247,9 +299,6 @@ class Registry:
         return [file for path, file in gone.files().items() if path not in left]
 
 
-_NOTHING = _Needs(None, None)
-
-
 class _Parts:
     """The bases and links of checkpoints, each once, without those of `apart_from`."""
 
@@ -325,3 +374,28 @@ def restorable_snapshots(
         if snapshot in manifests
         and all(sizes.get(entry.path) == entry.size_bytes for entry in manifests[snapshot].files)
     }
+
+
+NEWEST_MERGED = "newest version: snapshot"
+NEWEST_DELTAS = "newest version: deltas"
+OLDER_MERGED = "older versions alone: snapshots"
+OLDER_DELTAS = "older versions alone: deltas"
+NO_VERSION = "no version"
+
+REASONS = (NEWEST_MERGED, NEWEST_DELTAS, OLDER_MERGED, OLDER_DELTAS, NO_VERSION)
+
+
+def reason_of(path: str, *, by_newest: bool, by_older: bool) -> str:
+    """Return why a file is there.
+
+    Args:
+        path: its path below the store's directory.
+        by_newest: the newest version needs it.
+        by_older: a version before the newest one needs it.
+    """
+    is_delta = path.startswith(DELTA_DIRECTORY + "/")
+    if by_newest:
+        return NEWEST_DELTAS if is_delta else NEWEST_MERGED
+    if by_older:
+        return OLDER_DELTAS if is_delta else OLDER_MERGED
+    return NO_VERSION

@@ -11,9 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     SHARED_DIRECTORY,
@@ -22,6 +20,7 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
 )
 from state_store.core.checkpoint.registry import Registry, restorable_snapshots
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.deletion.markers import Tombstones
 from state_store.core.deletion.reading import listing_of, read_again_if_damaged, read_archive
 from state_store.core.storage.contract import Entry, Storage

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     LEASE_DIRECTORY,
@@ -32,6 +31,7 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
     lease_path,
 )
+from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.deletion.markers import Tombstones, has_run_out
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage

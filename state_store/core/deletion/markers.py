@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from state_store.core.checkpoint.file_list import LeaseTerms, unpack_tombstone
 from state_store.core.checkpoint.names import (
     LEASE_DIRECTORY,
     TEMPORARY_SUFFIX,
     TOMBSTONE_DIRECTORY,
     is_file_list_name,
 )
+from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
 from state_store.core.deletion.reading import read_again_if_damaged
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, MissingError

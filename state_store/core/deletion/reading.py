@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from state_store.core.checkpoint.archive import Archive, unpack
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.lineage import Listing
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     SNAPSHOT_DIRECTORY,
     SnapshotName,
 )
+from state_store.core.checkpoint.stored_documents import Archive, Manifest, unpack
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, MissingError
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import (
     SNAPSHOT_DIRECTORY,
     TOMBSTONE_DIRECTORY,
@@ -28,6 +27,7 @@ from state_store.core.checkpoint.names import (
     tombstone_path,
 )
 from state_store.core.checkpoint.registry import Registry
+from state_store.core.checkpoint.stored_documents import pack_tombstone
 from state_store.core.deletion.contents import (
     ReadSnapshot,
     StoreContents,

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.checkpoint.stored_documents import META_KEY
 from state_store.core.engine.failures import translated
 from state_store.core.engine.settings import DatabaseSettings, rocks_options
 from state_store.core.runtime import SYSTEM, Running

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from state_store.core.checkpoint.metadata import META_KEY, DeltaMetadata
+from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.failures import translated
 from state_store.core.engine.settings import DatabaseSettings, rocks_options
 from state_store.core.files.checksums import crc32_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.checkpoint.stored_documents import META_KEY
 from state_store.core.engine.sst import FOOTER_BYTES, PROPERTIES, entries_of, footer_of, handle_at, varint_at
 from state_store.errors import DamagedError, FormatError
 

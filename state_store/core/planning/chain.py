@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from state_store.core.checkpoint.manifest import FULL, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import FULL, Manifest
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from state_store.core.checkpoint.manifest import FULL
+from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.planning.chain import Chain
 
 

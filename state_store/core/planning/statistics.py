@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state_store.core.checkpoint.manifest import FULL, Manifest
+from state_store.core.checkpoint.stored_documents import FULL, Manifest
 from state_store.core.planning.chain import Chain
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, INGEST
-from state_store.core.checkpoint.metadata import META_KEY, RESERVED_FAMILY
 from state_store.core.checkpoint.names import EMPTY_PARENT
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGEST, META_KEY, RESERVED_FAMILY
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.option_types import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS
 from state_store.core.settings.options import OPTIONS

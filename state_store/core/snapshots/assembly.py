@@ -14,12 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
-from state_store.core.checkpoint.archive import Archive
-from state_store.core.checkpoint.attempts import ObservedAttempts
-from state_store.core.checkpoint.lineage import Plan
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import FULL, Manifest
+from state_store.core.checkpoint.lineage import Listing, ObservedAttempts, Plan
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
 from state_store.core.deletion.reading import read_archive
 from state_store.core.engine.database import Database, tidy

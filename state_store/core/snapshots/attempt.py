@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from state_store.core.checkpoint.attempts import Attempts, ObservedAttempts
-from state_store.core.checkpoint.document import encode
-from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.lineage import Attempts, Listing, ObservedAttempts
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, DeltaName, RefusedName, VersionId
+from state_store.core.checkpoint.stored_documents import encode
 from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database
 from state_store.core.planning.chain import ChainDelta

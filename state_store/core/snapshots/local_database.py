@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.core.checkpoint.manifest import Manifest, Tail
-from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import ColumnFamily, Manifest, Tail
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, INGEST
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGEST
 from state_store.core.engine.database import Database, TableFile, small_files, tidy
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta

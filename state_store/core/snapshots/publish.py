@@ -14,11 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store import __version__
-from state_store.core.checkpoint.archive import pack
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest, Tail
 from state_store.core.checkpoint.names import (
     SharedName,
     VersionId,
+)
+from state_store.core.checkpoint.stored_documents import (
+    FULL,
+    INCREMENTAL,
+    Cause,
+    FileEntry,
+    Manifest,
+    Tail,
+    pack,
 )
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from state_store.core.checkpoint.lineage import Lineages, Plan, describe_restorable
-from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.lineage import Lineages, Listing, Plan, describe_restorable
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.snapshots.assembly import IsLazy, LinkPages, OnTail, Restored, RestoreRun, assemble

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import SharedName, VersionId
+from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, tidy

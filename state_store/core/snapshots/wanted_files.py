@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.files.transfer import Wanted
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.snapshots.local_database import DatabaseFile

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table

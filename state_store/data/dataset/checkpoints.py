@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from state_store.core.checkpoint.manifest import FULL
 from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table

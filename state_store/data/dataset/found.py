@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from state_store.core.checkpoint.lineage import Plan
-from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.registry import Registry
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.storage import Storage
 from state_store.data.query import CommitTimes, StoreKey

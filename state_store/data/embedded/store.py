@@ -23,11 +23,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId, ObservedAttempts, next_ordinal
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.manifest import Cause
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.lineage import (
+    NO_APPLICATION,
+    AttemptId,
+    Lineages,
+    ObservedAttempts,
+    next_ordinal,
+)
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
+from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.core.deletion.reading import read_listing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily
 from state_store.errors import MissingError
 
 

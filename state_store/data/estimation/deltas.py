@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.core.checkpoint.metadata import DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName
+from state_store.core.checkpoint.stored_documents import DeltaMetadata
 from state_store.core.compat import pairwise
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.data.dataset.reading.pinned import PinnedVersion

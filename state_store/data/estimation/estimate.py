@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.core.checkpoint.manifest import FULL
-from state_store.core.checkpoint.reasons import REASONS
+from state_store.core.checkpoint.registry import REASONS
+from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import end_bytes

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from state_store.core.checkpoint.manifest import FileEntry
+from state_store.core.checkpoint.stored_documents import FileEntry
 from state_store.core.compat import pairwise
 from state_store.core.engine.settings import SIZE_RATIO_PERCENT, DatabaseSettings
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.files.part_downloads import PART_BYTES

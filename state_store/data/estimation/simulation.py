@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     EMPTY_PARENT,
     DeltaName,
     SharedName,
 )
-from state_store.core.checkpoint.reasons import reason_of
-from state_store.core.checkpoint.registry import Registry
-from state_store.core.checkpoint.stored_file import StoredFile
+from state_store.core.checkpoint.registry import Registry, StoredFile, reason_of
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.deletion.retention_policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.chain import Chain, ChainDelta

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from state_store.core.checkpoint.attempts import AttemptId
+from state_store.core.checkpoint.lineage import AttemptId
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.deletion.contents import StoreContents
 

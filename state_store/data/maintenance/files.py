@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.checkpoint.names import VersionId, origin_of
-from state_store.core.checkpoint.reasons import REASONS, reason_of
+from state_store.core.checkpoint.registry import REASONS, reason_of
 from state_store.core.codec import fields_to_json
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table

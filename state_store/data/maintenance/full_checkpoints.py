@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from state_store.core.checkpoint.lineage import describe_restorable
-from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.settings import DatabaseSettings

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.manifest import FULL, FileEntry
-from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import FULL, META_KEY, FileEntry
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.markers import Leases
 from state_store.core.engine.database import Database

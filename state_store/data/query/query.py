@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from state_store.core.checkpoint.incomplete import refuse_incomplete
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import refuse_incomplete
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.data.query.arguments import Location, checked_location

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from state_store.core.checkpoint.incomplete import COPY, MARKER, in_words, marker_of
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
+from state_store.core.checkpoint.stored_documents import COPY, MARKER, in_words, marker_of
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage import Storage, open_storage

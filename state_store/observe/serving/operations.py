@@ -10,7 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from state_store.core.checkpoint.manifest import FULL
+from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.storage import open_storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.maintenance.full_checkpoints import full_checkpoint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.core.checkpoint.manifest import FULL, Manifest
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, origin_of
+from state_store.core.checkpoint.stored_documents import FULL, Manifest
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.data.dataset.found import FoundStore

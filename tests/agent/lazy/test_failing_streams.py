@@ -21,8 +21,8 @@ from agent.lazy.remote_storage import OnRemoteStorage, reader
 from agent.lazy.test_streamed_merges import key, nothing_is_left
 from agent.restores.test_each_file_operation import refused
 from state_store.agent.lazy import page_cache, reader_leases
-from state_store.core.checkpoint.archive import unpack
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
+from state_store.core.checkpoint.stored_documents import unpack
 from state_store.core.files import sparse
 from state_store.core.snapshots import row_stream, streamed_full
 from state_store.errors import StateStoreError

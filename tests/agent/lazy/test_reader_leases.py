@@ -14,8 +14,8 @@ from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_
 from agent.lazy.test_failures import wait_for
 from state_store.agent.lazy import page_cache, reader_leases
 from state_store.agent.merges.merge_queue import MergeRequest
-from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.files import sparse
 from state_store.core.storage.local import LocalStorage
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint

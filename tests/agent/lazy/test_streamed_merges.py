@@ -19,9 +19,8 @@ from agent.lazy.test_failures import wait_for
 from agent.lazy.test_page_cache import disk_bytes
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.core.checkpoint.archive import unpack
-from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, tombstone_path
+from state_store.core.checkpoint.stored_documents import pack_tombstone, unpack
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse

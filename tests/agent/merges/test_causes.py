@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from agent.harness import InProcess, Job
-from state_store.core.checkpoint.manifest import Cause, Manifest
+from state_store.core.checkpoint.stored_documents import Cause, Manifest
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.storage.local import LocalStorage
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, Job
-from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.stored_documents import unpack
 
 ROW_BYTES = 1 << 20
 ROWS = 40

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_store.core.checkpoint.attempts import AttemptId, Attempts, next_ordinal
+from state_store.core.checkpoint.lineage import AttemptId, Attempts, next_ordinal
 from state_store.core.checkpoint.names import (
     EMPTY_PARENT,
     DeltaName,

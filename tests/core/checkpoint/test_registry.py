@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
-from state_store.core.checkpoint.registry import Registry, _Base, _Needs
-from state_store.core.checkpoint.stored_file import StoredFile
+from state_store.core.checkpoint.registry import Registry, StoredFile, _Base, _Needs
 from state_store.errors import MissingError
 
 

@@ -13,11 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_store.core.checkpoint.archive import pack, unpack
-from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone, unpack_tombstone
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest, Tail
-from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import SharedName, VersionId
+from state_store.core.checkpoint.stored_documents import (
+    FULL,
+    INCREMENTAL,
+    META_KEY,
+    Cause,
+    ColumnFamily,
+    DeltaMetadata,
+    FileEntry,
+    LeaseTerms,
+    Manifest,
+    Tail,
+    pack,
+    pack_tombstone,
+    unpack,
+    unpack_tombstone,
+)
 from state_store.errors import DamagedError, FormatError
 
 FILE = "snapshot/00000000000000000007_a.zip"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import FileEntry
+from state_store.core.checkpoint.lineage import Listing
 from state_store.core.checkpoint.names import DeltaName, RefusedName, SharedName, SnapshotName, VersionId
-from state_store.core.checkpoint.stored_file import StoredFile, delta_of
+from state_store.core.checkpoint.registry import StoredFile, delta_of
+from state_store.core.checkpoint.stored_documents import FileEntry
 
 DELTA = DeltaName(7, "a", "b", 0xC0FFEE)
 OTHER = DeltaName(7, "c", "b", 5)

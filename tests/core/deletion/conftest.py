@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from deletion.remembered import remembered
-from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.stored_documents import unpack
 from state_store.core.deletion import reading, retention
 from state_store.core.deletion.deletion_plan import DeletionPlan
 

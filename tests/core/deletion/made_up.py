@@ -6,9 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
-from state_store.core.checkpoint.archive import pack, unpack
-from state_store.core.checkpoint.listing import Listing
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.core.checkpoint.lineage import Listing
 from state_store.core.checkpoint.names import (
     EMPTY_PARENT,
     DeltaName,
@@ -18,6 +16,7 @@ from state_store.core.checkpoint.names import (
     origin_of,
 )
 from state_store.core.checkpoint.registry import restorable_snapshots
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest, pack, unpack
 from state_store.errors import DamagedError
 
 _DATABASE = {"CURRENT": b"MANIFEST-000005\n", "MANIFEST-000005": b"", "OPTIONS-000007": b""}

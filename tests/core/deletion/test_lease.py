@@ -10,8 +10,8 @@ from faults import FaultyStorage, fail_at
 from runtimes import AdjustedRuntime
 
 from deletion import made_up
-from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.deletion.lease import Lease
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, ConflictError, StorageError

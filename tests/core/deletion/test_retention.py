@@ -11,8 +11,8 @@ from runtimes import AdjustedRuntime
 
 from deletion import made_up
 from deletion.directory_store import A, B, C, Store, deltas
-from state_store.core.checkpoint.file_list import LeaseTerms, unpack_tombstone
 from state_store.core.checkpoint.names import lease_path, tombstone_path
+from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
 from state_store.core.deletion.deletions import MOST_FAILURES_IN_ROW
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention

@@ -8,9 +8,9 @@ from runtimes import AdjustedRuntime
 from simulation.simulated_storage import Bucket
 
 from deletion import made_up
-from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId, lease_path, tombstone_path
+from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine import ROCKSDB_VERSION
 from state_store.core.engine.database import (
     Database,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.pages import ByteSlices, Page

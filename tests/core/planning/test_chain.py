@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 

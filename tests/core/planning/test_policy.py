@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from state_store.core.checkpoint.manifest import FileEntry, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import FileEntry, Manifest
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import LazyPolicy

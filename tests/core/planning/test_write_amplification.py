@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from state_store.core.checkpoint.manifest import FULL, FileEntry, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import FULL, FileEntry, Manifest
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import FULL_LEAST_SAVING, Policy

@@ -10,7 +10,7 @@ import pytest
 import quick_java
 import scala_jars
 
-from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.checkpoint.stored_documents import META_KEY
 from state_store.core.settings import declarations, session
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import OPTIONS

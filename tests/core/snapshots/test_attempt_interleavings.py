@@ -16,10 +16,8 @@ from deletion import made_up
 from deletion.explorer import END, Files, Program, State, explore
 from deletion.programs import ModelRuntime
 
-from state_store.core.checkpoint import attempts
-from state_store.core.checkpoint.attempts import AttemptId, ObservedAttempts, next_ordinal
-from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint import lineage
+from state_store.core.checkpoint.lineage import AttemptId, Lineages, Listing, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, parent_of
 from state_store.core.deletion.reading import read_listing
 from state_store.core.deletion.retention import Retention
@@ -309,7 +307,7 @@ def after(steps: int) -> Callable[[tuple[object, ...]], bool]:
 
 BREAKS = {
     "it does not look": (attempt_module.Attempts, "why_refused", lambda self, delta, seen: None),
-    "ordinals do not count": (attempts, "next_ordinal", lambda seen, version: 0),
+    "ordinals do not count": (lineage, "next_ordinal", lambda seen, version: 0),
     "nothing is marked": (attempt_module, "refuse", lambda storage, attempt, why: None),
     "the version before does not count": (
         attempt_module.Attempts,

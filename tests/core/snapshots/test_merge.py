@@ -14,9 +14,8 @@ from agent.harness import InProcess, Job, contents
 from state_store.agent.merges import merging
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.wire.answers import MergedStore
-from state_store.core.checkpoint.file_list import pack_tombstone
-from state_store.core.checkpoint.manifest import INCREMENTAL, INGEST, Manifest
 from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
+from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
 from state_store.core.deletion.reading import read_archive
 from state_store.core.engine.database import Database
 from state_store.core.snapshots.merge import Merged

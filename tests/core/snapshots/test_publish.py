@@ -10,8 +10,8 @@ import pytest
 from agent.harness import InProcess, Job, contents
 from faults import FAULTS, FaultyStorage, once
 
-from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention
 from state_store.core.deletion.retention_policy import RetentionPolicy

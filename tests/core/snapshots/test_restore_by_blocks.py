@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent.harness import InProcess, Job, contents, rows_of
 
-from state_store.core.checkpoint.archive import pack, unpack
+from state_store.core.checkpoint.stored_documents import pack, unpack
 from state_store.core.files.sst_end import end_bytes, is_plain, is_plain_tail
 from state_store.errors import DamagedError
 

@@ -11,8 +11,8 @@ import pytest
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected
 from state_store.cli.main import main
-from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.checkpoint.stored_documents import pack_tombstone
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import MissingError
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.checkpoint.manifest import FileEntry
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings

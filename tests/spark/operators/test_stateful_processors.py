@@ -17,7 +17,7 @@ from queries.small.census import VARIABLES, WITH_TTL, in_pandas, in_rows
 from queries.small.flow import Flow
 
 import state_store
-from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.engine.rows import rows as rows_of
 from state_store.data.dataset.layout.views import view, views
 from state_store.data.dataset.reading.partitions import READING, Partitions

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import is_sst_path
+from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.compat import zip
 from state_store.core.engine.table import key_bounds
 from state_store.core.interruption import ScratchDirectory

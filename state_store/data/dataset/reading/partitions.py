@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import DeltaName
+from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.manifest import FileEntry
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, ReaderLease
 from state_store.core.deletion.lease_keeper import KeptLease
 from state_store.core.deletion.reading import listing_of, read_archive

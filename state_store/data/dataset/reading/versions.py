@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state_store.core.checkpoint.lineage import Lineages, describe_restorable
-from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.lineage import Lineages, Listing, describe_restorable
 from state_store.core.checkpoint.names import VersionId
 from state_store.data.dataset.moments import Moment, as_moment, format_moment, milliseconds_of
 from state_store.data.query import Query

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.core.checkpoint.incomplete import COPY
+from state_store.core.checkpoint.stored_documents import COPY
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime

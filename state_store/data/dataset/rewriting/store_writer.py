@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from state_store import __version__
-from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.pages import ByteSlices, Page

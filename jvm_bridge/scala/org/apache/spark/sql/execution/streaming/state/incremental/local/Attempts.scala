@@ -82,7 +82,7 @@ private[local] final class SparksAttempts extends Attempts {
 
 /**
  * Attempts of versions that Spark names by their numbers alone (checkpoint format 1): ids are made here, as the control
- * plane reads them (state_store/core/checkpoint/attempts.py). A number stands for the version that was committed or
+ * plane reads them (state_store/core/checkpoint/lineage.py). A number stands for the version that was committed or
  * restored under it last, unless its task failed.
  *
  * An attempt has to know the attempts in storage at its start, or at an earlier time. The answer to the last commit or
