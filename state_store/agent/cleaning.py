@@ -9,7 +9,7 @@ from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Cleaned
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.retention_policy import Cleanup
+from state_store.core.deletion.retention import Cleanup
 from state_store.core.files.deadline import Deadline
 from state_store.core.settings.option import PREFIX
 

@@ -27,7 +27,7 @@ from state_store.agent.wire.requests import (
 )
 from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
-from state_store.core.deletion.reading import read_listing
+from state_store.core.deletion.contents import read_listing
 from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork

@@ -10,8 +10,8 @@ from agent.harness import InProcess, Job, contents
 from state_store.agent.head import StoreHead
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Manifest
-from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.retention import DeletionPlan
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.chain import Chain

@@ -21,8 +21,7 @@ from faults import WRITES, Call, Fault
 from simulation.simulated_storage import DistantStorage
 from simulation.truth import EMPTY, random_changes
 from simulation.turns import SimulatedRuntime, is_simulated
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError

@@ -13,8 +13,8 @@ from state_store.agent.restoring import always_lazy, begin_paging, restore_lazil
 from state_store.agent.wire.answers import MergedStore, OfferedBase, Skipped
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.checkpoint.stored_documents import Cause
+from state_store.core.deletion.contents import read_newest_manifest
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.sst_end import is_plain

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from state_store.core.checkpoint.lineage import ObservedAttempts
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
 from state_store.core.codec import INLINE, Mismatch, Signed, from_json, json_names
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.settings.options import Options
 from state_store.errors import InternalError
 

@@ -1,8 +1,8 @@
-"""Contents of a store's directory, read in the order that safe deletion needs.
+"""Contents of a store's directory: its listing, the archives of its snapshots, and everything in one reading.
 
-Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot that is
-complete here and has no condemned file cannot lose one afterwards: a cleaner that condemns a file later sees
-that snapshot.
+`StoreContents.read` reads in the order that safe deletion needs. Snapshots and their manifests come first,
+then tombstones, then deltas and shared files. So a snapshot that is complete here and has no condemned file
+cannot lose one afterwards: a cleaner that condemns a file later sees that snapshot.
 """
 
 from __future__ import annotations
@@ -20,11 +20,72 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
 )
 from state_store.core.checkpoint.registry import Registry, restorable_snapshots
-from state_store.core.checkpoint.stored_documents import Manifest
-from state_store.core.deletion.markers import Tombstones
-from state_store.core.deletion.reading import listing_of, read_again_if_damaged, read_archive
+from state_store.core.checkpoint.stored_documents import Archive, Manifest, unpack
+from state_store.core.deletion.lease import Tombstones, read_again_if_damaged
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, FormatError, MissingError
+
+
+def read_listing(storage: Storage) -> Listing:
+    """Return the deltas and snapshots of a store. Raises as the storage does.
+
+    Deltas are listed first. If a clean-up deletes one between the two listings, a snapshot has taken its
+    place, and the second listing shows it.
+    """
+    entries = {
+        f"{directory}/{entry.name}": entry
+        for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
+        for entry in storage.list_files(directory)
+    }
+    return listing_of(entries)
+
+
+def listing_of(entries: Mapping[str, Entry]) -> Listing:
+    """Return the files that are ours by their names, of entries by path."""
+    return Listing.from_files(
+        ((path, entry.size_bytes) for path, entry in entries.items()),
+        {path: entry.modified_ms for path, entry in entries.items()},
+    )
+
+
+def read_newest_manifest(
+    storage: Storage, snapshots: Iterable[SnapshotName]
+) -> tuple[Manifest | None, list[str]]:
+    """Return the manifest of the newest readable snapshot (None: there is none), and warnings.
+
+    A warning names a damaged archive. It counts as absent until a newer snapshot, or a full one of that
+    version, takes its place.
+
+    Raises:
+        FormatError: If an archive is of a format that this program does not know.
+        StorageError: If the storage fails.
+    """
+    warnings: list[str] = []
+    for name in sorted(snapshots, key=lambda name: name.version, reverse=True):
+        try:
+            return read_archive(storage, name).manifest, warnings
+        except MissingError:
+            continue
+        except DamagedError as error:
+            warnings.append(f"snapshot '{name.path}' counts as absent: {error.message}")
+    return None, warnings
+
+
+def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
+    """Return the archive of a snapshot.
+
+    Raises:
+        MissingError: If there is no such archive.
+        DamagedError: If it is not what was written, or of another version than its name.
+        FormatError: If it is of a format that this program does not know.
+    """
+    file = f"{storage.location}/{snapshot.path}"
+    archive = unpack(storage.read(snapshot.path), file=file)
+    if archive.manifest.version_id != snapshot.version_id:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {archive.manifest.version_id}", file=file
+        )
+    return archive
 
 
 @dataclass(frozen=True)

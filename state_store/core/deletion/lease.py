@@ -1,6 +1,10 @@
-"""Leases by which writers of snapshots and readers of stored files keep others from deleting them.
+"""Leases and tombstones, and the half of the protocol of docs/deletion.md of those who hold files.
 
-The writer's half of the protocol of docs/deletion.md:
+A *lease* names files that its owner refers to or reads, a *tombstone* files that a cleaner condemns. `Leases`
+and `Tombstones` are those of a store as they are read. A damaged lease or tombstone counts for as long as a
+lease would, and for all files, since its own are not known. Afterwards its writer has ended.
+
+A writer of a snapshot (`Lease`):
 
 1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* list
    the files. A file that is condemned or gone must be uploaded again, under a fresh name.
@@ -14,13 +18,17 @@ A reader of stored files, such as an executor whose base is partly remote, holds
 
 1. find the files; write a lease that names them; *then* read the tombstones; *then* list the files. If a file
    is condemned or gone, find others (`find_under_lease`).
-2. renew the lease after half of its time, and give it back when nothing is read any more (`ReaderLease`).
+2. renew the lease after half of its time, and give it back when nothing is read any more (`ReaderLease`). A
+   process that reads now and then has a thread for the renewals (`KeptLease`, `LeaseKeeper`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
@@ -28,22 +36,166 @@ from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     LEASE_DIRECTORY,
     SHARED_DIRECTORY,
+    TEMPORARY_SUFFIX,
+    TOMBSTONE_DIRECTORY,
     SnapshotName,
+    is_file_list_name,
     lease_path,
 )
-from state_store.core.checkpoint.stored_documents import LeaseTerms
-from state_store.core.deletion.markers import Tombstones, has_run_out
+from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Storage
-from state_store.errors import BusyError, StateStoreError, StorageError, UnknownOutcomeError
+from state_store.core.storage.contract import Entry, Storage
+from state_store.errors import (
+    BusyError,
+    DamagedError,
+    MissingError,
+    StateStoreError,
+    StorageError,
+    UnknownOutcomeError,
+)
 
 T = TypeVar("T")
 
 DEFAULT_EXPIRY_MS = 3_600_000
 """Default of the option leaseExpiry."""
 
+FUTURE_LEASE_FACTOR = 24
+"""Multiple of the expiry after which a lease runs out if the clock of its writer was far ahead."""
+
 _FINDS = 3
 """Number of times that a reader looks for files of which none is condemned."""
+
+LOOK_S = 60.0
+"""Seconds between two looks at the leases."""
+
+
+def has_run_out(age_ms: float, expiry_ms: float) -> bool:
+    """Return True if a lease, or a damaged tombstone, of that age no longer counts."""
+    return age_ms > expiry_ms
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """The tombstones of a store.
+
+    Attributes:
+        files: by path, the files that each names.
+        damaged: entries of the damaged ones, by path.
+        unfinished: unfinished writes, of live and dead writers, by path.
+        entries: entries of the readable ones, by path.
+    """
+
+    files: Mapping[str, frozenset[str]]
+    damaged: Mapping[str, Entry] = field(default_factory=dict)
+    unfinished: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, storage: Storage) -> Tombstones:
+        """Read all tombstones, without those that disappear meanwhile: their files are gone.
+
+        Raises:
+            FormatError: If a file has a newer format.
+            StorageError: If the storage fails.
+        """
+        files: dict[str, frozenset[str]] = {}
+        damaged: dict[str, Entry] = {}
+        listed, unfinished = _listed_marks(storage, TOMBSTONE_DIRECTORY)
+        for path, entry in listed.items():
+            try:
+                files[path] = _read_mark(storage, path, unpack_tombstone)
+            except MissingError:
+                continue
+            except DamagedError:
+                damaged[path] = entry
+        return cls(files, damaged, unfinished, {path: listed[path] for path in files})
+
+    def condemned(self) -> frozenset[str]:
+        """Return the files that tombstones name."""
+        return frozenset().union(*self.files.values())
+
+
+@dataclass(frozen=True)
+class ReadLease:
+    """A lease and its entry in the listing; a damaged one has no `terms`."""
+
+    entry: Entry
+    terms: LeaseTerms | None
+    error: DamagedError | None = None
+
+    def is_expired(self, storage_now_ms: int, wall_now_ms: float, default_expiry_ms: int) -> bool:
+        """Return True if the writer counts as dead, after the time that the lease itself names.
+
+        Two clocks must say so, each for itself: the storage's (when the lease appeared there, against
+        `storage_now_ms`), and those of the machines (what the writer's showed, against `wall_now_ms`). So one
+        clock that jumps, or a file whose time lies in the future, makes no live lease look old. If the lease
+        was written in the future by the machines' clocks, they tell no age; then the storage's clock alone
+        decides, after `FUTURE_LEASE_FACTOR` times as long.
+        """
+        storage_age_ms = storage_now_ms - self.entry.modified_ms
+        if self.terms is None:
+            return has_run_out(storage_age_ms, default_expiry_ms)
+        if self.is_from_the_future(wall_now_ms):
+            return has_run_out(storage_age_ms, FUTURE_LEASE_FACTOR * self.terms.expiry_ms)
+        return has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms), self.terms.expiry_ms)
+
+    def is_from_the_future(self, wall_now_ms: float) -> bool:
+        """Return True if the clock of the writer's machine is ahead of this one's by more than the expiry."""
+        return self.terms is not None and self.terms.written_ms > wall_now_ms + self.terms.expiry_ms
+
+
+@dataclass(frozen=True)
+class Leases:
+    """The leases of a store, and unfinished writes of leases, by path."""
+
+    leases: Mapping[str, ReadLease]
+    unfinished: Mapping[str, Entry]
+
+    @classmethod
+    def read(cls, storage: Storage) -> Leases:
+        """Read all leases, without those that disappear meanwhile: they were released.
+
+        Raises:
+            FormatError: If a file has a newer format.
+            StorageError: If the storage fails.
+        """
+        leases: dict[str, ReadLease] = {}
+        listed, unfinished = _listed_marks(storage, LEASE_DIRECTORY)
+        for path, entry in listed.items():
+            try:
+                leases[path] = ReadLease(entry, _read_mark(storage, path, LeaseTerms.unpack))
+            except MissingError:
+                continue
+            except DamagedError as error:
+                leases[path] = ReadLease(entry, None, error)
+        return cls(leases, unfinished)
+
+
+def _read_mark(storage: Storage, path: str, unpack: Callable[..., T]) -> T:
+    return read_again_if_damaged(lambda: unpack(storage.read(path), file=path))
+
+
+def _listed_marks(storage: Storage, directory: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """Return the leases or tombstones, and the unfinished writes, by path, without foreign files."""
+    entries = {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
+    return (
+        {path: entry for path, entry in entries.items() if is_file_list_name(entry.name)},
+        {path: entry for path, entry in entries.items() if path.endswith(TEMPORARY_SUFFIX)},
+    )
+
+
+def read_again_if_damaged(read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it a second time if it raises DamagedError.
+
+    Files are deleted by what was read, so a bit that was wrong on its way must not count as damage.
+
+    Raises:
+        DamagedError: If both readings are damaged.
+    """
+    try:
+        return read()
+    except DamagedError:
+        return read()
 
 
 class Lease:
@@ -296,3 +448,88 @@ def find_under_lease(
         give_up(found)
         before = files
     raise AssertionError("unreachable")
+
+
+class KeptLease:
+    """A lease that is renewed until it is released, or until nobody refers to it. Safe for any thread."""
+
+    def __init__(self, lease: ReaderLease, runtime: Runtime) -> None:
+        self._lease = lease
+        self._lock = runtime.lock()
+        self._is_released = False
+        self._keeper = keeper_of(runtime)
+        self._keeper.keep(self)
+
+    def release(self) -> None:
+        """Give the lease back. Raises as the storage does; the lease runs out then."""
+        with self._lock:
+            self._is_released = True
+            self._keeper.wake()
+            self._lease.release()
+
+    def renew_if_due(self) -> None:
+        """Renew the lease if half of its time is over. Raises as the storage does.
+
+        The lease of a removed checkpoint does not bring it back.
+        """
+        with self._lock:
+            if not self._is_released and self._lease.renew_in_ms <= 0 and self._lease.is_of_use:
+                self._lease.renew()
+
+    @property
+    def is_released(self) -> bool:
+        """True if nothing is read any more."""
+        return self._is_released
+
+
+class LeaseKeeper:
+    """A thread that renews leases while there are any. Safe for any thread."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._changed = runtime.condition()
+        self._leases: weakref.WeakSet[KeptLease] = weakref.WeakSet()
+        self._is_running = False
+
+    def keep(self, lease: KeptLease) -> None:
+        """Renew a lease from now on. Without a thread to start it holds once, as its first time says."""
+        with self._changed:
+            self._leases.add(lease)
+            if not self._is_running:
+                try:
+                    self._runtime.start(self._run, name="leases")
+                except (RuntimeError, MemoryError):
+                    return
+                self._is_running = True
+
+    def wake(self) -> None:
+        """Look soon: a lease was released."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def look(self) -> bool:
+        """Renew what is due. Returns False, and keeps nothing, if no lease is left."""
+        with self._changed:
+            for lease in [lease for lease in self._leases if lease.is_released]:
+                self._leases.discard(lease)
+            kept = list(self._leases)
+            if not kept:
+                self._is_running = False
+                return False
+        for lease in kept:
+            try:
+                lease.renew_if_due()
+            except StateStoreError:
+                continue  # the next look tries again
+        return True
+
+    def _run(self) -> None:
+        while self.look():
+            with self._changed:
+                self._changed.wait(LOOK_S)
+
+
+@functools.lru_cache(maxsize=16)
+def keeper_of(runtime: Runtime) -> LeaseKeeper:
+    """Return the keeper of a process."""
+    return LeaseKeeper(runtime)

@@ -1,21 +1,27 @@
 """Clean-up of a store: deletes the files that no retained checkpoint needs.
 
-The cleaner's half of the protocol of docs/deletion.md:
+A `RetentionPolicy` says which versions stay. A `DeletionPlan` says, from one reading of the store and without
+a storage call, which files may go. `Retention` is the cleaner, with its half of the protocol of
+docs/deletion.md:
 
 1. Read the store (snapshots, *then* tombstones, *then* files); find the files that no checkpoint needs.
 2. Write a tombstone that names them: from now on no writer begins to refer to them.
 3. *Then* read the leases; *then* list the snapshots again: files that a live lease or a snapshot names stay.
 4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone. A file
-   that the storage refuses to delete keeps no other one, but for the files of an archive.
+   that the storage refuses to delete keeps no other one, but for the files of an archive (`Deletions`).
 
 A tombstone is never deleted while a file of it exists: another cleaner may have relied on it already.
+`preview` says what a sweep would delete, and writes nothing to the storage.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import (
     SNAPSHOT_DIRECTORY,
     TOMBSTONE_DIRECTORY,
@@ -27,26 +33,268 @@ from state_store.core.checkpoint.names import (
     tombstone_path,
 )
 from state_store.core.checkpoint.registry import Registry
-from state_store.core.checkpoint.stored_documents import pack_tombstone
+from state_store.core.checkpoint.stored_documents import Manifest, pack_tombstone
 from state_store.core.deletion.contents import (
     ReadSnapshot,
     StoreContents,
     read_snapshots,
     refuse_newer_formats,
 )
-from state_store.core.deletion.deletion_plan import DeletionPlan
-from state_store.core.deletion.deletions import Deletions
-from state_store.core.deletion.markers import (
+from state_store.core.deletion.lease import (
+    DEFAULT_EXPIRY_MS,
     FUTURE_LEASE_FACTOR,
     Leases,
     ReadLease,
     Tombstones,
     has_run_out,
 )
-from state_store.core.deletion.retention_policy import LEAST_CHECKPOINTS, Cleanup, RetentionPolicy
+from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage
-from state_store.errors import DamagedError, InternalError
+from state_store.errors import DamagedError, InternalError, StorageError, UnknownOutcomeError
+
+# The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
+LEAST_CHECKPOINTS = 2
+
+LEAST_WHERE_LARGE = 10
+"""Newest versions that stay where those before a full checkpoint go for their size."""
+
+MOST_FAILURES_IN_ROW = 16
+"""Failures one after the other at which a batch ends: the storage is taken to fail as a whole."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """The checkpoints that stay.
+
+    Attributes:
+        batches: versions that stay: Spark's `minBatchesToRetain`.
+        checkpoints: fewer versions that stay; 0: as many as `batches`.
+        age_ms: age from which versions are retired sooner; 0: never.
+        lease_expiry_ms: time for which a damaged lease counts, which does not say when it runs out.
+        temporary_expiry_ms: age from which unfinished writes and files that no snapshot names are swept.
+        older_bytes: bytes of files which only versions before the newest full checkpoint need, above which
+            these versions are retired sooner; 0: never.
+    """
+
+    batches: int
+    checkpoints: int = 0
+    age_ms: int = 0
+    lease_expiry_ms: int = DEFAULT_EXPIRY_MS
+    temporary_expiry_ms: int = 86_400_000
+    older_bytes: int = 0
+
+    @property
+    def keep(self) -> int:
+        """Number of versions that stay, the newest included."""
+        asked = min(self.batches, self.checkpoints) if self.checkpoints else self.batches
+        return max(asked, LEAST_CHECKPOINTS)
+
+    @property
+    def least_decided(self) -> int:
+        """The newest version up to which every version stays, whatever the files."""
+        if self.age_ms:
+            return LEAST_CHECKPOINTS
+        return min(self.keep, LEAST_WHERE_LARGE) if self.older_bytes else self.keep
+
+    def floor(self, newest: int, registry: Registry, too_old: int = 0) -> int:
+        """Return the lowest version that stays.
+
+        Args:
+            newest: the newest committed version.
+            registry: the files that versions need.
+            too_old: versions up to this one are older than `age_ms`.
+        """
+        floor = max(newest - self.keep, too_old) + 1
+        if self.older_bytes:
+            cut = registry.last_cut(newest - LEAST_WHERE_LARGE + 1) or 0
+            if cut > floor:
+                older_bytes = registry.bytes_freed_below(cut)
+                if older_bytes > self.older_bytes:
+                    floor = cut
+        return max(1, min(floor, newest - LEAST_CHECKPOINTS + 1))
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """Result of a clean-up.
+
+    Attributes:
+        floor: versions below it are retired; 0 if nothing was decided.
+        deleted: paths of the deleted files.
+        deleted_bytes: their bytes.
+        retained: the versions that can be restored.
+        registry: the files that the versions from `floor` up need, if it was read.
+        swept: leases, tombstones and unfinished writes that were deleted, by path.
+        refused: files that the storage did not let go, with its reasons; the next clean-up tries again.
+        skipped: why nothing was decided, or None.
+        warnings: damaged files that counted as absent.
+    """
+
+    floor: int
+    deleted: tuple[str, ...] = ()
+    deleted_bytes: int = 0
+    retained: tuple[VersionId, ...] = ()
+    registry: Registry | None = None
+    swept: Mapping[str, Entry] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    skipped: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeletionPlan:
+    """The files of a store that a clean-up may delete.
+
+    A snapshot is *uncondemned* if all its files exist and neither it nor one of them is condemned: no cleaner
+    can be about to break it. The others are in doubt. The plan is right whether they stay restorable or not.
+
+    Attributes:
+        contents: the files of the store.
+        newest: the newest version.
+        floor: the lowest version that stays.
+    """
+
+    contents: StoreContents
+    newest: VersionId
+    floor: int
+
+    @classmethod
+    def of_all(cls, contents: StoreContents, newest: VersionId) -> DeletionPlan:
+        """Return the plan that retires no version.
+
+        A version stays if it can be made without the files that a dead clean-up condemned, or if it could be
+        made once a damaged archive has been put back from a copy.
+        """
+        everything = cls(contents, newest, 0)
+        deltas = [delta for delta in contents.listing.deltas if delta.path not in everything.condemned]
+        staying = Lineages(deltas, everything.uncondemned_snapshots).restorable()
+        damaged = [name.version for name, read in contents.snapshots.items() if read.error is not None]
+        return cls(contents, newest, min((*(version.number for version in staying), *damaged), default=0))
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The files that the versions that stay need."""
+        return self.contents.registry(self.floor)
+
+    @cached_property
+    def condemned(self) -> frozenset[str]:
+        return self.contents.tombstones.condemned()
+
+    @cached_property
+    def uncondemned_snapshots(self) -> dict[SnapshotName, Manifest]:
+        return {
+            name: manifest
+            for name, manifest in self.contents.restorable_snapshots.items()
+            if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
+        }
+
+    def why_blocked(self) -> str | None:
+        """Return why nothing may be deleted, or None.
+
+        Either the newest version cannot be restored, or a version that stays needs a snapshot in doubt.
+        """
+        restorable = self.registry.checkpoints()
+        if self.newest not in restorable:
+            return f"version {self.newest} cannot be restored from the files that are there"
+        certain = set(self._uncondemned_registry.checkpoints())
+        doubtful = [version for version in restorable if version not in certain]
+        if doubtful:
+            return (
+                f"version {doubtful[0]} needs a snapshot of which another clean-up has condemned a file; "
+                "the next merge ends that"
+            )
+        return None
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each damaged archive that stays and each damaged tombstone."""
+        return [
+            f"tombstone '{path}' is damaged: what it condemned may stay until it is condemned again"
+            for path in self.contents.tombstones.damaged
+        ] + [
+            f"snapshot '{name.path}' counts as absent: {read.error}"
+            for name, read in self.contents.snapshots.items()
+            if read.error is not None and name not in self._going
+        ]
+
+    def candidates(self, orphaned_before_ms: float) -> set[str]:
+        """Return the files that no staying version needs, with and without the snapshots in doubt.
+
+        Args:
+            orphaned_before_ms: shared files that no snapshot names, and that were modified later, stay: they
+                may be on their way into a snapshot (see `_orphans`).
+        """
+        going = self._going
+        kept = set(self._needed)
+        for name, manifest in self.contents.manifests.items():
+            if name not in going:
+                kept |= {entry.path for entry in manifest.files}
+        deltas = {delta.path for delta in self.contents.listing.deltas if delta.version < self.floor}
+        deltas |= {mark.path for mark in self.contents.listing.refused if mark.version < self.floor}
+        return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
+
+    def old_candidates(self, before_ms: float) -> set[str]:
+        """Return the candidates that were modified before that time and that no staying snapshot names."""
+        entries = self.contents.entries
+        old = {path for path in self.candidates(before_ms) if entries[path].modified_ms < before_ms}
+        manifests = self.contents.manifests.items()
+        kept = {entry.path for name, found in manifests if name.path not in old for entry in found.files}
+        return old - kept
+
+    @cached_property
+    def _uncondemned_registry(self) -> Registry:
+        return Registry.rebuild(self.contents.listing, self.uncondemned_snapshots, floor=self.floor)
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        registries = (self._uncondemned_registry, self.registry)
+        return frozenset(file.path for registry in registries for file in registry.entries())
+
+    @cached_property
+    def _oldest_version(self) -> int:
+        """Version of the oldest snapshot that is needed; 0 if none is."""
+        listed = self.contents.listing.snapshots
+        return min((name.version for name in listed if name.path in self._needed), default=0)
+
+    @cached_property
+    def _going(self) -> set[SnapshotName]:
+        """Return the snapshots that no version needs.
+
+        A damaged snapshot stays until it is below the floor and a newer one is needed: it may be put back
+        from a copy.
+        """
+        return {
+            name
+            for name, read in self.contents.snapshots.items()
+            if name.version < self.floor
+            and (read.error is None or name.version < self._oldest_version)
+            and name.path not in self._needed
+        }
+
+    def _shared(self, orphaned_before_ms: float) -> set[str]:
+        """Return the shared files that a snapshot names, condemned ones, and orphans."""
+        contents = self.contents
+        named = {entry.path for manifest in contents.manifests.values() for entry in manifest.files}
+        known = {name.path for name in contents.listing.shared if name.path in named | self.condemned}
+        return known | self._orphans(orphaned_before_ms) - named
+
+    def _orphans(self, orphaned_before_ms: float) -> set[str]:
+        """Return the shared files of merges that died.
+
+        They were last modified before that time and are older than every snapshot that is needed. There are
+        none while an unreadable archive stays: it may name any of them. A full merge replaces a snapshot by
+        name: if its files were deleted as orphans while its archive is written, a snapshot that others rely
+        on would be replaced by a broken one.
+        """
+        snapshots = self.contents.snapshots
+        if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):
+            return set()
+        return {
+            name.path
+            for name in self.contents.listing.shared
+            if name.version < self._oldest_version
+            and self.contents.entries[name.path].modified_ms < orphaned_before_ms
+        }
 
 
 class Retention:
@@ -344,3 +592,159 @@ def _check(deletable: set[str], plan: DeletionPlan) -> None:
             "Please report this with the agent's log",
             file=min(needed | foreign),
         )
+
+
+class Deletions:
+    """Deleter of the files of a store, which remembers those that the storage refuses to delete.
+
+    These are tried again, but after all others, and the one that was tried last comes last. So however many
+    there are, each clean-up gets further than the one before it. One thread at a time.
+
+    Args:
+        storage: the storage of the store.
+        threads: files that are deleted at a time.
+        runtime: threads.
+    """
+
+    def __init__(self, storage: Storage, threads: int, runtime: Runtime) -> None:
+        self._storage = storage
+        self._threads = threads
+        self._runtime = runtime
+        self._refused: dict[str, None] = {}
+        self._before: frozenset[str] = frozenset()
+        self._now: dict[str, str] = {}
+        self._left: set[str] = set()
+
+    def begin(self) -> None:
+        """Begin a clean-up: `refused` and `warnings` are about what follows."""
+        for path in self._refused.keys() - self._left:
+            del self._refused[path]
+        self._before, self._now, self._left = frozenset(self._refused), {}, set()
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The files that could not be deleted since `begin`, with the reasons."""
+        return dict(self._now)
+
+    def warnings(self) -> list[str]:
+        """Return a warning about the files that are refused now and were not in the clean-up before."""
+        new = sorted(self._now.keys() - self._before)
+        if not new:
+            return []
+        more = f", and {len(new) - 1} more files" if len(new) > 1 else ""
+        reason = self._now[new[0]]
+        message = (
+            f"'{new[0]}'{more} could not be deleted ({reason}): each clean-up tries again. Look for missing "
+            "rights, an immutable flag, a retention lock, or a program that holds the file"
+        )
+        return [message]
+
+    def delete(self, paths: Collection[str]) -> set[str]:
+        """Delete files; a failure ends nothing, unless it is one of many in a row.
+
+        Returns:
+            The files that may still be there: their deletion failed, or was not tried.
+
+        Raises:
+            BusyError: The time for the clean-up is over.
+        """
+        wanted = set(paths)
+        todo = [*sorted(wanted - self._refused.keys()), *(path for path in self._refused if path in wanted)]
+        failures_in_row = 0
+
+        def delete(path: str) -> None:
+            nonlocal failures_in_row
+            if failures_in_row >= MOST_FAILURES_IN_ROW:
+                return
+            try:
+                self._storage.delete(path)
+            except (StorageError, UnknownOutcomeError) as error:
+                failures_in_row += 1
+                self._refused.pop(path, None)
+                self._refused[path] = None
+                self._now[path] = error.message
+            else:
+                failures_in_row = 0
+                self._refused.pop(path, None)
+                wanted.discard(path)
+
+        parallel(self._threads, delete, todo, runtime=self._runtime)
+        self._left |= wanted
+        return wanted
+
+
+def preview(
+    storage: Storage,
+    newest: VersionId,
+    older_than_ms: int,
+    lease_expiry_ms: int,
+    discarded: Collection[str] = (),
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Cleanup:
+    """Return the result that a sweep would have now.
+
+    This machine's clock stands for the storage's, which a sweep reads by a write.
+
+    Args:
+        storage: the storage of the store.
+        newest: the newest committed version.
+        older_than_ms: files that are younger stay.
+        lease_expiry_ms: time for which a damaged lease or tombstone counts.
+        discarded: damaged files that count as absent and would be deleted, too.
+        runtime: the clock.
+
+    Raises:
+        FormatError: If files are of a newer program.
+        StorageError: If the storage fails.
+    """
+    now_ms = runtime.wall_ms()
+    contents = StoreContents.read(storage)
+    refuse_newer_formats(contents.snapshots)
+    before_ms = now_ms - older_than_ms
+    plan = DeletionPlan.of_all(contents.without(discarded), newest)
+    tombstones, leases = contents.tombstones, Leases.read(storage)
+    young = [
+        path
+        for path, entry in tombstones.damaged.items()
+        if not has_run_out(now_ms - entry.modified_ms, lease_expiry_ms)
+    ]
+    skipped = f"'{young[0]}' is damaged, and young" if young else plan.why_blocked()
+    if skipped is not None:
+        return Cleanup(floor=0, skipped=skipped, warnings=tuple(plan.warnings()))
+    expired = {
+        path
+        for path, lease in leases.leases.items()
+        if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
+    }
+    candidates = plan.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
+    live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
+    in_use = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
+    named = {
+        entry.path
+        for name, manifest in contents.manifests.items()
+        if name.path not in candidates
+        for entry in manifest.files
+    }
+    deletable = candidates - in_use - named
+    left = contents.entries.keys() - deletable
+    finished = {path for path, files in tombstones.files.items() if not files & left}
+    unfinished: Mapping[str, Entry] = {
+        **contents.unfinished,
+        **tombstones.unfinished,
+        **leases.unfinished,
+        **{path: leases.leases[path].entry for path in expired},
+    }
+    return Cleanup(
+        floor=plan.floor,
+        deleted=tuple(sorted(deletable)),
+        deleted_bytes=sum(contents.entries[path].size_bytes for path in deletable),
+        swept={
+            **{path: tombstones.entries[path] for path in finished},
+            **{path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms},
+            **tombstones.damaged,
+        },
+        retained=tuple(plan.registry.checkpoints()),
+        registry=plan.registry,
+        warnings=tuple(plan.warnings()),
+    )

@@ -18,7 +18,7 @@ from state_store.core.checkpoint.lineage import Listing, ObservedAttempts, Plan
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
-from state_store.core.deletion.reading import read_archive
+from state_store.core.deletion.contents import read_archive
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.sst_end import is_plain, is_plain_tail

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from state_store.core.checkpoint.lineage import Lineages, Listing, Plan, describe_restorable
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.deletion.reading import read_listing
+from state_store.core.deletion.contents import read_listing
 from state_store.core.snapshots.assembly import IsLazy, LinkPages, OnTail, Restored, RestoreRun, assemble
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.storage.local_disk import local_disk_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from state_store.core.checkpoint.lineage import Lineages, Listing
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Manifest
-from state_store.core.deletion.reading import read_archive, read_listing
+from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.storage.contract import Storage
 from state_store.errors import DamagedError, FormatError, MissingError

@@ -33,8 +33,8 @@ from state_store.core.checkpoint.lineage import (
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
+from state_store.core.deletion.contents import read_listing
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
-from state_store.core.deletion.reading import read_listing
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings

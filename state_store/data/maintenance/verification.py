@@ -13,7 +13,7 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, META_KEY, FileEntry
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.markers import Leases
+from state_store.core.deletion.lease import Leases
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel

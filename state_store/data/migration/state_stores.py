@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.deletion.reading import read_listing
+from state_store.core.deletion.contents import read_listing
 from state_store.core.files.transfer import parallel
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from state_store.data.dataset.reading.versions import identified

@@ -8,8 +8,8 @@ import pytest
 
 from deletion.remembered import remembered
 from state_store.core.checkpoint.stored_documents import unpack
-from state_store.core.deletion import reading, retention
-from state_store.core.deletion.deletion_plan import DeletionPlan
+from state_store.core.deletion import contents, retention
+from state_store.core.deletion.retention import DeletionPlan
 
 
 @pytest.fixture
@@ -20,5 +20,5 @@ def think_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(data: bytes, file: str):
         return unpack(data, file=file)
 
-    monkeypatch.setattr(reading, "unpack", lambda data, *, file: once(data, file))
+    monkeypatch.setattr(contents, "unpack", lambda data, *, file: once(data, file))
     monkeypatch.setattr(retention, "DeletionPlan", remembered(DeletionPlan))

@@ -20,10 +20,9 @@ from deletion import made_up
 from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.registry import restorable_snapshots
+from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
-from state_store.core.deletion.reading import read_archive, read_listing
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache

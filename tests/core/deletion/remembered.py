@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.deletion_plan import DeletionPlan
+from state_store.core.deletion.retention import DeletionPlan
 
 
 def remembered(kind: type[DeletionPlan]) -> Callable[..., DeletionPlan]:

@@ -14,8 +14,7 @@ from deletion import made_up
 from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.errors import BusyError, DamagedError, FormatError
 

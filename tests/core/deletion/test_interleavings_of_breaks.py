@@ -27,10 +27,8 @@ from deletion.programs import (
 from deletion.remembered import remembered
 from state_store.core.deletion import contents, retention
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.deletion_plan import DeletionPlan
-from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.markers import Tombstones
-from state_store.core.deletion.retention import Retention
+from state_store.core.deletion.lease import Lease, Tombstones
+from state_store.core.deletion.retention import DeletionPlan, Retention
 from state_store.core.storage.contract import Storage
 from state_store.errors import BusyError
 

@@ -19,8 +19,7 @@ from deletion.programs import (
     start,
     what_is_read_is_there,
 )
-from state_store.core.deletion.lease import ReaderLease
-from state_store.core.deletion.markers import Tombstones
+from state_store.core.deletion.lease import ReaderLease, Tombstones
 
 pytestmark = pytest.mark.usefixtures("think_once")
 

@@ -13,10 +13,8 @@ from deletion import made_up
 from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
-from state_store.core.deletion.deletions import MOST_FAILURES_IN_ROW
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
+from state_store.core.deletion.retention import MOST_FAILURES_IN_ROW, Cleanup, Retention, RetentionPolicy
 from state_store.errors import BusyError, StorageError
 
 HOUR_MS = 3_600_000

@@ -17,8 +17,7 @@ from runtimes import AdjustedRuntime
 
 from deletion import made_up, stress
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 
 _KILLS = 10

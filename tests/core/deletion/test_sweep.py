@@ -12,9 +12,7 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId, lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.preview import preview
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
+from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -19,9 +19,8 @@ from deletion.programs import ModelRuntime
 from state_store.core.checkpoint import lineage
 from state_store.core.checkpoint.lineage import AttemptId, Lineages, Listing, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, parent_of
-from state_store.core.deletion.reading import read_listing
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.contents import read_listing
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.snapshots import attempt as attempt_module
 from state_store.core.snapshots.attempt import look, refuse, store_attempt
 from state_store.core.storage.contract import Storage

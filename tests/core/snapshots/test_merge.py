@@ -16,7 +16,7 @@ from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.wire.answers import MergedStore
 from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
-from state_store.core.deletion.reading import read_archive
+from state_store.core.deletion.contents import read_archive
 from state_store.core.engine.database import Database
 from state_store.core.snapshots.merge import Merged
 from state_store.core.storage.local import LocalStorage

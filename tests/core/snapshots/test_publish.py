@@ -13,8 +13,7 @@ from faults import FAULTS, FaultyStorage, once
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import Cleanup, RetentionPolicy
+from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.core.storage.contract import Storage
 from state_store.data.embedded.store import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store

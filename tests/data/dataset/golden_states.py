@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import VariantVal
 
-from state_store.core.deletion.retention import Retention
-from state_store.core.deletion.retention_policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage import open_storage
 from state_store.data.query import Query
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
-from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, ReaderLease
-from state_store.core.deletion.lease_keeper import KeptLease
-from state_store.core.deletion.reading import listing_of, read_archive
+from state_store.core.deletion.contents import listing_of, read_archive
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.table import read_metadata
 from state_store.core.files.local_cache import LocalCache
