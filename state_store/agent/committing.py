@@ -12,7 +12,7 @@ from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY,
 from state_store.core.files.checksums import crc32_of
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.snapshots.attempt import store_attempt, touch
-from state_store.core.snapshots.stored_chain import read_chain
+from state_store.core.snapshots.restore import read_chain
 from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
 
 

@@ -25,9 +25,9 @@ from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.runtime import Runtime
-from state_store.core.snapshots.assembly import Restored
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.snapshots.publish import Published
+from state_store.core.snapshots.restore import Restored
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,9 @@ from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.local_options import FILES
 from state_store.core.settings.session import FORMAT_KEY
-from state_store.core.snapshots.assembly import IsLazy, Restored
 from state_store.core.snapshots.attempt import look
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.measured_storage import MeasuredStorage
-from state_store.core.snapshots.restore import restore
-from state_store.core.snapshots.wanted_files import wanted_deltas
+from state_store.core.snapshots.context import MeasuredStorage, StoreContext, wanted_deltas
+from state_store.core.snapshots.restore import IsLazy, Restored, restore
 from state_store.errors import InternalError, MissingError, OptionError, StateStoreError
 
 

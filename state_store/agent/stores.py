@@ -36,8 +36,8 @@ from state_store.core.settings.executor_options import ExecutorOptions
 from state_store.core.settings.local_options import FILES
 from state_store.core.settings.options import Options
 from state_store.core.settings.parsing import parse
-from state_store.core.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
 from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.file_requests import FileSystemCalls
 from state_store.errors import BusyError

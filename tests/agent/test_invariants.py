@@ -15,7 +15,7 @@ from state_store.core.deletion.retention import DeletionPlan
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.chain import Chain
-from state_store.core.snapshots.ingestion import check_files
+from state_store.core.snapshots.context import check_files
 from state_store.errors import DamagedError, InternalError
 
 

@@ -21,12 +21,10 @@ from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.workspace import Workspace
 from state_store.core.settings.options import Options
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
-from state_store.core.snapshots.assembly import Restored
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.merge import merge
 from state_store.core.snapshots.publish import Published, publish
-from state_store.core.snapshots.restore import restore
+from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.storage import Storage, open_storage
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError

@@ -29,7 +29,7 @@ def machine() -> Iterator[Path]:
 def _model_engine() -> Iterator[None]:
     """Put the model in the place of RocksDB, and let files of its size count as large."""
     sizes = {
-        "core.snapshots.assembly.LEAST_SPARSE_DELTA_BYTES": 600,
+        "core.snapshots.restore.LEAST_SPARSE_DELTA_BYTES": 600,
         "core.files.sparse._LEAST_END_BYTES": END_BYTES,
         "core.files.sparse._RECORD_BYTES": 100,
         "core.files.transfer.PART_BYTES": LARGE_BYTES,
@@ -37,8 +37,8 @@ def _model_engine() -> Iterator[None]:
     }
     ends = {
         "core.snapshots.publish.end_bytes": end_bytes,
-        "core.snapshots.assembly.is_plain": is_plain,
-        "core.snapshots.assembly.is_plain_tail": is_end,
+        "core.snapshots.restore.is_plain": is_plain,
+        "core.snapshots.restore.is_plain_tail": is_end,
         "core.files.sparse.is_plain_end": is_end,
         "core.files.sparse.metadata_bytes": metadata_bytes,
     }
@@ -46,7 +46,7 @@ def _model_engine() -> Iterator[None]:
         for name, replacement in {**sizes, **ends}.items():
             stack.enter_context(mock.patch(f"state_store.{name}", replacement))
         for module in (
-            "core.snapshots.assembly",
+            "core.snapshots.restore",
             "core.snapshots.merge",
             "data.embedded.store",
             "data.maintenance.verification",

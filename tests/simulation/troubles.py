@@ -55,7 +55,7 @@ _WRITERS = {
     "core.files.local_cache": ("link_or_copy", "make_private"),
     "core.snapshots.merge": ("link_or_copy",),
     "core.files.workspace": ("make_private",),
-    "core.snapshots.assembly": ("make_private",),
+    "core.snapshots.restore": ("make_private",),
 }
 
 

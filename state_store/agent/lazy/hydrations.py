@@ -16,8 +16,7 @@ from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.agent.wire.answers import NO_PAGES, Paging
 from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile, drop_data
 from state_store.core.files.transfer import Wanted
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.errors import InternalError, StateStoreError
 
 LIST_NAME = "sparse.json"

@@ -21,8 +21,8 @@ from state_store.core.deletion.lease import ReaderLease, find_under_lease
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
 from state_store.core.runtime import Lock, Runtime
-from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.restore import Restored
 from state_store.errors import StateStoreError
 
 LOOK_S = 60.0

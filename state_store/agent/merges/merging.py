@@ -21,14 +21,11 @@ from state_store.core.files.sst_end import is_plain
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.parsing import changed_texts
-from state_store.core.snapshots.assembly import Restored
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
 from state_store.core.snapshots.publish import Published, SparseFilesLostError, publish
-from state_store.core.snapshots.restore import restore
-from state_store.core.snapshots.streamed_full import StreamSizes, publish_streamed
-from state_store.core.snapshots.young_merge import is_young, merge_young
+from state_store.core.snapshots.restore import Restored, restore
+from state_store.core.snapshots.streamed_merge import StreamSizes, is_young, merge_young, publish_streamed
 from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
 LONGEST_REASON = 500

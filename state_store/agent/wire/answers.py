@@ -18,8 +18,8 @@ from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.codec import INLINE, JsonObject, fields_to_json, json_names
 from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import Chain
-from state_store.core.snapshots.assembly import Restored, RestoredDelta
 from state_store.core.snapshots.publish import Published
+from state_store.core.snapshots.restore import Restored, RestoredDelta
 from state_store.errors import StateStoreError
 
 

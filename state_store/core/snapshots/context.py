@@ -1,19 +1,34 @@
-"""Context of the work on a store: its storage, its directories, its settings."""
+"""The store and the base that restores and merges work on.
+
+A `StoreContext` has the storage, the directories and the settings of a store; a `MeasuredStorage` times its
+answers for the cost model of restores. A base (`LocalDatabase`) is a closed RocksDB database of one version
+in a local directory, of which each file is known by its place in storage. The other functions say which files
+a base wants, ingest deltas into an open database, and check that database before and after. They keep no
+state; a database is used by one thread at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
+from state_store.core.compat import zip
+from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage, Deadline
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import Workspace
-from state_store.core.planning.request_costs import SMALL_AT_ONCE
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.planning.request_costs import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Storage
+from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.forwarding import ForwardingStorage
+from state_store.errors import DamagedError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,3 +90,208 @@ class StoreContext:
     def parallel_small(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do `work` on each item, on more at a time than `parallel`: for requests of few bytes."""
         return parallel(SMALL_AT_ONCE * self.transfer_threads, work, items, runtime=self.runtime)
+
+
+class MeasuredStorage(ForwardingStorage):
+    """Storage for one operation that reports the time of each successful request to `times`."""
+
+    def __init__(self, storage: Storage, times: RequestTimes, runtime: Runtime) -> None:
+        super().__init__(storage)
+        self._times = times
+        self._clock_s = runtime.monotonic_s
+
+    def list_files(self, directory: str) -> list[Entry]:
+        return self._timed(LIST, lambda: self.inner.list_files(directory), lambda _: 0)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._timed(READ, lambda: self.inner.read(path, offset, length), len)
+
+    def download(self, path: str, local: Path) -> None:
+        self._timed(DOWNLOAD, lambda: self.inner.download(path, local), lambda _: local.stat().st_size)
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        return self._timed(PART, lambda: self.inner.download_part(path, local, offset, length), int)
+
+    def _timed(self, kind: str, request: Callable[[], T], size_bytes: Callable[[T], int]) -> T:
+        started_s = self._clock_s()
+        answer = request()
+        ms = (self._clock_s() - started_s) * 1000
+        self._times.observe(kind, size_bytes(answer), ms)
+        return answer
+
+
+@dataclass(frozen=True)
+class DatabaseFile:
+    """An SST of a base.
+
+    `path` is its place in checkpoint storage, None if it has none; `sha256` is None until it is computed.
+    `origin` is the version that wrote it, `level` its place in the LSM tree (0 to 6); `tail` is as in a
+    manifest.
+    """
+
+    path: str | None
+    size_bytes: int
+    sha256: str | None
+    origin: int
+    level: int
+    tail: Tail | None = None
+
+
+@dataclass(frozen=True)
+class LocalDatabase:
+    """A database at `version` with this many `keys`. Nothing in `directory` is changed: merges work on links.
+
+    `files` are its SSTs by name in the directory, `snapshot` the manifest of the newest snapshot that it was
+    made from (None: made from deltas alone).
+    """
+
+    directory: Path
+    version: VersionId
+    files: Mapping[str, DatabaseFile]
+    keys: int
+    column_families: Mapping[str, ColumnFamily]
+    snapshot: Manifest | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its SSTs."""
+        return sum(file.size_bytes for file in self.files.values())
+
+
+def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
+    """Return the SSTs of a snapshot, under their names in the database below `directory`."""
+    return [
+        Wanted(
+            entry.path,
+            entry.size_bytes,
+            directory / entry.name,
+            sha256=entry.sha256,
+            tail_bytes=entry.tail.size_bytes if entry.tail else 0,
+            tail_sha256=entry.tail.sha256 if entry.tail else None,
+        )
+        for entry in (manifest.files if manifest else ())
+    ]
+
+
+def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
+    """Return the deltas, under their names in checkpoint storage below `directory`."""
+    return [
+        Wanted(
+            delta.name.path,
+            delta.size_bytes,
+            directory / delta.name.name,
+            crc32=delta.crc32,
+            names_itself=True,
+        )
+        for delta in deltas
+    ]
+
+
+def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
+    """Return the files of a snapshot's database by name."""
+    return {
+        entry.name: DatabaseFile(
+            entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level, entry.tail
+        )
+        for entry in manifest.files
+    }
+
+
+def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
+    """Ingest the deltas in `directory`, named as in storage; return their files in the database by name."""
+    paths = [directory / delta.name.name for delta in deltas]
+    sizes = [path.stat().st_size for path in paths]
+    try:
+        names = database.ingest(paths)
+    except DamagedError as error:
+        named = [delta.name for delta in deltas if delta.name.name in error.message]
+        if not named and len(deltas) == 1:
+            named = [deltas[0].name]
+        file = named[0].path if named else error.file
+        message = error.message if not named else f"'{file}' is damaged: {error.message}"
+        raise DamagedError(message, file=file) from error
+    return {
+        name: DatabaseFile(delta.name.path, size_bytes, None, delta.name.version, 0)
+        for name, delta, size_bytes in zip(names, deltas, sizes, strict=True)
+    }
+
+
+def describe(
+    database: Database, known: Mapping[str, DatabaseFile], version: VersionId
+) -> dict[str, DatabaseFile]:
+    """Return the live files of an open database by name; those not in `known` were written by `version`."""
+    return {
+        file.name: replace(known[file.name], level=file.level)
+        if file.name in known
+        else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
+        for file in database.files()
+    }
+
+
+def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
+    """Check that a database has the files that it should have, and no others.
+
+    RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
+
+    Raises:
+        DamagedError: The files differ.
+    """
+    found = {file.name: file.size_bytes for file in database.files()}
+    expected = {name: file.size_bytes for name, file in known.items()}
+    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    if differing:
+        file = f"{database.directory}/{min(differing)}"
+        raise DamagedError(
+            f"the database '{database.directory}' is damaged: its list of files differs from what was put "
+            f"there, in {', '.join(sorted(differing))}",
+            file=file,
+        )
+
+
+def check_version(
+    database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
+) -> tuple[int, Mapping[str, ColumnFamily]]:
+    """Return the number of keys and the column families that an open database has by its reserved record.
+
+    Args:
+        database: The database.
+        version: The version that it should have.
+        delta: The newest delta that was ingested; None if the database is empty.
+        storage: Checkpoint storage, for messages.
+
+    Raises:
+        DamagedError: The record is missing, or has another version.
+    """
+    file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
+    data = database.metadata()
+    if data is None:
+        if version.number == 0:
+            return 0, {}
+        raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
+    metadata = DeltaMetadata.from_json(data, file=file)
+    if metadata.version_id != version:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
+        )
+    return metadata.keys, metadata.column_families
+
+
+def check_rows(database: Database, version: VersionId, keys: int, storage: Storage) -> None:
+    """Check that a database has a row for each key, before it replaces all older files.
+
+    Args:
+        database: The database, all of whose files were just written by a full merge: each row is there once.
+        version: The version that it has.
+        keys: The number of keys, by its reserved record.
+        storage: Checkpoint storage, for messages.
+
+    Raises:
+        DamagedError: There are fewer rows, or more.
+    """
+    rows = sum(file.entries for file in database.files()) - 1
+    if rows != keys:
+        raise DamagedError(
+            f"a full merge of version {version.number} of '{storage.location}' has made {rows} rows, and the "
+            f"record of that version says that it has {keys}: nothing is published. Run `state-store verify`",
+            file=storage.location,
+        )

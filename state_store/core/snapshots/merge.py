@@ -20,16 +20,16 @@ from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGE
 from state_store.core.engine.database import Database, TableFile, small_files, tidy
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.ingestion import (
+from state_store.core.snapshots.context import (
+    LocalDatabase,
+    StoreContext,
     check_files,
     check_rows,
     check_version,
     describe,
     ingest_deltas,
+    wanted_deltas,
 )
-from state_store.core.snapshots.local_database import LocalDatabase
-from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.core.storage.durable import link_or_copy
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import DamagedError, InternalError

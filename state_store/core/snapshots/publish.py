@@ -32,8 +32,7 @@ from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import rocksdb_version, small_files, table_number
 from state_store.core.files.checksums import sha256_of, sha256_of_end
 from state_store.core.files.sst_end import end_bytes
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
 

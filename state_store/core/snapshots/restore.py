@@ -9,23 +9,145 @@ A thorough restore verifies each file as a whole. Any other takes a time by the 
 it only makes sure that each is the right file, and the reader of a block verifies its checksum. A reader that
 finds a damaged block restores again, thoroughly. That fetches the file from storage again or does without it.
 
+In the order in which they run: `restore` lists the store and plans; `assemble` reads the snapshot's archive;
+a `Restoration` fetches, verifies and puts the files together in a directory. The tables of the snapshot make
+a database. The deltas are ingested, or stay loose beside it as they are. Only the tails of a large state's
+remote files may be fetched.
+
 Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Optional
 
-from state_store.core.checkpoint.lineage import Lineages, Listing, Plan, describe_restorable
+from state_store.core.checkpoint.lineage import Lineages, Listing, ObservedAttempts, Plan, describe_restorable
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.deletion.contents import read_listing
-from state_store.core.snapshots.assembly import IsLazy, LinkPages, OnTail, Restored, RestoreRun, assemble
-from state_store.core.snapshots.context import StoreContext
+from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
+from state_store.core.compat import zip
+from state_store.core.deletion.contents import read_archive, read_listing
+from state_store.core.engine.database import Database, tidy
+from state_store.core.files.sparse import SparseFile, make_sparse
+from state_store.core.files.sst_end import is_plain, is_plain_tail
+from state_store.core.files.streamed_verification import MOST_AT_ONCE, verify_stored
+from state_store.core.files.transfer import Background, Fetched, Wanted, parallel
+from state_store.core.files.workspace import discard, make_private
+from state_store.core.planning.chain import Chain, ChainDelta
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.snapshots.context import (
+    LocalDatabase,
+    StoreContext,
+    check_files,
+    check_version,
+    database_files,
+    describe,
+    ingest_deltas,
+    wanted_deltas,
+    wanted_tables,
+)
+from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
-from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
+from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, StateStoreError
+
+MOST_MAPPED_BYTES = (1 << 31) - 1
+"""Size of a file above which a JVM cannot map it, so that its reader leaves it to RocksDB."""
+
+LOOSE_DIRECTORY = "deltas"
+"""Directory below that of a base for its loose deltas."""
+
+LEAST_SPARSE_DELTA_BYTES = 1 << 20
+"""Size from which a delta may be read before it is local. Most deltas are as large as a batch; the delta of a
+query's first batch, or of an imported state, is as large as the state.
+"""
 
 _TRIES = 3
 _PAUSE_S = 0.2
+
+IsLazy = Callable[[RestoreWork], bool]
+"""Decision for a set of remote files: True if only their tails are fetched."""
+
+LinkPages = Callable[[Wanted, Path], Optional[SparseFile]]
+"""Source of sparse files: links that of another base to its target below a directory, or returns None."""
+
+OnTail = Callable[[Path, SparseFile], object]
+"""Observer of a restore: receives the directory and the file whose tail is local now. Any thread calls it."""
+
+FullManifest = Callable[[], Optional[Manifest]]
+
+
+@dataclass(frozen=True)
+class RestoredDelta:
+    """A loose delta: the delta that made `version`, as a local file that is not part of the database."""
+
+    version: VersionId
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A base of exactly the requested version, the chain behind it, and its cost (milliseconds by phase).
+
+    `seen` are the attempts at later versions that were in storage when it was chosen. With loose `deltas`
+    the `base` is a database of the snapshot's version (empty without one), and they have the later changes.
+    `thorough` is True if every file was verified as a whole. Only the tails of the tables and deltas in
+    `sparse` are local, for which `end_requests` requests were made. `needs_rocksdb` is True if RocksDB has
+    to read a table of `base`: a compressed one, or one that is too large for a mapping.
+    """
+
+    version: VersionId
+    base: LocalDatabase
+    thorough: bool
+    chain: Chain
+    fetched: Fetched
+    phases: Mapping[str, float]
+    warnings: tuple[str, ...]
+    deltas: tuple[RestoredDelta, ...] = ()
+    sparse: tuple[SparseFile, ...] = ()
+    end_requests: int = 0
+    seen: ObservedAttempts = frozenset()
+    needs_rocksdb: bool = False
+
+
+@dataclass
+class RestoreRun:
+    """Settings of a restore, and the timings and warnings of all its attempts.
+
+    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing. With `link_pages` a lazy
+    restore takes no complete local copy of a large file.
+    """
+
+    clock_s: Callable[[], float]
+    thorough: bool
+    ingest: bool
+    is_lazy: IsLazy | None
+    on_tail: OnTail | None
+    link_pages: LinkPages | None = None
+    warnings: list[str] = field(default_factory=list)
+    phases: dict[str, float] = field(
+        default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
+    )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the body to a phase."""
+        start = self.clock_s()
+        try:
+            yield
+        finally:
+            self.phases[name] += (self.clock_s() - start) * 1000
+
+
+class Retry(Exception):
+    """A reason to make the base anew, in another directory; `eagerly` fetches every file as a whole."""
+
+    def __init__(self, reason: str, *, eagerly: bool = False) -> None:
+        super().__init__(reason)
+        self.eagerly = eagerly
 
 
 @local_disk_errors()
@@ -145,3 +267,367 @@ def _unrestorable(
     left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
     message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(left)}"
     return type(error)(message, file=error.file)
+
+
+def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRun) -> Restored:
+    """Make the base that a plan describes.
+
+    Args:
+        context: The store.
+        plan: The snapshot and the deltas.
+        listing: The listing that the plan was made from.
+        run: Settings, and the phases and warnings so far.
+
+    Raises:
+        DamagedError: A file is damaged in storage.
+        MissingError: A file is gone.
+        StorageError: The storage or the local disk failed.
+    """
+    with run.phase("choose_ms"):
+        archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
+    is_lazy = run.is_lazy
+    with _full_manifest(context, listing, archive.manifest if archive else None) as full:
+        while True:
+            directory = context.workspace.new_base(plan.version.number)
+            restoration = Restoration(context, plan, listing, archive, directory, run, is_lazy, full)
+            try:
+                return restoration.make()
+            except Retry as retry:
+                is_lazy = None if retry.eagerly else is_lazy
+                discard(directory)
+            except BaseException:
+                discard(directory)
+                raise
+
+
+@contextmanager
+def _full_manifest(
+    context: StoreContext, listing: Listing, snapshot: Manifest | None
+) -> Iterator[FullManifest]:
+    """Yield a function that returns the manifest of the full snapshot before `snapshot`.
+
+    It is read from remote storage while the body runs.
+    """
+
+    def read() -> Manifest | None:
+        return read_full_manifest(context.storage, listing, snapshot)
+
+    if context.storage.is_local or snapshot is None or snapshot.kind == FULL:
+        yield read
+    else:
+        with Background(read, runtime=context.runtime) as reading:
+            yield reading.result
+
+
+class Restoration:
+    """An attempt at a base in one directory: fetch, verify, open. Used by one thread, once.
+
+    Args:
+        context: The store.
+        plan: The snapshot and the deltas.
+        listing: The listing that the plan was made from.
+        archive: The archive of the snapshot, None without one.
+        directory: An empty directory. The caller removes it if `make` raises.
+        run: Settings, and the phases and warnings of all attempts.
+        is_lazy: Decides whether only tails are fetched; None: never.
+        full_manifest: Returns the manifest of the full snapshot before the plan's.
+    """
+
+    def __init__(
+        self,
+        context: StoreContext,
+        plan: Plan,
+        listing: Listing,
+        archive: Archive | None,
+        directory: Path,
+        run: RestoreRun,
+        is_lazy: IsLazy | None,
+        full_manifest: FullManifest,
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._archive = archive
+        self._directory = directory
+        self._run = run
+        self._is_lazy = is_lazy
+        self._full_manifest = full_manifest
+        self._deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
+        self._tables = wanted_tables(archive.manifest if archive else None, directory)
+        self._end_requests = 0
+
+    def make(self) -> Restored:
+        """Make the base.
+
+        Raises:
+            Retry: The attempt has to be made again.
+            StateStoreError: As `assemble`.
+        """
+        is_empty = self._archive is None and not self._deltas
+        if not self._run.ingest and not is_empty:
+            return self._with_loose_deltas()
+        return self._with_ingested_deltas()
+
+    # ---- the deltas become part of the database ----------------------------------------------------------
+
+    def _with_ingested_deltas(self) -> Restored:
+        """Verify the tables while the deltas, which were verified before, are ingested.
+
+        Raises:
+            Retry: A damaged local file was replaced while the database was already open on it.
+        """
+        with self._context.workspace.scratch() as scratch:
+            changes = wanted_deltas(self._deltas, scratch)
+            with self._run.phase("fetch_ms"):
+                fetched = self._context.fetch([*self._tables, *changes])
+            with self._run.phase("verify_ms"):
+                self._run.warnings += self._context.verify(changes)
+            with Background(self._verify_tables, runtime=self._context.runtime) as verification:
+                base, failure = None, None
+                with self._run.phase("ingest_ms"):
+                    try:
+                        base = self._unopened()
+                        if self._deltas or self._archive is None:
+                            base = self._ingested(base, scratch)
+                    except StateStoreError as error:
+                        failure = error
+                with self._run.phase("verify_ms"):
+                    replaced = verification.result()
+            self._run.warnings += replaced
+            if replaced and (self._deltas or failure):
+                raise Retry("a table was replaced while RocksDB read it")
+            if failure is not None:
+                raise failure
+            assert base is not None
+            return replace(self._restored(base, fetched), needs_rocksdb=_needs_rocksdb(base, set()))
+
+    def _verify_tables(self) -> list[str]:
+        return self._context.verify(self._tables, thorough=self._run.thorough)
+
+    # ---- the deltas stay beside the database -------------------------------------------------------------
+
+    def _with_loose_deltas(self) -> Restored:
+        """Link or download the files, and open no database.
+
+        If tables are compressed, only RocksDB can read them, and the deltas are ingested after all.
+
+        Raises:
+            Retry: Tables are sparse that RocksDB has to read.
+        """
+        loose = self._directory / LOOSE_DIRECTORY
+        if self._deltas:
+            make_private(loose)
+        changes = wanted_deltas(self._deltas, loose)
+        with self._run.phase("fetch_ms"):
+            sparse, fetched = self._fetch(changes)
+        uncompressed = self._verify_whole(changes, sparse, fetched)
+        with self._run.phase("choose_ms"):
+            base = self._unopened()
+        deltas = tuple(
+            RestoredDelta(delta.name.version_id, change.target, delta.size_bytes)
+            for delta, change in zip(self._deltas, changes, strict=True)
+        )
+        needs_rocksdb = _needs_rocksdb(base, uncompressed)
+        if needs_rocksdb:
+            if sparse:
+                raise Retry("RocksDB has to read tables that are sparse", eagerly=True)
+            if self._deltas:
+                base, deltas = self._ingested_after_all(base, changes), ()
+        restored = self._restored(base, fetched)
+        return replace(restored, deltas=deltas, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
+
+    def _fetch(self, changes: list[Wanted]) -> tuple[list[SparseFile], Fetched]:
+        """Fetch the tails of some files and, at the same time, the others as a whole.
+
+        Returns:
+            The files of which only the tail is local, and what was fetched of the others.
+        """
+        context = self._context
+        tails = self._worth_a_tail(changes)
+        paths = {file.path for file in tails}
+        others = [file for file in (*self._tables, *changes) if file.path not in paths]
+        if not tails:
+            return [], context.fetch(others)
+        with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
+            made = context.parallel_small(self._fetch_tail, tails)
+        self._end_requests = sum(requests for file, requests in made if file is not None)
+        refused = [wanted for wanted, (file, _) in zip(tails, made, strict=True) if file is None]
+        fetched = fetching.result().plus(context.fetch(refused))
+        return [file for file, _ in made if file is not None], fetched
+
+    def _fetch_tail(self, wanted: Wanted) -> tuple[SparseFile | None, int]:
+        if self._run.link_pages is not None and not self._run.thorough:  # pages may be damaged here
+            linked = self._run.link_pages(wanted, self._directory)
+            if linked is not None:
+                return linked, 0
+        file, requests = make_sparse(self._context.storage, wanted, self._directory)
+        if file is not None and self._run.on_tail is not None:
+            self._run.on_tail(self._directory, file)
+        return file, requests
+
+    def _worth_a_tail(self, changes: list[Wanted]) -> list[Wanted]:
+        """Return the remote files whose tails alone are fetched: a small delta as a whole costs no more."""
+        context = self._context
+        if self._is_lazy is None or context.storage.is_local:
+            return []
+        tables, deltas = (
+            [file for file in wanted if self._run.link_pages or context.cache.find(file.path) is None]
+            for wanted in (self._tables, changes)
+        )
+        sizes = ([file.size_bytes for file in wanted] for wanted in (tables, deltas))
+        if not self._is_lazy(RestoreWork.of_sizes(*sizes)):
+            return []
+        return [
+            file
+            for file in (*tables, *deltas)
+            if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
+        ]
+
+    def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
+        """Verify the files that are not sparse, and in a thorough restore those that are, too.
+
+        Returns:
+            The names of tables that are known to be uncompressed.
+        """
+        paths = {file.path for file in sparse}
+        uncompressed: set[str] = set()
+
+        def note(file: Wanted, tail: bytes) -> None:
+            if is_plain_tail(tail):
+                uncompressed.add(file.target.name)
+
+        with self._run.phase("verify_ms"):
+            self._run.warnings += self._context.verify(
+                [file for file in (*self._tables, *changes) if file.path not in paths],
+                thorough=self._run.thorough,
+                local=fetched.local,
+                on_tail=note,
+            )
+            if self._run.thorough:
+                self._verify_sparse(sparse)
+        return uncompressed
+
+    def _verify_sparse(self, sparse: list[SparseFile]) -> None:
+        context = self._context
+        warnings = parallel(
+            min(MOST_AT_ONCE, context.transfer_threads),
+            lambda file: verify_stored(context.storage, file.wanted(self._directory)),
+            sparse,
+            runtime=context.runtime,
+        )
+        self._run.warnings += [warning for warning in warnings if warning is not None]
+
+    def _ingested_after_all(self, base: LocalDatabase, changes: list[Wanted]) -> LocalDatabase:
+        """Return the base with the loose deltas in it."""
+        with self._run.phase("verify_ms"):
+            self._run.warnings += self._context.verify(changes)
+        with self._run.phase("ingest_ms"), self._context.workspace.scratch() as scratch:
+            for change in changes:
+                change.target.rename(scratch / change.target.name)
+            changes[0].target.parent.rmdir()
+            return self._ingested(base, scratch)
+
+    # ---- the database ------------------------------------------------------------------------------------
+
+    def _unopened(self) -> LocalDatabase:
+        """Return the database of the snapshot as its manifest describes it, or an empty one."""
+        archive = self._archive
+        if archive is None:
+            return LocalDatabase(self._directory, VersionId(0, None), {}, 0, {}, None)
+        for name, data in archive.database.items():
+            (self._directory / name).write_bytes(data)
+        manifest = archive.manifest
+        return LocalDatabase(
+            self._directory,
+            manifest.version_id,
+            database_files(manifest),
+            manifest.keys,
+            manifest.column_families,
+            manifest,
+        )
+
+    def _ingested(self, base: LocalDatabase, scratch: Path) -> LocalDatabase:
+        """Return the base after the deltas, which lie in `scratch`, were ingested."""
+        context, version = self._context, self._plan.version
+        newest = self._deltas[-1].name if self._deltas else None
+        with Database(base.directory, context.settings, create=base.snapshot is None) as database:
+            check_files(database, base.files)
+            ingested = ingest_deltas(database, self._deltas, scratch)
+            files = describe(database, {**base.files, **ingested}, version)
+            keys, families = check_version(database, version, newest, context.storage)
+        tidy(base.directory, set(files))
+        return replace(base, version=version, files=files, keys=keys, column_families=families)
+
+    def _restored(self, base: LocalDatabase, fetched: Fetched) -> Restored:
+        with self._run.phase("choose_ms"):
+            full_manifest = self._full_manifest()
+        return Restored(
+            version=self._plan.version,
+            base=base,
+            thorough=self._run.thorough,
+            chain=Chain.from_listing(self._plan.version, base.snapshot, self._deltas, full_manifest),
+            fetched=fetched,
+            phases=self._run.phases,
+            warnings=tuple(self._run.warnings),
+            end_requests=self._end_requests,
+        )
+
+
+def _needs_rocksdb(base: LocalDatabase, uncompressed: set[str]) -> bool:
+    """Return True if the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
+    return any(
+        file.size_bytes > MOST_MAPPED_BYTES
+        or (name not in uncompressed and not is_plain(base.directory / name))
+        for name, file in base.files.items()
+    )
+
+
+def read_full_manifest(storage: Storage, listing: Listing, snapshot: Manifest | None) -> Manifest | None:
+    """Return the manifest of the full snapshot that `snapshot` names, which may be itself.
+
+    It only has sizes and times. So it is None if its archive is gone, as those of versions that are not
+    retained are, or cannot be read.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    if snapshot is None or snapshot.kind == FULL or snapshot.full is None:
+        return snapshot if snapshot is not None and snapshot.kind == FULL else None
+    name = SnapshotName(*snapshot.full)
+    if name not in listing.snapshots:
+        return None
+    try:
+        return read_archive(storage, name).manifest
+    except (DamagedError, FormatError, MissingError):
+        return None
+
+
+def read_chain(storage: Storage, version: VersionId) -> tuple[Chain, list[str]]:
+    """Return the chain of a version, and a warning for each damaged archive, which counts as absent.
+
+    If the version cannot be made without the archive, the chain has only the deltas after it. That is enough
+    to go on from a state in memory.
+
+    Raises:
+        MissingError: The files of the version do not exist.
+        FormatError: A file is of a newer format.
+        StateStoreError: The storage failed.
+    """
+    listing = read_listing(storage)
+    snapshots = set(listing.snapshots)
+    plan = Lineages(listing.deltas, snapshots).plan(version)
+    warnings: list[str] = []
+    manifest = None
+    while plan.snapshot is not None:
+        try:
+            manifest = read_archive(storage, plan.snapshot).manifest
+            break
+        except (DamagedError, MissingError) as error:
+            warnings.append(f"snapshot '{plan.snapshot.path}' counts as absent: {error.message}")
+            snapshots.discard(plan.snapshot)
+        try:
+            plan = Lineages(listing.deltas, snapshots).plan(version)
+        except MissingError:
+            break
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
+    full = read_full_manifest(storage, listing, manifest)
+    return Chain.from_listing(version, manifest, deltas, full), warnings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from state_store.core.compat import zip
 from state_store.core.engine.pages import ByteSlices
 from state_store.core.engine.table import read_records
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns, renamed
 from state_store.data.dataset.reading.partitions import Partitions, open_database
 from state_store.data.dataset.reading.pinned import PinnedVersion

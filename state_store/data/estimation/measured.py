@@ -19,9 +19,8 @@ from state_store.core.planning.request_costs import RemoteTransfers, RequestTime
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.statistics import oldest_run_bytes
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES, Restored
-from state_store.core.snapshots.context import THREADS
-from state_store.core.snapshots.measured_storage import MeasuredStorage
+from state_store.core.snapshots.context import THREADS, MeasuredStorage
+from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES, Restored
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.html import table
 from state_store.data.dataset.layout.views import default_name, view

@@ -18,8 +18,7 @@ from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.core.storage.durable import remove_unneeded

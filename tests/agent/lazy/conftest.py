@@ -10,7 +10,7 @@ from agent.harness import Job
 from agent.lazy.remote_storage import five_versions
 from state_store.agent.lazy import hydration
 from state_store.core.files.sparse import end_bytes
-from state_store.core.snapshots import assembly
+from state_store.core.snapshots import restore
 
 
 @pytest.fixture(autouse=True)
@@ -30,4 +30,4 @@ def written(tmp_path: Path) -> Job:
 @pytest.fixture
 def sparse_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deltas are read before they are there however small they are."""
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)

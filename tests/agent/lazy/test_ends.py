@@ -13,7 +13,7 @@ from state_store.core.checkpoint.names import SnapshotName
 from state_store.core.deletion.contents import read_archive
 from state_store.core.files.sparse import end_bytes, make_sparse
 from state_store.core.files.transfer import Wanted
-from state_store.core.snapshots.wanted_files import wanted_tables
+from state_store.core.snapshots.context import wanted_tables
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
 

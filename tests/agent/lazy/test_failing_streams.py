@@ -24,7 +24,7 @@ from state_store.agent.lazy import page_cache, reader_leases
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
 from state_store.core.checkpoint.stored_documents import unpack
 from state_store.core.files import sparse
-from state_store.core.snapshots import row_stream, streamed_full
+from state_store.core.snapshots import streamed_merge
 from state_store.errors import StateStoreError
 
 ROWS = 1_000
@@ -39,8 +39,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(reader_leases.LeaseRounds, "look", lambda rounds: None)
     monkeypatch.setattr(page_cache, "LEAST_BYTES", 8 << 10)
-    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", 64 << 10)
-    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", 64 << 10)
     monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 8 << 10)
 
 

@@ -24,7 +24,7 @@ from state_store.core.checkpoint.stored_documents import pack_tombstone, unpack
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.files import sparse
-from state_store.core.snapshots import assembly, row_stream, streamed_full, young_merge
+from state_store.core.snapshots import restore, streamed_merge
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, DamagedError, LocalDiskError, StorageError
 
@@ -41,8 +41,8 @@ PAGES = 64 << 10
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 1 MB is meant as it is: windows, tables and tails are as small beside it as usual."""
     monkeypatch.setattr(page_cache, "LEAST_BYTES", PAGES)
-    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", TABLE)
+    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", TABLE)
     monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 16 << 10)
 
 
@@ -148,9 +148,11 @@ def test_a_full_merge_that_loses_a_row_is_not_published(
 ) -> None:
     job = limited(large, tmp_path / "reader")
     before = stored(job)
-    rows = row_stream.RowStream.rows
+    rows = streamed_merge.RowStream.rows
     monkeypatch.setattr(
-        row_stream.RowStream, "rows", lambda stream: (row for n, row in enumerate(rows(stream)) if n != 777)
+        streamed_merge.RowStream,
+        "rows",
+        lambda stream: (row for n, row in enumerate(rows(stream)) if n != 777),
     )
     keys = len(large.state)
     with pytest.raises(
@@ -166,13 +168,13 @@ def test_a_full_merge_that_takes_too_long_at_its_end_is_not_published(
 ) -> None:
     job = limited(large, tmp_path / "reader")
     before = stored(job)
-    taken_in = streamed_full._Tables.taken_in
+    taken_in = streamed_merge._Tables.taken_in
 
     def late(tables: Any, *arguments: Any) -> Any:
         tables._context.deadline.cancel("it is late")
         return taken_in(tables, *arguments)
 
-    monkeypatch.setattr(streamed_full._Tables, "taken_in", late)
+    monkeypatch.setattr(streamed_merge._Tables, "taken_in", late)
     with pytest.raises(BusyError, match="it is late"):
         job.merge("full")
     assert stored(job) == before
@@ -222,7 +224,7 @@ def test_a_disk_that_is_full_in_the_middle_fails_the_merge_alone(
 ) -> None:
     job = limited(large, tmp_path / "reader")
     before = stored(job)
-    fetch, calls = row_stream.fetch_spans, 0
+    fetch, calls = streamed_merge.fetch_spans, 0
 
     def refused(storage: Any, spans: Any, runtime: Any) -> None:
         nonlocal calls
@@ -231,12 +233,12 @@ def test_a_disk_that_is_full_in_the_middle_fails_the_merge_alone(
             raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(spans[0].local)))
         fetch(storage, spans, runtime)
 
-    monkeypatch.setattr(row_stream, "fetch_spans", refused)
+    monkeypatch.setattr(streamed_merge, "fetch_spans", refused)
     with pytest.raises(LocalDiskError, match="is full"):
         job.merge("full")
     assert stored(job) == before
     assert nothing_is_left(job)
-    monkeypatch.setattr(row_stream, "fetch_spans", fetch)
+    monkeypatch.setattr(streamed_merge, "fetch_spans", fetch)
     job.merge("full")
     assert read_elsewhere(job, tmp_path / "elsewhere") == large.state
 
@@ -368,12 +370,12 @@ def test_a_young_file_that_differs_outside_its_blocks_is_not_compacted(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of a file comes damaged when the file is fetched as a whole: RocksDB has read it before."""
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
     for row in range(3):
         settled.commit({key(row): os.urandom(200), key(row + 5): os.urandom(200)})
     job = limited(settled, tmp_path / "reader")
     path = max(Path(job.location).glob("delta/*"))
-    complete, is_spoiled = young_merge._complete, False
+    complete, is_spoiled = streamed_merge._complete, False
 
     def spoiled(call: Call) -> Any:
         nonlocal is_spoiled
@@ -391,7 +393,7 @@ def test_a_young_file_that_differs_outside_its_blocks_is_not_compacted(
         finally:
             job.client._read = read
 
-    monkeypatch.setattr(young_merge, "_complete", completed)
+    monkeypatch.setattr(streamed_merge, "_complete", completed)
     assert job.merge("incremental")["kind"] == "full"
     assert is_spoiled
     assert f"{path.name}' is damaged: its CRC-32" in caplog.text
@@ -407,14 +409,14 @@ def test_a_young_file_is_compared_with_its_checksum(
     first.merge("incremental")
     first.commit({key(2): b"two"})
     job = limited(first, tmp_path / "other")
-    fetch = young_merge.fetch_spans
+    fetch = streamed_merge.fetch_spans
 
     def changed(storage: Any, spans: Any, runtime: Any) -> None:
         fetch(storage, spans, runtime)
         for span in spans:
             damage(span.local, 10)
 
-    monkeypatch.setattr(young_merge, "fetch_spans", changed)
+    monkeypatch.setattr(streamed_merge, "fetch_spans", changed)
     assert job.merge("incremental")["kind"] == "full"
     assert "is damaged: its SHA-256 is" in caplog.text
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
@@ -452,9 +454,9 @@ def test_rows_are_right_after_random_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(row_stream, "LEAST_WINDOW_BYTES", 12 << 10)
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
-    monkeypatch.setattr(streamed_full, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", 12 << 10)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", 64 << 10)
     monkeypatch.setattr(Hydrations, "merge_bytes", 64 << 10)
     job = Job(InProcess(tmp_path / "writer", file_bytes=100 << 10), tmp_path / "state")
     job.commit({key(row): chance.randbytes(chance.choice((20, 300, 9000))) for row in range(2000)})
@@ -475,7 +477,7 @@ def test_rows_are_right_after_random_changes(
 def test_a_compaction_that_wants_the_oldest_run_becomes_a_full_merge(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(young_merge, "_NEVER_PERCENT", 0)
+    monkeypatch.setattr(streamed_merge, "_NEVER_PERCENT", 0)
     job = limited(settled, tmp_path / "reader")
     kinds = []
     for row in range(4):
@@ -512,7 +514,7 @@ def test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared(
 def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 25)})
     job = limited(settled, tmp_path / "reader")
@@ -530,7 +532,7 @@ def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
 def test_a_large_delta_that_stays_in_storage_damaged_is_taken_into_no_snapshot(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
     path = max(Path(settled.location).glob("delta/*"))
     damage(path, path.stat().st_size // 2)

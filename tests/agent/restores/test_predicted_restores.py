@@ -22,7 +22,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files import sparse, transfer
 from state_store.core.planning import request_costs
-from state_store.core.snapshots import assembly
+from state_store.core.snapshots import restore
 from state_store.core.storage.local import LocalStorage
 
 PART_BYTES, SPARSE_BYTES, STREAM_BYTES_PER_S = 150_000, 50_000, 500_000
@@ -62,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
     monkeypatch.setattr(stores, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
 
 

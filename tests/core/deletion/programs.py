@@ -27,8 +27,7 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
 from state_store.core.snapshots.publish import publish
 from state_store.core.storage.contract import Storage
 from state_store.errors import MissingError

@@ -19,7 +19,7 @@ from dataset.golden_states import checkpoint
 from dataset.readers import readers
 from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import MARKER
-from state_store.core.snapshots.assembly import StateStoreError
+from state_store.core.snapshots.restore import StateStoreError
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying, repartition
 from state_store.data.dataset.table_files import NewDirectory

@@ -157,7 +157,7 @@ MUTANTS = [
     ),
     Mutant(
         "a restore that verifies takes pages that may be damaged",
-        "state_store/core/snapshots/assembly.py",
+        "state_store/core/snapshots/restore.py",
         "if self._run.link_pages is not None and not self._run.thorough:",
         "if self._run.link_pages is not None:",
         (
@@ -166,21 +166,21 @@ MUTANTS = [
     ),
     Mutant(
         "a restore that verifies looks at no sparse file",
-        "state_store/core/snapshots/assembly.py",
+        "state_store/core/snapshots/restore.py",
         "            if self._run.thorough:\n                self._verify_sparse(sparse)\n",
         "",
         (f"{_LAZY}/test_page_cache.py::test_a_damaged_file_is_found_by_a_restore_that_verifies",),
     ),
     Mutant(
         "fetched files of young runs are not compared with their checksums",
-        "state_store/core/snapshots/young_merge.py",
+        "state_store/core/snapshots/streamed_merge.py",
         "        if wrong is not None:",
         "        if False:",
         (f"{_STREAMED}::test_a_young_file_that_differs_outside_its_blocks_is_not_compacted",),
     ),
     Mutant(
         "a delta with holes gets the checksum of its holes",
-        "state_store/core/snapshots/young_merge.py",
+        "state_store/core/snapshots/streamed_merge.py",
         "if files[name].sha256 is None]",
         "if False]",
         (f"{_STREAMED}::test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot",),

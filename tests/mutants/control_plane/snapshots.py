@@ -50,14 +50,14 @@ MUTANTS = [
     ),
     Mutant(
         "a database may have another version",
-        f"{_SNAPSHOTS}/ingestion.py",
+        f"{_SNAPSHOTS}/context.py",
         "if metadata.version_id != version:",
         "if False:",
         ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
         "a full merge from storage to storage that loses a row is published",
-        f"{_SNAPSHOTS}/streamed_full.py",
+        f"{_SNAPSHOTS}/streamed_merge.py",
         "            check_rows(database, version, keys, self._context.storage)\n",
         "",
         _STREAMED,
@@ -71,14 +71,14 @@ MUTANTS = [
     ),
     Mutant(
         "a full merge from storage to storage is published after its time",
-        f"{_SNAPSHOTS}/streamed_full.py",
+        f"{_SNAPSHOTS}/streamed_merge.py",
         "keys)\n                context.deadline.check()\n",
         "keys)\n",
         _STREAMED,
     ),
     Mutant(
         "young files are merged without a look at their checksums",
-        f"{_SNAPSHOTS}/young_merge.py",
+        f"{_SNAPSHOTS}/streamed_merge.py",
         "        if wrong is not None:\n",
         "        if False:\n",
         _STREAMED,

@@ -17,7 +17,7 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.context import LocalDatabase
 from state_store.data.dataset.layout.views import View
 from state_store.data.dataset.reading.damage import lost_partition
 from state_store.data.dataset.reading.pinned import MOST_OPEN_FILES, PinnedVersion

@@ -25,11 +25,8 @@ from state_store.core.files.transfer import Wanted, difference
 from state_store.core.files.workspace import Workspace
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.snapshots.assembly import Restored
-from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.local_database import LocalDatabase
-from state_store.core.snapshots.restore import restore
-from state_store.core.snapshots.wanted_files import wanted_deltas
+from state_store.core.snapshots.context import LocalDatabase, StoreContext, wanted_deltas
+from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.forwarding import ForwardingStorage
 from state_store.data.dataset.reading.versions import identified

@@ -1,0 +1,620 @@
+"""Merges of a store that is larger than the local disk, from storage to storage.
+
+They start from a restore of which only the tails of large files are local (`sparse_database`).
+
+A **full** merge (`publish_streamed`) reads all rows in order and writes them to new tables, with a window of
+each. Each table is uploaded when it is complete, and only what RocksDB looks at when it takes a table in
+stays of it on the disk. The writer's lease has the name of a table before its upload, as that of any merge
+(docs/deletion.md).
+
+An **incremental** merge (`merge_young`) compacts the younger runs, if the oldest run does not fit. The files
+of the oldest run, most of the state, stay in storage, and the snapshot shares them. RocksDB opens their
+tails, and reads no row of them: its settings never let the oldest run take part in a compaction. If the
+younger runs do not fit either, the newest of them that fit are compacted to one, and the others stay as the
+oldest does. Two neighbours of these do not fit together, so their number is bounded.
+
+Rows of sparse tables (`RowStream`) are fetched ahead of the reader, and left as holes behind it. The tables
+have their tails (index, filter, properties), so RocksDB opens them. A block that is not there is zeros, which
+its checksum shows: RocksDB reports it as corrupt, with its place. Then a window from there on is fetched, and
+the reader begins again, where it was. A block that stays wrong is damaged. Two windows of each sorted run
+stay, since a reader that begins again may need the block before. It begins at the first key of that block, or
+after the last row that it gave: long stretches of removed rows give none.
+
+Any thread may call, one at a time for a store.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import mmap
+import re
+import shutil
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from state_store.core.checkpoint.names import SharedName, VersionId
+from state_store.core.checkpoint.stored_documents import Cause
+from state_store.core.compat import zip
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.database import Database, TableFile, tidy
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.sst import TRAILER_BYTES, entries_of
+from state_store.core.engine.table import KEY_FOOTER_BYTES, blocks
+from state_store.core.engine.table_writer import TableWriter
+from state_store.core.files.checksums import sha256_of
+from state_store.core.files.holes import HolesUnsupportedError, punch_hole
+from state_store.core.files.spans import SPAN_BYTES, fetch_spans
+from state_store.core.files.sparse import SparseFile, drop_data
+from state_store.core.files.streamed_verification import MOST_AT_ONCE, sha256_of_stored
+from state_store.core.files.transfer import difference, parallel
+from state_store.core.files.workspace import discard
+from state_store.core.runtime import Runtime
+from state_store.core.snapshots.context import (
+    DatabaseFile,
+    LocalDatabase,
+    StoreContext,
+    check_files,
+    check_rows,
+    check_version,
+    describe,
+    ingest_deltas,
+)
+from state_store.core.snapshots.merge import Merged
+from state_store.core.snapshots.publish import Published, publish_written, tail_of
+from state_store.core.snapshots.restore import LOOSE_DIRECTORY, Restored
+from state_store.core.storage.contract import Span, Storage
+from state_store.core.storage.local_disk import local_disk_errors
+from state_store.errors import DamagedError, StateStoreError
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"(\d{6,}\.sst) offset (\d+) size (\d+)")
+_REQUEST_BYTES = SPAN_BYTES // 2
+LEAST_WINDOW_BYTES = 256 << 10
+"""Bytes of a table that are fetched at a time however many runs share the room."""
+
+_ALIGNED = 4 << 10
+"""Holes are made of whole blocks of the file system."""
+_WINDOWS = 2
+"""Windows of a run that stay."""
+_TRIES = 3
+"""Fetches of a block, while the reader does not move, after which it is damaged."""
+
+LEAST_TABLE_BYTES = 8 << 20
+"""Bytes of a written table at least, but the last: more tables would be slow to restore."""
+
+_ROWS_A_CHECK = 4096
+"""Rows between two looks at the deadline."""
+
+_NEVER_PERCENT = 1_000_000
+"""Size amplification at which RocksDB would rewrite everything."""
+
+_LEAST_RATIO = 2
+"""Ratio of the oldest run to all younger ones from which on RocksDB does not compact it with them."""
+
+
+@dataclass(frozen=True)
+class SparseTable:
+    """A sparse table of a database.
+
+    Attributes:
+        path: Its place in storage.
+        data_end: The offset at which its data end.
+        run: The number of its sorted run.
+        order: Its place in that run.
+    """
+
+    path: str
+    data_end: int
+    run: int
+    order: int
+
+
+def first_and_last_block(path: Path) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return start and end of the first and of the last data block of a table, with their trailers.
+
+    Raises:
+        DamagedError: The index cannot be read, or is empty.
+    """
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    places = [(block.offset, block.offset + block.size + TRAILER_BYTES) for block in blocks(data, path)]
+    if not places:
+        raise DamagedError(f"'{path}' is damaged: it has no data", file=str(path))
+    return places[0], places[-1]
+
+
+class _Window(NamedTuple):
+    """A fetched stretch of a table."""
+
+    name: str
+    start: int
+    end: int
+
+
+class RowStream:
+    """Reader of a database, some of whose tables are sparse. One thread.
+
+    Nobody else may use the files: they get holes.
+
+    Args:
+        database: The database.
+        tables: Its sparse tables by name. The others are complete.
+        storage: Checkpoint storage.
+        runtime: Makes the threads of requests.
+        room_bytes: Disk for windows; the windows of all runs share it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tables: Mapping[str, SparseTable],
+        storage: Storage,
+        runtime: Runtime,
+        room_bytes: int,
+    ) -> None:
+        self._database = database
+        self._tables = dict(tables)
+        self._storage = storage
+        self._runtime = runtime
+        self._room_bytes = room_bytes
+        self._windows: dict[int, deque[_Window]] = {}
+        self._offsets: dict[str, array[int]] = {}
+        self._tries: Counter[tuple[str, int]] = Counter()
+        self._can_evict = True
+
+    def take_in(self, tables: Mapping[str, SparseTable]) -> None:
+        """Know these sparse tables from now on: the database has taken in others."""
+        self._tables = dict(tables)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values in order; the reserved record is among them.
+
+        Raises:
+            DamagedError: A block is damaged in storage.
+            StateStoreError: The storage or the disk fails.
+        """
+        start = last = b""
+        self._tries.clear()
+        while True:
+            try:
+                for key, value in self._database.scan(start):
+                    yield key, value
+                    last = key
+                return
+            except DamagedError as error:
+                passed = max(start, last + b"\0" if last else b"", self._bring(error, self._window_bytes()))
+                if passed > start:
+                    start = passed
+                    self._tries.clear()
+
+    def read(self, action: Callable[[], T]) -> T:
+        """Return the result of an action on the database that reads single blocks; it may be repeated."""
+        self._tries.clear()
+        fetched: list[_Window] = []
+        while True:
+            try:
+                result = action()
+                break
+            except DamagedError as error:
+                self._bring(error, 0)
+                fetched += [window for windows in self._windows.values() for window in windows]
+                self._windows.clear()
+        for window in fetched:
+            self._evict(window, None)
+        return result
+
+    def _window_bytes(self) -> int:
+        runs = len({table.run for table in self._tables.values()})
+        return max(LEAST_WINDOW_BYTES, self._room_bytes // (runs * _WINDOWS))
+
+    def _bring(self, error: DamagedError, window_bytes: int) -> bytes:
+        """Fetch a window from the block on that an error names, or raise the error.
+
+        Returns:
+            The first key of the block before, if that is there: a reader that came from there has passed it.
+        """
+        found = _PLACE.search(error.message)
+        table = None if found is None else self._tables.get(found[1])
+        if found is None or table is None:
+            raise error
+        name, offset, size = found[1], int(found[2]), int(found[3]) + TRAILER_BYTES
+        self._tries[name, offset] += 1
+        if self._tries[name, offset] > _TRIES:
+            raise error
+        window = _Window(name, offset, max(offset + size, min(table.data_end, offset + window_bytes)))
+        windows = self._windows.setdefault(table.run, deque())
+        passed = self._first_key_before(windows, name, offset)
+        while len(windows) >= _WINDOWS:
+            self._evict(windows.popleft(), window)
+        windows.append(window)
+        fetch_spans(self._storage, self._spans(table.path, window), self._runtime)
+        return passed
+
+    def _spans(self, path: str, window: _Window) -> list[Span]:
+        local = self._database.directory / window.name
+        return [
+            Span(path, local, ((at, min(_REQUEST_BYTES, window.end - at)),))
+            for at in range(window.start, window.end, _REQUEST_BYTES)
+        ]
+
+    def _first_key_before(self, windows: deque[_Window], name: str, offset: int) -> bytes:
+        """Return the first key of the block before one, if it is in the newest window; else no key."""
+        if not windows:
+            return b""
+        newest = windows[-1]
+        if self._tables[newest.name].order > self._tables[name].order:
+            return b""
+        offsets = self._offsets_of(newest.name)
+        last = bisect.bisect_left(offsets, offset) if newest.name == name else len(offsets) - 1
+        if last < 1 or not newest.start <= offsets[last - 1] < offsets[last] <= newest.end:
+            return b""
+        start, end = offsets[last - 1], offsets[last]
+        with (self._database.directory / newest.name).open("rb") as file:
+            file.seek(start)
+            block = file.read(end - start - TRAILER_BYTES)
+        return next((key[:-KEY_FOOTER_BYTES] for key, _ in entries_of(block)), b"")
+
+    def _offsets_of(self, name: str) -> array[int]:
+        """Return the offsets of a table's data blocks, and the end of the last."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            path = self._database.directory / name
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            offsets = array("Q", (block.offset for block in blocks(data, path)))
+            offsets.append(self._tables[name].data_end)
+            self._offsets[name] = offsets
+        return offsets
+
+    def _evict(self, window: _Window, kept: _Window | None) -> None:
+        """Make a hole of a window but for what it shares with another one that is kept."""
+        start, end = window.start, window.end
+        if kept is not None and window.name == kept.name:
+            if kept.start <= start:
+                start = max(start, min(end, kept.end))
+            else:
+                end = min(end, kept.start)
+        else:
+            self._offsets.pop(window.name, None)
+        start, end = -(-start // _ALIGNED) * _ALIGNED, end // _ALIGNED * _ALIGNED
+        if start < end and self._can_evict:
+            try:
+                punch_hole(self._database.directory / window.name, start, end - start)
+            except HolesUnsupportedError:
+                self._can_evict = False
+
+
+@contextlib.contextmanager
+def sparse_database(
+    context: StoreContext, restored: Restored, window_bytes: int
+) -> Iterator[tuple[Database, RowStream, dict[str, DatabaseFile]]]:
+    """Open a restored database, and take the loose deltas into it.
+
+    Args:
+        context: The store.
+        restored: The restore, whose directory is private.
+        window_bytes: Disk for windows of its sparse files.
+
+    Yields:
+        The database, the reader of its rows, and its files by name.
+
+    Raises:
+        DamagedError: A file is damaged.
+        StateStoreError: The storage or the disk failed.
+    """
+    base = restored.base
+    sparse = {file.name: file for file in restored.sparse}
+    loose = base.directory / LOOSE_DIRECTORY
+    deltas = list(restored.chain.deltas)
+    ends = {
+        delta.name.path: first_and_last_block(loose / delta.name.name)
+        for delta in deltas
+        if f"{LOOSE_DIRECTORY}/{delta.name.name}" in sparse
+    }
+    fetch_spans(
+        context.storage,
+        [
+            Span(path, loose / Path(path).name, ((start, end - start),))
+            for path, blocks in ends.items()
+            for start, end in blocks
+        ],
+        context.runtime,
+    )
+    with Database(base.directory, context.settings, create=base.snapshot is None) as database:
+        check_files(database, base.files)
+        stored = {name: str(file.path) for name, file in base.files.items() if name in sparse}
+        stream = RowStream(
+            database, _tables(database, stored), context.storage, context.runtime, window_bytes
+        )
+        ingested: dict[str, DatabaseFile] = {}
+        if deltas:
+            # RocksDB looks for keys of the deltas in the tables, to choose their level.
+            ingested = stream.read(lambda: ingest_deltas(database, deltas, loose))
+            stored |= {name: str(file.path) for name, file in ingested.items() if file.path in ends}
+            stream.take_in(_tables(database, stored))
+        yield database, stream, {**base.files, **ingested}
+
+
+def _tables(database: Database, stored: Mapping[str, str]) -> dict[str, SparseTable]:
+    """Return the sparse tables of a database, by name, whose places in storage are given by name."""
+    return {
+        file.name: SparseTable(
+            stored[file.name], first_and_last_block(database.directory / file.name)[1][1], number, order
+        )
+        for number, run in enumerate(database.runs())
+        for order, file in enumerate(run)
+        if file.name in stored
+    }
+
+
+@dataclass(frozen=True)
+class StreamSizes:
+    """Bytes of disk that a merge takes: of a window of each input, and of a table that is being written."""
+
+    window_bytes: int
+    table_bytes: int
+
+
+@local_disk_errors()
+def publish_streamed(
+    context: StoreContext,
+    restored: Restored,
+    lease: Lease,
+    sizes: StreamSizes,
+    *,
+    overwrite: bool,
+    cause: Cause | None = None,
+) -> Published:
+    """Make a full snapshot of a restored version.
+
+    If a step fails before the archive is written, the uploaded tables are deleted again.
+
+    Args:
+        context: The store.
+        restored: The version, of which only tails may be local; its directory is private, and is used up.
+        lease: A new lease, which is given back.
+        sizes: Disk that may be taken.
+        overwrite: Replace a snapshot of the version.
+        cause: The cause of the merge, which the manifest keeps.
+
+    Returns:
+        The snapshot, whose base has the ends of its tables.
+
+    Raises:
+        BusyError: The deadline passed, or a file was deleted meanwhile.
+        DamagedError: A file is damaged, or there are more or fewer rows than the record says.
+        StorageError: The storage or the disk failed.
+        UnknownOutcomeError: The storage failed, and the snapshot may be there.
+    """
+    clock_s = context.runtime.monotonic_s
+    start = clock_s()
+    directory = context.workspace.new_base(restored.version.number)
+    tables = _Tables(context, directory, lease, restored.version.number, sizes.table_bytes)
+    try:
+        with lease:
+            try:
+                with sparse_database(context, restored, sizes.window_bytes) as (database, stream, _):
+                    newest = restored.chain.deltas[-1].name if restored.deltas else None
+                    keys, families = stream.read(
+                        lambda: check_version(database, restored.version, newest, context.storage)
+                    )
+                    tables.write(stream.rows())
+                files = tables.taken_in(restored.version, keys)
+                context.deadline.check()
+            except BaseException:
+                tables.take_back()
+                raise
+            # From here on the archive may be in storage, whatever fails: the tables stay.
+            merged_ms = (clock_s() - start) * 1000
+            base = LocalDatabase(directory, restored.version, files, keys, families, restored.base.snapshot)
+            published = publish_written(context, base, lease, overwrite=overwrite, cause=cause)
+    except BaseException:
+        discard(directory)
+        raise
+    phases = {"fetch_ms": 0.0, "ingest_ms": 0.0, "compact_ms": merged_ms - tables.upload_ms}
+    return replace(published, phases={**phases, "checksum_ms": 0.0, "upload_ms": tables.upload_ms})
+
+
+class _Tables:
+    """Tables of a snapshot that is being written. One thread."""
+
+    def __init__(
+        self, context: StoreContext, directory: Path, lease: Lease, version: int, table_bytes: int
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._lease = lease
+        self._version = version
+        self._table_bytes = max(LEAST_TABLE_BYTES, table_bytes)
+        self._settings: DatabaseSettings = context.settings
+        self._unique = context.runtime.random_32()
+        self._files: list[tuple[Path, DatabaseFile]] = []
+        self._announced: list[str] = []
+        self.upload_ms = 0.0
+
+    def write(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        """Write rows, which come in order, to tables, and upload each table."""
+        writer: TableWriter | None = None
+        for count, (key, value) in enumerate(rows, start=1):
+            if writer is None:
+                path = self._directory / f"written-{len(self._files) + 1}.sst"
+                writer = TableWriter(path, self._settings)
+            writer.put(key, value)
+            if count % _ROWS_A_CHECK == 0:
+                self._context.deadline.check()
+            if writer.size_bytes >= self._table_bytes:
+                writer.finish()
+                self._store(writer.path)
+                writer = None
+        if writer is not None:
+            writer.finish()
+            self._store(writer.path)
+
+    def _store(self, path: Path) -> None:
+        """Upload a table, and give up its data on the disk but the first and the last block."""
+        context = self._context
+        stored = SharedName(self._version, self._unique, len(self._files) + 1).path
+        file = DatabaseFile(
+            stored, path.stat().st_size, sha256_of(path), self._version, level=0, tail=tail_of(path)
+        )
+        start = context.runtime.monotonic_s()
+        self._announced.append(stored)
+        self._lease.announce([stored])
+        context.storage.upload(path, stored)
+        self.upload_ms += (context.runtime.monotonic_s() - start) * 1000
+        drop_data(path, kept=first_and_last_block(path))
+        self._files.append((path, file))
+
+    def taken_in(self, version: VersionId, keys: int) -> dict[str, DatabaseFile]:
+        """Make a database of the tables, which have that many keys, and return its files by name."""
+        with Database(self._directory, self._settings, create=True) as database:
+            names = database.ingest([path for path, _ in self._files])
+            check_rows(database, version, keys, self._context.storage)
+            levels = {file.name: file.level for file in database.files()}
+        files = {
+            name: replace(file, level=levels[name])
+            for name, (_, file) in zip(names, self._files, strict=True)
+        }
+        tidy(self._directory, set(files))
+        return files
+
+    def take_back(self) -> None:
+        """Delete the uploaded tables; those that cannot be deleted are left to clean-ups."""
+        for path in self._announced:
+            with contextlib.suppress(StateStoreError):
+                self._context.storage.delete(path)
+
+
+def is_young(restored: Restored) -> bool:
+    """Return True if a merge need not read the oldest run."""
+    files = restored.base.files.values()
+    oldest = max((file.level for file in files), default=0)
+    oldest_bytes = sum(file.size_bytes for file in files if file.level == oldest)
+    young = restored.base.size_bytes - oldest_bytes + sum(delta.size_bytes for delta in restored.deltas)
+    return oldest > 0 and young * _LEAST_RATIO <= oldest_bytes
+
+
+@local_disk_errors()
+def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> Merged:
+    """Compact the newest runs of a restored version that fit on the disk, in the directory of the restore.
+
+    The oldest run never takes part.
+
+    Args:
+        context: The store.
+        restored: The version, of which only tails may be local; its directory is private.
+        room_bytes: Disk for the runs that are compacted, and once more for their result.
+
+    Returns:
+        The merged base; only the tails of the other runs are local.
+
+    Raises:
+        DamagedError: A file is damaged.
+        StateStoreError: The storage or the disk failed, or the deadline passed.
+    """
+    clock_s = context.runtime.monotonic_s
+    base = restored.base
+    start = clock_s()
+    settings = replace(context.settings.for_store(base.size_bytes), size_amplification_percent=_NEVER_PERCENT)
+    bounded = replace(context, settings=settings)
+    with sparse_database(bounded, restored, room_bytes) as (database, stream, known):
+        ingested = clock_s()
+        runs = database.runs()
+        young = runs[: _fitting(runs[:-1], room_bytes)]
+        sparse = {file.path: file for file in restored.sparse}
+        all_fit = len(young) == len(runs) - 1
+        some_fit = len(young) > 1 and len(runs) > settings.max_runs
+        if all_fit or some_fit:
+            for file in _complete(context, restored, known, young):
+                del sparse[file.path]
+        fetched = clock_s()
+        if all_fit:
+            database.compact_runs(deadline=lambda: context.deadline.passed)
+        elif some_fit:
+            database.compact_newest(len(young), deadline=lambda: context.deadline.passed)
+        files = describe(database, known, restored.version)
+        newest = restored.chain.deltas[-1].name if restored.deltas else None
+        keys, families = stream.read(
+            lambda: check_version(database, restored.version, newest, context.storage)
+        )
+    shutil.rmtree(base.directory / LOOSE_DIRECTORY, ignore_errors=True)
+    tidy(base.directory, set(files))
+    phases = {
+        "link_ms": 0.0,
+        "fetch_ms": (fetched - ingested) * 1000,
+        "ingest_ms": (ingested - start) * 1000,
+        "compact_ms": (clock_s() - fetched) * 1000,
+    }
+    files, names = _with_stored_checksums(context, base.directory, files, sparse)
+    made = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
+    return Merged(made, phases, names)
+
+
+def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
+    """Return the number of runs, from the first on, that take no more than that together."""
+    sizes = accumulate(sum(file.size_bytes for file in run) for run in runs)
+    return sum(1 for size_bytes in sizes if size_bytes <= room_bytes)
+
+
+def _complete(
+    context: StoreContext,
+    restored: Restored,
+    known: Mapping[str, DatabaseFile],
+    runs: Sequence[Sequence[TableFile]],
+) -> list[SparseFile]:
+    """Fetch the sparse files of some runs as a whole, verify them, and return them."""
+    directory = restored.base.directory
+    sparse = {file.path: file for file in restored.sparse}
+    young = [
+        replace(sparse[path], name=file.name)
+        for run in runs
+        for file in run
+        if (path := known[file.name].path) in sparse
+    ]
+    fetch_spans(
+        context.storage,
+        [
+            Span(file.path, directory / file.name, ((at, min(SPAN_BYTES, file.size_bytes - at)),))
+            for file in young
+            for at in range(0, file.size_bytes, SPAN_BYTES)
+        ],
+        context.runtime,
+    )
+    for file in young:
+        context.deadline.check()
+        wrong = difference(file.wanted(directory))
+        if wrong is not None:
+            where = f"{context.storage.location}/{file.path}"
+            raise DamagedError(f"'{where}' is damaged: {wrong}", file=where)
+    return young
+
+
+def _with_stored_checksums(
+    context: StoreContext,
+    directory: Path,
+    files: Mapping[str, DatabaseFile],
+    sparse: Mapping[str, SparseFile],
+) -> tuple[dict[str, DatabaseFile], frozenset[str]]:
+    """Return files with the SHA-256 of those that are sparse, and the names of these.
+
+    A delta has no SHA-256 until it belongs to a snapshot. It is read from storage: here it has holes.
+    """
+    found = {name: sparse.get(file.path or "") for name, file in files.items()}
+    stored = {name: file for name, file in found.items() if file is not None}
+    lacking = [name for name in stored if files[name].sha256 is None]
+
+    def checksum(name: str) -> DatabaseFile:
+        context.deadline.check()
+        wanted = stored[name].wanted(directory)
+        return replace(files[name], sha256=sha256_of_stored(context.storage, wanted))
+
+    threads = min(MOST_AT_ONCE, context.transfer_threads)
+    complete = parallel(threads, checksum, lacking, runtime=context.runtime)
+    return {**files, **dict(zip(lacking, complete, strict=True))}, frozenset(stored)
