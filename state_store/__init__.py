@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options
-    from state_store.core.settings.parsing import options as options
+    from state_store.core.settings.options import options as options
     from state_store.data.dataset.chains import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
     from state_store.data.dataset.opening import diff as diff
@@ -83,7 +83,7 @@ _HOMES = {
     "full_checkpoint": "state_store.data.maintenance.full_checkpoints",
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
-    "options": "state_store.core.settings.parsing",
+    "options": "state_store.core.settings.options",
     "serve": "state_store.observe.serving.starting",
     "show": "state_store.data.dataset.opening",
     "open": "state_store.data.dataset.opening",

@@ -62,8 +62,7 @@ from state_store.agent.wire.status import Status, StoreStatus
 from state_store.core.codec import Mismatch, from_json
 from state_store.core.planning.request_costs import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.settings.parsing import by_name
-from state_store.core.settings.row_memory import row_memory_bytes
+from state_store.core.settings.options import by_name, row_memory_bytes
 from state_store.core.snapshots.attempt import refuse
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.open import open_storage

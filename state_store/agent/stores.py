@@ -32,10 +32,7 @@ from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.planning.policy import Policy
 from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.runtime import Runtime
-from state_store.core.settings.executor_options import ExecutorOptions
-from state_store.core.settings.local_options import FILES
-from state_store.core.settings.options import Options
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import FILES, ExecutorOptions, Options, parse
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import Storage

@@ -16,7 +16,7 @@ from state_store.cli import exit_codes
 from state_store.cli.output import print_error, print_note, set_utc, visible, zone
 from state_store.cli.signals import NOTHING_WRITTEN, note_left
 from state_store.core.runtime import SYSTEM
-from state_store.core.settings.option_types import OptionType
+from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.core.storage.open import NO_FILE_NAME, is_file_name

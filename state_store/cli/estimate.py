@@ -21,7 +21,7 @@ from state_store.cli.command import (
 from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress_display import Meter
 from state_store.core.planning.cost import CostModel, Transfers
-from state_store.core.settings.option_types import BYTES, DURATION
+from state_store.core.settings.option import BYTES, DURATION
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure

@@ -11,7 +11,7 @@ from state_store.cli.output import print_json, print_table, say, text_column, wr
 from state_store.core.settings import option_pages
 from state_store.core.settings.option import Option
 from state_store.core.settings.options import OPTIONS
-from state_store.core.settings.parsing import options as declared
+from state_store.core.settings.options import options as declared
 
 _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.settings.option_types import DURATION
+from state_store.core.settings.option import DURATION
 from state_store.data.query.arguments import Location, check_text, checked_location
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Failure, Verdict

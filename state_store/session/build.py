@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store import __version__
-from state_store.core.settings import declarations
+from state_store.core.settings import option_pages
 from state_store.core.storage.durable import remove_unneeded
 from state_store.session import compiler, sources
 from state_store.session.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
@@ -109,7 +109,7 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     kept = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
     entries = kept or _compiled(spark, jars)
     entries |= sources.resources()
-    entries[declarations.RESOURCE] = declarations.document()
+    entries[option_pages.DECLARATIONS_RESOURCE] = option_pages.declarations()
     entries[AGENT_CODE] = sources.archive(sources.agent_code())
     entries[STAMP] = stamp.text().encode()
     entries[sources.MANIFEST] = b"Manifest-Version: 1.0\n\n"

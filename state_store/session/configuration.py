@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from state_store.core.settings import parsing
 from state_store.core.settings.option import PREFIX
+from state_store.core.settings.options import parse
 from state_store.core.settings.session import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,
@@ -66,7 +66,7 @@ def spark_conf(
         raise OptionError(f"spark_version is a text, not {spark_version!r}", option="spark_version")
     conf = _conf_of_a_query(settings, agent_python)
     conf.setdefault(_AGENT_PYTHON, os.environ.get("PYSPARK_PYTHON") or sys.executable)
-    parsing.parse({_AGENT_PYTHON.removeprefix(PREFIX): conf[_AGENT_PYTHON]})
+    parse({_AGENT_PYTHON.removeprefix(PREFIX): conf[_AGENT_PYTHON]})
     return {
         EXTENSIONS_KEY: EXTENSION_CLASS,
         LISTENERS_KEY: LISTENER_CLASS,
@@ -84,7 +84,7 @@ def _conf_of_a_query(settings: Mapping[str, Any] | None, agent_python: str | Non
     options = {str(name).removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
     if agent_python:
         options.setdefault("agentPython", agent_python)
-    parsing.parse(options)
+    parse(options)
     return {
         PROVIDER_KEY: PROVIDER_CLASS,
         FORMAT_KEY: "2",

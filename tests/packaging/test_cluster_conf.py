@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import state_store
-from state_store.core.settings.option import PREFIX
-from state_store.core.settings.option_types import BYTES
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.option import BYTES, PREFIX
+from state_store.core.settings.options import parse
 
 ELSEWHERE = {PREFIX + "agentPython", "spark.jars", "spark.sql.extensions"}
 """Settings of `spark_conf()` that the command line of YARN gives, and an image has in itself."""

@@ -20,7 +20,7 @@ from state_store.core.files.sparse import SparseFile
 from state_store.core.files.sst_end import is_plain
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
-from state_store.core.settings.parsing import changed_texts
+from state_store.core.settings.options import changed_texts
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
 from state_store.core.snapshots.publish import Published, SparseFilesLostError, publish

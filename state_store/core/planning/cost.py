@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from state_store.core.planning.request_costs import RemoteTransfers
 from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.settings.local_options import AUTO, LAZY
-from state_store.core.settings.options import Options
+from state_store.core.settings.options import AUTO, LAZY, Options
 
 _DECAY = 0.8
 _MIB = 1 << 20

@@ -10,7 +10,7 @@ import hashlib
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from state_store.core.settings.cron import Cron
+from state_store.core.settings.option import Cron
 
 _MINUTE_MS = 60_000
 _LONGEST_MS = 366 * 5 * 24 * 60 * _MINUTE_MS

@@ -1,19 +1,25 @@
-"""Generator of docs/options.md and conf/spark-defaults.conf from the declarations of options.
+"""Documents that are written from the declarations of options.
 
     python -m state_store.core.settings.option_pages [DIRECTORY]
 
-This writes both below a checkout (default: the current directory). `state-store options` prints the same.
+This writes docs/options.md and conf/spark-defaults.conf below a checkout (default: the current directory).
+`state-store options` prints the same. `declarations` is what both planes share: the options with their
+defaults and units, the reserved names of the format, and the kinds of merges. The build packs it into the
+jar, where `settings/Declarations.scala` reads it. A new option needs nothing here.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from state_store.core.settings.option import PREFIX, Option
+from state_store.core.checkpoint.names import EMPTY_PARENT
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, INGEST, META_KEY, RESERVED_FAMILY
+from state_store.core.settings.option import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS, PREFIX, Option
 from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import (
     EXTENSION_CLASS,
@@ -26,6 +32,34 @@ from state_store.core.settings.session import (
     PROVIDER_CLASS,
     PROVIDER_KEY,
 )
+
+DECLARATIONS_RESOURCE = "incremental-state-store-declarations.json"
+
+
+def declarations() -> bytes:
+    """Return the declarations as JSON: the same bytes for the same declarations."""
+    options = {
+        option.name: {
+            "type": option.type.name,
+            "unit": option.unit,
+            "default": option.default,
+            "least": option.type.least,
+            "scope": option.scope,
+            "meaning": option.doc,
+        }
+        for option in OPTIONS
+    }
+    fields = {
+        "prefix": PREFIX,
+        "meta_key": META_KEY.hex(),
+        "reserved_family": RESERVED_FAMILY,
+        "empty_parent": EMPTY_PARENT,
+        "merge_kinds": {"ingest": INGEST, "incremental": INCREMENTAL, "full": FULL},
+        "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
+        "options": options,
+    }
+    return (json.dumps(fields, indent=1) + "\n").encode()
+
 
 _INTRODUCTION = f"""\
 # Options

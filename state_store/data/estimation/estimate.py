@@ -14,9 +14,7 @@ from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy
-from state_store.core.settings.local_options import FILES
-from state_store.core.settings.parsing import parse
-from state_store.core.settings.row_memory import PROCESS_BYTES, PROCESS_SHARE
+from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse
 from state_store.data.dataset.html import table
 from state_store.data.estimation.ahead_heap import look_ahead_bytes
 from state_store.data.estimation.prices import Prices, Requests

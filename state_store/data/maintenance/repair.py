@@ -21,7 +21,7 @@ from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.contents import refuse_newer_formats
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.settings.option_types import DURATION, at_least
+from state_store.core.settings.option import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore

@@ -12,8 +12,7 @@ from state_store.core.compat import zip
 from state_store.core.deletion.contents import ReadSnapshot, StoreContents
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.settings.options import Options
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import Options, parse
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.data.dataset.found import FoundStore

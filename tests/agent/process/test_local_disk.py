@@ -19,7 +19,7 @@ from owned_processes import started
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import parse
 from state_store.errors import BusyError, OptionError, StorageError
 
 
@@ -135,7 +135,7 @@ def other_executor(disk: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     code = (
         "import sys, pathlib\n"
         "from state_store.agent.local_roots import LocalRoots\n"
-        "from state_store.core.settings.parsing import parse\n"
+        "from state_store.core.settings.options import parse\n"
         "roots = LocalRoots([pathlib.Path(sys.argv[2])])\n"
         "(roots.of(parse({'localDir': sys.argv[1]}), '') / 'incoming').mkdir()\n"
         "print('ready', flush=True)\n"

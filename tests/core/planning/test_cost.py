@@ -7,7 +7,7 @@ import pytest
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy, Rate
 from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import parse
 
 MIB = 1 << 20
 

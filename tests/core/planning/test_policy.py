@@ -14,7 +14,7 @@ from state_store.core.planning.cost import LazyPolicy
 from state_store.core.planning.policy import Due, Policy
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.statistics import StoreStatistics
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import parse
 
 MIB = 1 << 20
 DAY_MS = 86_400_000
@@ -360,7 +360,6 @@ def test_a_full_checkpoint_goes_before_a_merge() -> None:
 
 @pytest.mark.parametrize("option", ["maxDeltas", "restoreObjective", "fullAfterDeltas", "fullAfterMerges"])
 def test_defaults_are_on(option: str) -> None:
-    from state_store.core.settings.options import Options
-    from state_store.core.settings.parsing import by_name
+    from state_store.core.settings.options import Options, by_name
 
     assert by_name(Options())[option] > 0

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from state_store.core.planning.schedule import Schedule, jitter
-from state_store.core.settings.cron import Cron
+from state_store.core.settings.option import Cron
 
 MINUTE_MS = 60_000
 DAY_MS = 1440 * MINUTE_MS

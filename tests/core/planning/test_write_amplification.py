@@ -16,7 +16,7 @@ from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import FULL_LEAST_SAVING, Policy
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.statistics import StoreStatistics
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import parse
 
 MIB = 1 << 20
 FILE_BYTES = 8 * MIB

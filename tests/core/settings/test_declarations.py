@@ -11,7 +11,7 @@ import quick_java
 import scala_jars
 
 from state_store.core.checkpoint.stored_documents import META_KEY
-from state_store.core.settings import declarations, session
+from state_store.core.settings import option_pages, session
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import OPTIONS
 from state_store.errors import OptionError
@@ -53,7 +53,7 @@ def read_in_python(name: str, text: str):
 @pytest.mark.spark
 def test_the_jar_carries_the_declarations_and_the_classes_that_they_name():
     with zipfile.ZipFile(scala_jars.state_store_jar()) as archive:
-        assert archive.read(declarations.RESOURCE) == declarations.document()
+        assert archive.read(option_pages.DECLARATIONS_RESOURCE) == option_pages.declarations()
         names = set(archive.namelist())
     classes = (session.PROVIDER_CLASS, session.EXTENSION_CLASS, session.LISTENER_CLASS)
     for name in (*classes, session.FILE_MANAGER_CLASS):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from state_store.core.settings.executor_options import ExecutorOptions
 from state_store.core.settings.option import EXECUTOR, PREFIX
-from state_store.core.settings.options import OPTIONS
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import OPTIONS, ExecutorOptions, parse
 
 FIRST = parse({"memoryBudget": "64m", "maxDeltas": "7"})
 SECOND = parse({"memoryBudget": "1g", "maxDeltas": "9"})

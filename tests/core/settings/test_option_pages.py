@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from state_store.core.settings import option_pages
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.options import OPTIONS, Options
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import OPTIONS, Options, parse
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 

@@ -7,15 +7,14 @@ import re
 
 import pytest
 
-from state_store.core.settings import parsing
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.options import OPTIONS, Options
+from state_store.core.settings.options import OPTIONS, Options, by_name, changed_texts, parse
 from state_store.errors import OptionError
 
 
 def test_defaults_are_what_the_declarations_say():
-    parsed = parsing.parse({option.name: option.default for option in OPTIONS})
-    assert parsed == parsing.parse({}) == Options()
+    parsed = parse({option.name: option.default for option in OPTIONS})
+    assert parsed == parse({}) == Options()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_defaults_are_what_the_declarations_say():
 )
 def test_texts_become_values(name, text, value):
     for given in (name, PREFIX + name):
-        assert parsing.by_name(parsing.parse({given: text}))[name] == value
+        assert by_name(parse({given: text}))[name] == value
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_texts_become_values(name, text, value):
 )
 def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, message):
     with pytest.raises(OptionError) as refused:
-        parsing.parse({name: text})
+        parse({name: text})
     assert refused.value.option == PREFIX + name
     assert PREFIX + name in refused.value.message
     assert repr(text) in refused.value.message
@@ -91,19 +90,19 @@ def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, message):
 )
 def test_misspelt_names_are_refused_with_the_nearest(misspelt, nearest):
     with pytest.raises(OptionError) as refused:
-        parsing.parse({PREFIX + misspelt: "1"})
+        parse({PREFIX + misspelt: "1"})
     assert refused.value.option == PREFIX + misspelt
     assert f"The nearest is {PREFIX}{nearest}." in refused.value.message
 
 
 def test_a_name_like_no_other_is_refused_with_where_to_look():
     with pytest.raises(OptionError, match="state-store options"):
-        parsing.parse({"zzzz": "1"})
+        parse({"zzzz": "1"})
 
 
 def test_options_that_contradict_each_other_are_refused():
     with pytest.raises(OptionError, match=r"leaseExpiry .* must be longer than .*mergeTimeout"):
-        parsing.parse({"mergeTimeout": "2h", "leaseExpiry": "1h"})
+        parse({"mergeTimeout": "2h", "leaseExpiry": "1h"})
 
 
 def test_options_cannot_be_changed():
@@ -126,8 +125,7 @@ def test_every_option_is_documented_and_named_after_its_attribute():
 
 def test_every_option_has_an_effect(checkout):
     """Each is read somewhere: its attribute in the control plane, or its name in the data plane."""
-    declared = ("options.py", "parsing.py")
-    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name not in declared]
+    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name != "options.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in python)
     scala = "\n".join(path.read_text(encoding="utf-8") for path in (checkout / "jvm_bridge").rglob("*.scala"))
     for attribute, option in zip(dataclasses.fields(Options), OPTIONS, strict=True):
@@ -147,8 +145,8 @@ def test_changed_options_are_texts_that_mean_the_same():
         "maxDeltas": "100000",
         "retainedAge": "7d",
     }
-    options = parsing.parse(given)
-    texts = parsing.changed_texts(options)
-    assert parsing.parse(texts) == options
+    options = parse(given)
+    texts = changed_texts(options)
+    assert parse(texts) == options
     assert texts["restoreObjective"] == "90000ms"
-    assert parsing.changed_texts(Options()) == {}
+    assert changed_texts(Options()) == {}

@@ -16,7 +16,7 @@ from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.settings.parsing import parse
+from state_store.core.settings.options import parse
 from state_store.data.estimation.ahead_heap import BLOCK_BYTES, INPUT_BYTES, ROW_BYTES
 from state_store.data.estimation.estimate import Estimate, estimate
 from state_store.data.estimation.prices import Prices, full_merge

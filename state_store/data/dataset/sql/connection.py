@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.interruption import ScratchDirectory, interruptible
-from state_store.core.settings.option_types import BYTES
+from state_store.core.settings.option import BYTES
 from state_store.data.dataset.packages import require_duckdb
 from state_store.data.dataset.sql.tables import StateTable, table_class
 from state_store.data.query.arguments import check_text

@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 /**
  * Declarations of the Python package for both planes: the options with their defaults and units, and the reserved
- * names of the format. The build packs them into the jar (`state_store/core/settings/declarations.py`). Immutable.
+ * names of the format. The build packs them into the jar (`state_store/core/settings/option_pages.py`). Immutable.
  */
 object Declarations {
   private val Resource = "/incremental-state-store-declarations.json"
