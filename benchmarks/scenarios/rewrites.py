@@ -19,9 +19,7 @@ import numpy as np
 from benchmarks.medians import spread
 from benchmarks.scenarios.store_level import Extent
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
-from state_store.core.engine.database import Database, tidy
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings, tidy, write_delta
 from state_store.core.snapshots.merge import KINDS
 
 _SIZES = {

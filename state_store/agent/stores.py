@@ -22,7 +22,7 @@ from state_store.agent.open_store import OpenStore, Suspicions
 from state_store.agent.wire.requests import StoreFields
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.part_downloads import PART_BYTES

@@ -12,7 +12,7 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, OptionError, StorageError
 

@@ -14,7 +14,7 @@ import pytest
 from agent.harness import InProcess, Job, contents
 
 from state_store.core.checkpoint.names import lease_path, tombstone_path
-from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.database import write_delta
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
 

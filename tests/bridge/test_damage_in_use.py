@@ -15,7 +15,7 @@ from damage.harms import flips, replacements, truncations
 from driver import DriverError, Jvm, gone
 
 from state_store.core.checkpoint.names import DeltaName
-from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.database import write_delta
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 

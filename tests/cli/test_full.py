@@ -13,7 +13,7 @@ from query_directory import QueryDirectory, rows
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.data.maintenance import full_checkpoints
 from state_store.data.query import StoreKey
 from state_store.errors import ConflictError, MissingError

@@ -16,8 +16,7 @@ from types import TracebackType
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
-from state_store.core.engine.database import TableFile, table_number
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings, TableFile, table_number
 from state_store.errors import BusyError, DamagedError, MissingError
 
 Records = dict[bytes, "bytes | None"]
@@ -70,7 +69,7 @@ def is_plain(path: Path) -> bool:
 def write_delta(
     path: Path, changes: Iterable[tuple[bytes, bytes | None]], metadata: DeltaMetadata
 ) -> tuple[int, int]:
-    """As `engine.delta_writer.write_delta`: the bytes and the CRC-32 of the delta."""
+    """As `engine.database.write_delta`: the bytes and the CRC-32 of the delta."""
     data = pack_table({**dict(changes), META_KEY: metadata.to_json()})
     path.write_bytes(data)
     return len(data), zlib.crc32(data)

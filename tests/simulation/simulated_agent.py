@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.simulated_storage import DistantStorage
 from state_store.agent.calls import Calls
 from state_store.agent.supervision import as_state_store_error
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.snapshots.merge import INGEST
 from state_store.errors import InternalError, StateStoreError
 

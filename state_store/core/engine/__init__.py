@@ -1,9 +1,8 @@
 """RocksDB behind one door: the only package that imports `rocksdict`.
 
-`database` opens, ingests, compacts and reads. `delta_writer` writes deltas. `sst`, `table` and `page_reader`
-read tables without RocksDB; `rows` and `sorted_runs` read those of a database page by page. `settings` has
-the table options that both planes rely on. `failures` turns rocksdict's bare exceptions into ours.
-`rocksdict` is loaded when a database is first opened; `require` tells at once whether that can be done.
+`database` opens, ingests, compacts and reads, and writes tables. `table` reads a table without RocksDB,
+`rows` those of a database page by page. `rocksdict` is loaded when a database is first opened; `require`
+tells at once whether that can be done.
 """
 
 from __future__ import annotations

@@ -1,26 +1,51 @@
-"""A RocksDB database in a directory: open, ingest, compact, read.
+"""RocksDB: the settings of its databases, its errors as ours, a database, and writers of tables.
 
-A `Database` belongs to one thread at a time; rocksdict lets other threads run while it ingests or compacts.
-RocksDB compacts in threads of its own, by the system's clock: no other runtime reaches them.
-The directory is private to the database: open a hard-linked copy of files that others use, since opening
-writes small files beside them (the SST files themselves are never modified: an ingested one keeps its bytes).
+Settings that both planes rely on are fixed (docs/format.md): block-based tables of `format_version` 5, full
+bloom filters of 10 bits over whole keys, the bytewise comparator. The others were measured (docs/decisions).
+
+A `Database` opens, ingests, compacts and reads. It belongs to one thread at a time; rocksdict lets other
+threads run while it ingests or compacts. RocksDB compacts in threads of its own, by the system's clock: no
+other runtime reaches them. The directory is private to the database: open a hard-linked copy of files that
+others use, since opening writes small files beside them (the SST files themselves are never modified: an
+ingested one keeps its bytes).
+
+`write_delta` and `TableWriter` write tables without a database.
 """
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from state_store.core.checkpoint.stored_documents import META_KEY
-from state_store.core.engine.failures import translated
-from state_store.core.engine.settings import DatabaseSettings, rocks_options
+from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
+from state_store.core.files.checksums import crc32_of
 from state_store.core.runtime import SYSTEM, Running
-from state_store.errors import BusyError, DamagedError, InternalError
+from state_store.core.storage.local_disk import code_in, remedy
+from state_store.errors import (
+    BusyError,
+    DamagedError,
+    InternalError,
+    LocalDiskError,
+    StateStoreError,
+    StorageError,
+)
+
+FORMAT_VERSION = 5
+BLOOM_BITS_PER_KEY = 10
+SIZE_RATIO_PERCENT = 20
+"""Percent by which a sorted run may exceed the younger ones together and still be compacted with them."""
+
+FILES_OF_A_STORE = 32
+"""Files of the usual size that the merges of a store have together, once that is large."""
+MOST_FILE_BYTES = 512 << 20
+
+_NEVER_STALL = 1 << 30
 
 _IDLE_POLL_S = 0.002
 _IDLE_LOOKS = 100
@@ -30,6 +55,132 @@ busy machine both take longer."""
 _DEADLINE_POLL_S = 0.5
 _ANY_PERCENT = 1_000_000
 """Percentage that no ratio of sizes of runs reaches."""
+
+_SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
+
+
+@dataclass(frozen=True)
+class DatabaseSettings:
+    """Settings with which databases are written. Immutable; safe for any thread.
+
+    Attributes:
+        compression: `none`, `lz4`, or None: as the database was written last, `none` for a new one.
+        block_bytes: bytes of a data block.
+        file_bytes: bytes of a table at which the next one is begun, in a small store.
+        threads: threads of a compaction.
+        max_runs: sorted runs above which an incremental merge compacts.
+        size_amplification_percent: size of all younger runs, in percent of the oldest, at which everything
+            is rewritten.
+        rate_limit_bytes: bytes per second that compactions write at most; 0: no limit.
+        max_open_files: tables that an open database keeps open at most; -1: all.
+    """
+
+    compression: str | None = None
+    block_bytes: int = 4 << 10
+    file_bytes: int = 32 << 20
+    threads: int = 2
+    max_runs: int = 4
+    size_amplification_percent: int = 80
+    rate_limit_bytes: int = 0
+    max_open_files: int = -1
+
+    def for_store(self, size_bytes: int) -> DatabaseSettings:
+        """Return the settings with which a store of this size is merged: the larger, the larger its files."""
+        by_size = min(size_bytes // FILES_OF_A_STORE, MOST_FILE_BYTES)
+        return replace(self, file_bytes=max(self.file_bytes, by_size))
+
+
+def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
+    """Return the `rocksdict.Options` of a database or an SST writer, with automatic compaction off."""
+    import rocksdict
+
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.set_block_based_table_factory(_table_options(settings))
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, settings.compression or "none")())
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    options.set_universal_compaction_options(_universal_options(settings))
+    options.set_level_zero_file_num_compaction_trigger(settings.max_runs)
+    options.set_level_zero_slowdown_writes_trigger(_NEVER_STALL)
+    options.set_level_zero_stop_writes_trigger(_NEVER_STALL)
+    options.set_target_file_size_base(settings.file_bytes)
+    options.set_disable_auto_compactions(True)
+    options.set_max_background_jobs(max(2, settings.threads))
+    options.set_max_subcompactions(settings.threads)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_skip_stats_update_on_db_open(True)
+    options.set_max_open_files(settings.max_open_files)
+    if settings.rate_limit_bytes:
+        options.set_ratelimiter(settings.rate_limit_bytes, 100_000, 10)
+    return options
+
+
+def _table_options(settings: DatabaseSettings) -> Any:
+    import rocksdict
+
+    table = rocksdict.BlockBasedOptions()
+    table.set_format_version(FORMAT_VERSION)
+    table.set_checksum_type(rocksdict.ChecksumType.crc32c())  # the data plane verifies it in hardware
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_block_size(settings.block_bytes)
+    table.set_block_cache(rocksdict.Cache(4 << 20))
+    return table
+
+
+def _universal_options(settings: DatabaseSettings) -> Any:
+    import rocksdict
+
+    universal = rocksdict.UniversalCompactOptions()
+    universal.size_ratio = SIZE_RATIO_PERCENT
+    universal.min_merge_width = 2
+    universal.max_size_amplification_percent = settings.size_amplification_percent
+    return universal
+
+
+@contextmanager
+def translated(action: str, directory: str) -> Iterator[None]:
+    """Turn exceptions of rocksdict in the block into errors that name the database, or the file in it.
+
+    Args:
+        action: the verb of the message, such as "open".
+        directory: the directory of the database, or the file.
+
+    Raises:
+        DamagedError: For a corruption.
+        LocalDiskError: For a disk that is full or cannot be written.
+        StorageError: For another input/output error.
+        BusyError: For a lock or a cancelled compaction.
+        InternalError: For anything else.
+    """
+    try:
+        yield
+    except StateStoreError:
+        raise
+    except Exception as error:
+        raise _translate(action, directory, str(error)) from error
+
+
+def _translate(action: str, directory: str, text: str) -> StateStoreError:
+    found = _SST.search(text)
+    file = f"{directory}/{found[1]}" if found else directory
+    message = f"cannot {action} '{file}': RocksDB says: {text}"
+    status = text.partition(":")[0].strip().lower()
+    if status == "corruption" or "corrupt" in text.lower() or "checksum mismatch" in text.lower():
+        return DamagedError(message, file=file)
+    if status == "invalid argument" and ("does not exist" in text or "not an sstable" in text):
+        return DamagedError(message, file=file)
+    code = code_in(text)
+    if code is not None and code != errno.ENOENT:
+        return LocalDiskError(f"{message} ({remedy(code)})", file=file)
+    if status == "io error" and "lock" in text.lower():
+        return BusyError(message, file=file)
+    if status in ("io error", "no space", "not found") or "No such file" in text:
+        return StorageError(message, file=file)
+    if status in ("operation aborted", "shutdown in progress", "resource busy", "operation timed out"):
+        return BusyError(message, file=file)
+    return InternalError(message, file=file)
 
 
 @dataclass(frozen=True)
@@ -57,7 +208,7 @@ class _Ended:
 
 
 class Database:
-    """An open database; a context manager that closes it. Every method raises as `failures.translated`.
+    """An open database; a context manager that closes it. Every method raises as `translated`.
 
     Scans that have not ended keep no files open once it is closed.
     """
@@ -359,3 +510,63 @@ def _newest_options(directory: Path) -> Path | None:
 def table_number(name: str) -> int:
     """Return the number in the name of an SST of a database, such as `000012.sst`."""
     return int(name.partition(".")[0])
+
+
+def write_delta(
+    path: Path,
+    records: Iterable[tuple[bytes, bytes | None]],
+    metadata: DeltaMetadata,
+    settings: DatabaseSettings | None = None,
+) -> tuple[int, int]:
+    """Write a delta; it is not synced, since storing it does that.
+
+    Args:
+        path: the file, which must not exist.
+        records: keys, in strictly ascending order, and values (None: the key is removed).
+        metadata: the reserved record.
+        settings: how tables are written; None: the default.
+
+    Returns:
+        The bytes and the CRC-32 of the file.
+    """
+    import rocksdict
+
+    with translated("write", str(path)):
+        writer = rocksdict.SstFileWriter(rocks_options(settings or DatabaseSettings()))
+        writer.open(str(path))
+        for key, value in records:
+            if value is None:
+                del writer[key]
+            else:
+                writer[key] = value
+        writer[META_KEY] = metadata.to_json()
+        writer.finish()
+    return path.stat().st_size, crc32_of(path)
+
+
+class TableWriter:
+    """The table at `path`, which must not exist. Every method raises as `translated`. One thread."""
+
+    def __init__(self, path: Path, settings: DatabaseSettings) -> None:
+        import rocksdict
+
+        self.path = path
+        self.size_bytes = 0
+        """Bytes of the keys and values so far."""
+        with translated("write", str(path)):
+            self._writer = rocksdict.SstFileWriter(rocks_options(settings))
+            self._writer.open(str(path))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add a record; its key is greater than those before."""
+        try:
+            self._writer[key] = value
+        except Exception:
+            with translated("write", str(self.path)):
+                raise
+        self.size_bytes += len(key) + len(value)
+
+    def finish(self) -> None:
+        """Complete the table; it is not synced."""
+        with translated("write", str(self.path)):
+            self._writer.finish()

@@ -1,7 +1,12 @@
-"""Reader of delta files record by record, including removals, which an open database does not show.
+"""RocksDB's block-based tables read without RocksDB: their parts as values, and a delta record by record.
 
-Deltas are RocksDB's block-based tables of `format_version` 5, uncompressed, with an index of one level whose
-entries share nothing with each other (docs/format.md). The caller has compared the checksum of the file.
+An open database does not show removals; `read_records` does. Deltas are tables of `format_version` 5,
+uncompressed, with an index of one level whose entries share nothing with each other (docs/format.md). The
+caller has compared the checksum of the file.
+
+The first half reads bytes alone, for any thread: the footer, the entries of a block, and numbers of 7 bits a
+byte. Bytes that are not a table raise IndexError or ValueError there. The second half reads files, whose
+damage is DamagedError.
 """
 
 from __future__ import annotations
@@ -12,8 +17,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state_store.core.checkpoint.stored_documents import META_KEY
-from state_store.core.engine.sst import FOOTER_BYTES, PROPERTIES, entries_of, footer_of, handle_at, varint_at
 from state_store.errors import DamagedError, FormatError
+
+FOOTER_BYTES = 53
+MAGIC = 0x88E241B785F4CFF7
+"""The last 8 bytes of the footer, little-endian."""
+
+TRAILER_BYTES = 5
+"""Bytes after each block: how it is compressed (1 byte), and its checksum."""
+
+PROPERTIES = b"rocksdb.properties"
+"""Name of the block of properties in the metaindex."""
 
 KEY_FOOTER_BYTES = 8
 """Bytes after each key: the type of the record and its sequence number (7 bytes)."""
@@ -28,6 +42,80 @@ PUT = 1
 _DELTA_ENCODED = b"rocksdb.index.value.is.delta.encoded"
 
 
+class Handle(NamedTuple):
+    """Position of a block in its file; `size` is in bytes, the trailer not counted."""
+
+    offset: int
+    size: int
+
+
+class Footer(NamedTuple):
+    """Positions of the two blocks from which all others are found."""
+
+    metaindex: Handle
+    index_block: Handle
+
+
+def footer_of(end: bytes) -> Footer | None:
+    """Return the footer of a file, of its last bytes; None if they are not those of a table."""
+    footer = end[-FOOTER_BYTES:]
+    if len(footer) < FOOTER_BYTES or int.from_bytes(footer[-8:], "little") != MAGIC:
+        return None
+    metaindex, at = handle_at(footer, 1)
+    index, _ = handle_at(footer, at)
+    return Footer(metaindex, index)
+
+
+def entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a block that is not compressed.
+
+    Raises:
+        IndexError: If the block ends too early.
+        ValueError: If a number has more than 64 bits.
+    """
+    if len(block) < 4:
+        raise IndexError("a block has less than 4 bytes")
+    restarts = int.from_bytes(block[-4:], "little")
+    end, at, key = len(block) - 4 - 4 * restarts, 0, b""
+    while at < end:
+        shared, at = varint_at(block, at)
+        fresh, at = varint_at(block, at)
+        length, at = varint_at(block, at)
+        key = key[:shared] + block[at : at + fresh]
+        at += fresh
+        yield key, block[at : at + length]
+        at += length
+
+
+def handle_at(data: bytes, at: int) -> tuple[Handle, int]:
+    """Return the handle that begins at index `at`, and the index after it. Raises as `varint_at` does."""
+    offset, at = varint_at(data, at)
+    size, at = varint_at(data, at)
+    return Handle(offset, size), at
+
+
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at index `at`, 7 bits a byte, and the index after it.
+
+    Raises:
+        IndexError: If the data end before the number does.
+        ValueError: If the number has more than 64 bits.
+    """
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
 def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield keys in order and their values (None: removed), without the reserved record.
 
@@ -39,6 +127,21 @@ def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
             return
         yield key, value
     raise _damaged(path, "it lacks the reserved record")
+
+
+def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
+    try:
+        for _, offset, size in blocks(data, path):
+            for internal, value in entries_of(content_of(data, offset, size)):
+                kind = internal[-KEY_FOOTER_BYTES]
+                if kind in REMOVED:
+                    yield internal[:-KEY_FOOTER_BYTES], None
+                elif kind == PUT:
+                    yield internal[:-KEY_FOOTER_BYTES], value
+                else:
+                    raise _damaged(path, f"it has a record of type {kind}")
+    except (IndexError, ValueError) as error:
+        raise _damaged(path, "its blocks do not fit") from error
 
 
 def read_metadata(path: Path) -> bytes:
@@ -90,21 +193,6 @@ class Block(NamedTuple):
     separator: bytes
     offset: int
     size: int
-
-
-def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
-    try:
-        for _, offset, size in blocks(data, path):
-            for internal, value in entries_of(content_of(data, offset, size)):
-                kind = internal[-KEY_FOOTER_BYTES]
-                if kind in REMOVED:
-                    yield internal[:-KEY_FOOTER_BYTES], None
-                elif kind == PUT:
-                    yield internal[:-KEY_FOOTER_BYTES], value
-                else:
-                    raise _damaged(path, f"it has a record of type {kind}")
-    except (IndexError, ValueError) as error:
-        raise _damaged(path, "its blocks do not fit") from error
 
 
 def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:

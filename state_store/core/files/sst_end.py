@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from state_store.core.engine.sst import (
+from state_store.core.engine.table import (
     FOOTER_BYTES,
     PROPERTIES,
     TRAILER_BYTES,

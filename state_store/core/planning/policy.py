@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Manifest
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.chain import Chain
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.schedule import Schedule, jitter

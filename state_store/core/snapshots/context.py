@@ -17,8 +17,7 @@ from typing import TypeVar
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
 from state_store.core.compat import zip
-from state_store.core.engine.database import Database
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage, Deadline
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify

@@ -42,11 +42,8 @@ from state_store.core.checkpoint.names import SharedName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
-from state_store.core.engine.database import Database, TableFile, tidy
-from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.engine.sst import TRAILER_BYTES, entries_of
-from state_store.core.engine.table import KEY_FOOTER_BYTES, blocks
-from state_store.core.engine.table_writer import TableWriter
+from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
+from state_store.core.engine.table import KEY_FOOTER_BYTES, TRAILER_BYTES, blocks, entries_of
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.holes import HolesUnsupportedError, punch_hole
 from state_store.core.files.spans import SPAN_BYTES, fetch_spans

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import ByteSlices
+from state_store.core.engine.rows import ByteSlices
 from state_store.core.engine.table import read_records
 from state_store.core.snapshots.context import LocalDatabase
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns, renamed

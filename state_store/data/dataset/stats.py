@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import Page
-from state_store.core.engine.rows import rows
+from state_store.core.engine.rows import Page, rows
 from state_store.core.engine.table import read_records
 from state_store.data.dataset.expiry import Expired, Expiry
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns

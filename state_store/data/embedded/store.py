@@ -35,9 +35,7 @@ from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, De
 from state_store.core.compat import zip
 from state_store.core.deletion.contents import read_listing
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
-from state_store.core.engine.database import Database
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace
 from state_store.core.runtime import SYSTEM, Runtime

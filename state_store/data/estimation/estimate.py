@@ -11,7 +11,7 @@ from typing import Any
 from state_store.core.checkpoint.registry import REASONS
 from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from state_store.core.checkpoint.stored_documents import FileEntry
 from state_store.core.compat import pairwise
-from state_store.core.engine.settings import SIZE_RATIO_PERCENT, DatabaseSettings
+from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
 
 DEEPEST = 6
 _LEFT_OUT_PERCENT = 10

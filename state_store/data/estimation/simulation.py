@@ -18,7 +18,7 @@ from state_store.core.checkpoint.names import (
 from state_store.core.checkpoint.registry import Registry, StoredFile, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from state_store.core.engine.settings import BLOOM_BITS_PER_KEY, DatabaseSettings
+from state_store.core.engine.database import BLOOM_BITS_PER_KEY, DatabaseSettings
 from state_store.data.estimation.touches import Touches, zipf
 from state_store.errors import OptionError
 

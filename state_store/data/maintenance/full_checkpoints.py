@@ -11,7 +11,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import Lease
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.merge import FULL, merge

@@ -14,8 +14,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, META_KEY, FileEntry
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.lease import Leases
-from state_store.core.engine.database import Database
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase, StoreContext

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.workspace import Workspace
 from state_store.core.runtime import SYSTEM, Runtime

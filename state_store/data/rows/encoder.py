@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import copy_slices
+from state_store.core.engine.rows import copy_slices
 from state_store.data.rows.key_layouts import KeyLayout, binary_of, ordered_bytes
 from state_store.data.rows.packed import ENCODING_VERSION, WORD
 from state_store.data.rows.types import is_geospatial, is_variant, width_of

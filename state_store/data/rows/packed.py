@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import copy_slices
+from state_store.core.engine.rows import copy_slices
 from state_store.errors import DamagedError, FormatError
 
 ENCODING_VERSION = 0

@@ -25,7 +25,7 @@ from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeQueue
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.supervision import Crew, as_state_store_error
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse
 from state_store.core.files.sparse import SparseBytes
 from state_store.errors import StorageError

@@ -19,7 +19,7 @@ from state_store.agent import stores
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
 from state_store.core.compat import zip
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse, transfer
 from state_store.core.planning import request_costs
 from state_store.core.snapshots import restore

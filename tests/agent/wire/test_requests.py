@@ -13,7 +13,7 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job
 from state_store.agent.calls import Calls
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.storage.local import LocalStorage
 
 KINDS = {

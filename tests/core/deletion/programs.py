@@ -23,7 +23,7 @@ from state_store.core.checkpoint.registry import restorable_snapshots
 from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace

@@ -15,13 +15,13 @@ from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily,
 from state_store.core.engine import ROCKSDB_VERSION
 from state_store.core.engine.database import (
     Database,
+    DatabaseSettings,
     rocksdb_version,
     small_files,
     tidy,
+    write_delta,
     written_compression,
 )
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError, StorageError
 
 SETTINGS = DatabaseSettings(threads=1, max_runs=2, size_amplification_percent=1000)

@@ -15,12 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
-from state_store.core.engine.database import Database
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.pages import ByteSlices, Page
-from state_store.core.engine.rows import rows
-from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.engine.sorted_runs import merged
+from state_store.core.engine.database import Database, DatabaseSettings, write_delta
+from state_store.core.engine.rows import ByteSlices, Page, merged, rows
 from state_store.core.engine.table import read_records
 from state_store.errors import DamagedError
 
@@ -80,7 +76,7 @@ def test_rows_are_merged_from_many_blocks_in_many_groups(tmp_path, monkeypatch, 
     monkeypatch.setattr("state_store.core.engine.rows.PAGE_BYTES", 10_000)
     monkeypatch.setattr("state_store.core.engine.rows._YOUNG_BYTES", 0)
     monkeypatch.setattr("state_store.core.engine.rows._LEAST_PAGE_BYTES", 5_000)
-    monkeypatch.setattr("state_store.core.engine.page_reader._SPARE_BYTES", spare_bytes)
+    monkeypatch.setattr("state_store.core.engine.rows._SPARE_BYTES", spare_bytes)
     deltas: list[Delta] = [
         {
             b"\0\0" + b"k" * (number % 90) + number.to_bytes(4, "big"): b"v" * (number % 300)

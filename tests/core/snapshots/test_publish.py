@@ -14,7 +14,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.workspace import Workspace

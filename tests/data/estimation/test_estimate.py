@@ -13,7 +13,7 @@ import state_store
 from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
 from state_store.core.checkpoint.registry import NEWEST_DELTAS, NEWEST_MERGED, NO_VERSION, OLDER_DELTAS
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.options import parse

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
-from state_store.core.engine.database import Database
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.workload import table_size
 

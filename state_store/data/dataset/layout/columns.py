@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import ByteSlices
+from state_store.core.engine.rows import ByteSlices
 from state_store.data.dataset.layout.views import View
 from state_store.data.query.arguments import check_names
 from state_store.data.rows.avro import decode_avro, decode_avro_keys

@@ -12,8 +12,7 @@ from pathlib import Path
 from state_store.core.checkpoint.names import DeltaName
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.compat import zip
-from state_store.core.engine.database import Database
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime

@@ -18,7 +18,7 @@ from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTOR
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.deletion.contents import listing_of, read_archive
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease
-from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.database import DatabaseSettings
 from state_store.core.engine.table import read_metadata
 from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.transfer import Wanted, difference

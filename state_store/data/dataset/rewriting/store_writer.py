@@ -14,9 +14,8 @@ from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
-from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.pages import ByteSlices, Page
-from state_store.core.engine.rows import rows
+from state_store.core.engine.database import write_delta
+from state_store.core.engine.rows import ByteSlices, Page, rows
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
