@@ -60,7 +60,7 @@ from state_store.agent.wire.requests import (
 )
 from state_store.agent.wire.status import Status, StoreStatus
 from state_store.core.codec import Mismatch, from_json
-from state_store.core.planning.request_costs import SMALL_AT_ONCE
+from state_store.core.planning.cost import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import by_name, row_memory_bytes
 from state_store.core.snapshots.attempt import refuse

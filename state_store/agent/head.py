@@ -21,9 +21,8 @@ from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.files.workspace import Workspace, discard
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import CostModel
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
-from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.snapshots.publish import Published

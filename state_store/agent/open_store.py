@@ -13,7 +13,7 @@ from state_store.agent.lazy.reader_leases import Readers
 from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
 from state_store.core.files.deadline import BoundedStorage
-from state_store.core.planning.request_costs import RequestTimes
+from state_store.core.planning.cost import RequestTimes
 from state_store.core.runtime import Lock, Runtime
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.context import StoreContext

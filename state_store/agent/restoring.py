@@ -30,7 +30,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.deletion.contents import read_listing
 from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import ChainDelta
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import RestoreWork
 from state_store.core.settings.options import FILES
 from state_store.core.settings.session import FORMAT_KEY
 from state_store.core.snapshots.attempt import look

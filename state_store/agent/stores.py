@@ -28,9 +28,8 @@ from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.workspace import Workspace
-from state_store.core.planning.cost import CostModel, LazyPolicy
+from state_store.core.planning.cost import CostModel, LazyPolicy, RemoteTransfers, RequestTimes
 from state_store.core.planning.policy import Policy
-from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.runtime import Runtime
 from state_store.core.settings.options import FILES, ExecutorOptions, Options, parse
 from state_store.core.snapshots.context import StoreContext

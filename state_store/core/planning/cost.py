@@ -1,21 +1,286 @@
 """Cost model of restores, fitted to the measured restores and merges of one store.
 
+`RestoreWork` is what is known of a restore beforehand: the number of its files and their sizes. A `CostModel`
+predicts its time.
+
 Each figure starts from a prior that suits a local disk and follows the measurements. Recent measurements
-weigh most, and the prior fades with them. Not safe for threads: the caller locks.
+weigh most, and the prior fades with them.
+
+Of remote storage the requests are measured (`RequestTimes`). A request takes a fixed time, which depends on
+its kind, and a time for each byte. A regression over the requests of all kinds that carry bytes finds both.
+Requests are measured while others run, so the times include a network or a service that they share.
+`RemoteTransfers` are the times of many requests together.
+
+Not safe for threads, but for `RequestTimes`: the caller locks.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
-from state_store.core.planning.request_costs import RemoteTransfers
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.checkpoint.stored_documents import FULL
+from state_store.core.planning.chain import Chain
 from state_store.core.settings.options import AUTO, LAZY, Options
 
-_DECAY = 0.8
+LIST, READ, DOWNLOAD, PART = "list", "read", "download", "part"
+"""Kinds of requests: a listing, a file into memory, a file to disk, a part of a file to disk."""
+
+SMALL_AT_ONCE = 2
+"""Small requests that run at once for each large one: they wait for the storage, not for bytes."""
+
+_OPENS = 2
+"""Listings that take as long as a read: a read asks for the file first, and then for its bytes."""
+
+_LEASE_REQUESTS = 4
+"""Requests for the lease on files that stay remote: a write and three listings, each as long as a listing."""
+_PRIOR_WEIGHT = 1.0
+"""Weight of the prior rate in the regression, as a sum of squared deviations of sizes, in MiB^2."""
+
+_REQUEST_DECAY = 0.97
 _MIB = 1 << 20
+
+_DECAY = 0.8
+
+
+@dataclass(frozen=True)
+class RestoreWork:
+    """Files that a restore fetches.
+
+    Attributes:
+        files: number of SST files.
+        size_bytes: their bytes.
+        deltas: how many of them are deltas.
+        archives: number of snapshots' archives that are read first.
+        table_sizes: bytes of each table of the snapshot; None: all files are as large as the average.
+        delta_sizes: bytes of each delta, in the same way.
+    """
+
+    files: int
+    size_bytes: int
+    deltas: int
+    archives: int = 1
+    table_sizes: Sequence[int] | None = None
+    delta_sizes: Sequence[int] | None = None
+
+    @classmethod
+    def of_sizes(
+        cls, table_sizes: Sequence[int], delta_sizes: Sequence[int], *, archives: int = 1
+    ) -> RestoreWork:
+        """Return the work on tables and deltas of these sizes, in bytes."""
+        return cls(
+            len(table_sizes) + len(delta_sizes),
+            sum(table_sizes) + sum(delta_sizes),
+            len(delta_sizes),
+            archives,
+            table_sizes,
+            delta_sizes,
+        )
+
+    @classmethod
+    def of_chain(cls, chain: Chain) -> RestoreWork:
+        """Return the work on all files of the chain."""
+        snapshot = chain.snapshot
+        knows_full = snapshot is not None and snapshot.kind != FULL and chain.full_snapshot is not None
+        archives = (snapshot is not None) + knows_full
+        return cls.of_sizes(
+            [file.size_bytes for file in snapshot.files] if snapshot else [],
+            [delta.size_bytes for delta in chain.deltas],
+            archives=archives,
+        )
+
+    @property
+    def sizes(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Bytes of each table and of each delta."""
+        if self.table_sizes is None or self.delta_sizes is None:
+            average = self.size_bytes // max(1, self.files)
+            return [average] * (self.files - self.deltas), [average] * self.deltas
+        return self.table_sizes, self.delta_sizes
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Time that storage takes for each file and for each MiB, in milliseconds."""
+
+    file_ms: float
+    mib_ms: float
+
+
+LINKED, COPIED, FETCHED = Transfers(0.015, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
+"""Priors for storage on the disk that restores work on, on another disk of this machine, and for remote
+storage."""
+
+
+@dataclass
+class _Sums:
+    """Sums over the requests of a kind: number, MiB, milliseconds, and the products for a regression."""
+
+    count: float = 0.0
+    mib: float = 0.0
+    ms: float = 0.0
+    mib_mib: float = 0.0
+    mib_ms: float = 0.0
+
+    def add(self, mib: float, ms: float) -> None:
+        self.count = self.count * _REQUEST_DECAY + 1
+        self.mib = self.mib * _REQUEST_DECAY + mib
+        self.ms = self.ms * _REQUEST_DECAY + ms
+        self.mib_mib = self.mib_mib * _REQUEST_DECAY + mib * mib
+        self.mib_ms = self.mib_ms * _REQUEST_DECAY + mib * ms
+
+
+@dataclass(frozen=True)
+class RequestLine:
+    """Time of requests of a kind: `request_ms`, and `mib_ms` for each MiB."""
+
+    request_ms: float
+    mib_ms: float
+
+    def ms(self, size_bytes: float) -> float:
+        """Return the time of a request for this many bytes."""
+        return self.request_ms + size_bytes / _MIB * self.mib_ms
+
+
+class RequestTimes:
+    """Times of the requests to one storage, shared by all stores of a process. Safe for any thread.
+
+    Args:
+        lock: is held during each access.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self._lock = lock
+        self._sums: dict[str, _Sums] = {}
+        self._ends, self._end_requests = 1.0, 1.0
+
+    def observe(self, kind: str, size_bytes: int, ms: float) -> None:
+        """Note that a request fetched this many bytes in `ms`."""
+        with self._lock:
+            self._sums.setdefault(kind, _Sums()).add(size_bytes / _MIB, ms)
+
+    def observe_ends(self, files: int, requests: int) -> None:
+        """Note that the ends of `files` files (one or more) took this many requests, one or two for each."""
+        with self._lock:
+            self._ends = self._ends * _REQUEST_DECAY + files
+            self._end_requests = self._end_requests * _REQUEST_DECAY + requests
+
+    @property
+    def requests_per_end(self) -> float:
+        """Average number of requests for the end of a file."""
+        with self._lock:
+            return self._end_requests / self._ends
+
+    @property
+    def are_known(self) -> bool:
+        """True once a request was noted."""
+        return bool(self._sums)
+
+    def copy(self) -> RequestTimes:
+        """Return a copy that later requests do not change."""
+        with self._lock:
+            found = RequestTimes(self._lock)
+            found._sums = copy.deepcopy(self._sums)
+            found._ends, found._end_requests = self._ends, self._end_requests
+            return found
+
+    def line(self, kind: str, expected_mib_ms: float) -> RequestLine:
+        """Return the time of requests of that kind; for a kind that was not noted, that of the others.
+
+        Args:
+            kind: the kind of the requests.
+            expected_mib_ms: prior of the time for each MiB.
+        """
+        with self._lock:
+            own, listed = self._sums.get(kind), self._sums.get(LIST)
+            if kind == LIST:
+                return RequestLine(own.ms / own.count if own else 0.0, 0.0)
+            carried = [sums for name, sums in self._sums.items() if name != LIST]
+            mib_ms = _slope(carried, expected_mib_ms)
+            known = [own] if own else carried
+            if known:
+                count, mib, ms = (sum(getattr(sums, of) for sums in known) for of in ("count", "mib", "ms"))
+                request_ms = (ms - mib * mib_ms) / count
+                return RequestLine(request_ms, mib_ms) if request_ms >= 0 else RequestLine(0.0, ms / mib)
+            return RequestLine(_OPENS * listed.ms / listed.count if listed else 0.0, mib_ms)
+
+
+def _slope(carried: Sequence[_Sums], expected_mib_ms: float) -> float:
+    """Return milliseconds per MiB, 0 or more; the prior weighs as much as a few small requests."""
+    count, mib, ms, mib_mib, mib_ms = (
+        sum(getattr(sums, of) for sums in carried) for of in ("count", "mib", "ms", "mib_mib", "mib_ms")
+    )
+    if not count:
+        return expected_mib_ms
+    spread, common = mib_mib - mib * mib / count, mib_ms - mib * ms / count
+    return max(0.0, (common + _PRIOR_WEIGHT * expected_mib_ms) / (max(0.0, spread) + _PRIOR_WEIGHT))
+
+
+@dataclass(frozen=True)
+class RemoteTransfers:
+    """Model of fetches from remote storage: the way that files come and the time that it takes.
+
+    Attributes:
+        times: times of the requests.
+        threads: requests at a time.
+        part_bytes: larger files are fetched in parts of about this size.
+        least_sparse_bytes: a lazy restore fetches smaller deltas as a whole.
+    """
+
+    times: RequestTimes
+    threads: int
+    part_bytes: int
+    least_sparse_bytes: int
+
+    def choice_ms(self, archives: int, *, is_lazy: bool = False) -> float:
+        """Return the time until it is known which files are needed: two listings and the first archive.
+
+        Other archives are read while files are fetched. A lazy restore takes a lease on the files, too.
+        """
+        archive_ms = self.times.line(READ, 0.0).request_ms if archives else 0.0
+        requests = 2 + _LEASE_REQUESTS * is_lazy
+        return requests * self.times.line(LIST, 0.0).request_ms + archive_ms
+
+    def files_ms(self, sizes: Iterable[int], stream_mib_ms: float) -> float:
+        """Return the time to fetch files of these sizes (bytes) as a whole."""
+        known = list(sizes)
+        large = [size for size in known if size > self.part_bytes]
+        small = [size for size in known if size <= self.part_bytes]
+        parts = sum(max(1, (size + self.part_bytes // 2) // self.part_bytes) for size in large)
+        part, file = (self.times.line(kind, stream_mib_ms) for kind in (PART, DOWNLOAD))
+        part_ms, small_ms = part.ms(sum(large) / max(1, parts)), file.ms(sum(small) / max(1, len(small)))
+        longest_ms = part.ms(self.part_bytes) if large else file.ms(max(small, default=0)) if small else 0.0
+        return max(longest_ms, _rounds_ms(self.threads, parts, part_ms, len(small), small_ms))
+
+    def ends_ms(
+        self,
+        tables: Sequence[int],
+        deltas: Sequence[int],
+        end_bytes: Callable[[int], int],
+        stream_mib_ms: float,
+    ) -> float:
+        """Return the time to fetch the ends of files of these sizes (bytes), and small deltas as a whole."""
+        sparse = [*tables, *(size for size in deltas if size >= self.least_sparse_bytes)]
+        small = [size for size in deltas if size < self.least_sparse_bytes]
+        line, more = self.times.line(PART, stream_mib_ms), self.times.requests_per_end - 1
+        ends_ms = [line.ms(end_bytes(size)) + more * line.request_ms for size in sparse]
+        average_ms = sum(ends_ms) / max(1, len(ends_ms))
+        at_once = SMALL_AT_ONCE * self.threads
+        small_ms = self.files_ms(small, stream_mib_ms) if small else 0.0
+        return max(_rounds_ms(at_once, len(sparse), average_ms, 0, 0.0), small_ms, *ends_ms)
+
+
+def _rounds_ms(threads: int, large: int, large_ms: float, small: int, small_ms: float) -> float:
+    """Return the time until all requests are done, `threads` at a time, the large ones first."""
+    rounds, rest = divmod(large, threads)
+    taken_ms = rounds * large_ms
+    if rest:
+        meanwhile = (threads - rest) * round(large_ms / small_ms) if small and small_ms > 0 else small
+        taken_ms += large_ms
+        small = max(0, small - meanwhile)
+    return taken_ms + -(-small // threads) * small_ms
 
 
 class Rate:
@@ -35,14 +300,6 @@ class Rate:
     def ms_per_unit(self) -> float:
         """The average now."""
         return self._ms / self._units
-
-
-@dataclass(frozen=True)
-class Transfers:
-    """Time that storage takes for each file and for each MiB, in milliseconds."""
-
-    file_ms: float
-    mib_ms: float
 
 
 @dataclass(frozen=True)
@@ -68,11 +325,6 @@ class LazyPolicy:
             if objective_ms is None
             else cls(options.lazy_restore_threshold_bytes, objective_ms, end_bytes)
         )
-
-
-LINKED, COPIED, FETCHED = Transfers(0.015, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
-"""Priors for storage on the disk that restores work on, on another disk of this machine, and for remote
-storage."""
 
 
 class CostModel:

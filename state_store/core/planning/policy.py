@@ -1,5 +1,10 @@
 """Policy that decides when to merge and when to cut the chain with a full checkpoint.
 
+It goes by the chain, by what a process knows of the store beyond it (`StoreStatistics`: ages of its
+snapshots, its size, the cost of its work), and by times of day (`Schedule`: cron fields in a time zone). The
+jitter of a store is a fixed share of the longest delay, a hash of its names. So partitions do not rewrite
+their state all at once, and each keeps its own time.
+
 A merge trades bytes uploaded against the time of a restore and space. The cost of each delta in a restore
 is measured (cost.py). The cheapest schedule that keeps `restoreObjective` lets deltas accumulate until they
 are a good part of the oldest sorted run. Only then a rewrite pays: each changed byte is uploaded once in a
@@ -10,14 +15,16 @@ Decisions depend on values alone; nothing is read or written here. The caller lo
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Manifest
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.chain import Chain
-from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.planning.schedule import Schedule, jitter
-from state_store.core.planning.statistics import StoreStatistics, oldest_run_bytes
+from state_store.core.planning.cost import CostModel, RestoreWork
+from state_store.core.settings.option import Cron
 from state_store.core.settings.options import Options
 
 GROWTH_LEAST_BYTES = 4 << 20
@@ -33,6 +40,169 @@ LARGE_BYTES = 1 << 30
 
 FULL_LEAST_SAVING = 0.5
 """Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
+
+_MINUTE_MS = 60_000
+_LONGEST_MS = 366 * 5 * 24 * 60 * _MINUTE_MS
+
+
+class StoreStatistics:
+    """Knowledge of one process of one store: times (wall clock, ms), sizes, measured costs.
+
+    Not safe for threads: the caller locks.
+    """
+
+    def __init__(self, cost: CostModel | None = None) -> None:
+        self.cost = cost or CostModel()
+        self.keys = 0
+        self.snapshot_ms: int | None = None
+        self.full_ms: int | None = None
+        self._begun_ms: int | None = None
+        self._live: tuple[int, int] | None = None
+
+    @property
+    def since_ms(self) -> int | None:
+        """Time since which the chain grows: that of its last full checkpoint or first file; None: unknown."""
+        return self._begun_ms if self.full_ms is None else self.full_ms
+
+    def note_chain_start(self, at_ms: int) -> None:
+        """Note when the oldest file of the chain was written."""
+        self._begun_ms = at_ms
+
+    def note_commit(self, keys: int) -> None:
+        """Note the number of keys of the newest version."""
+        self.keys = keys
+
+    def note_snapshot(self, snapshot: Manifest | None, full: Manifest | None = None) -> None:
+        """Note the newest snapshot of the chain, as read from storage.
+
+        Args:
+            snapshot: the newest snapshot.
+            full: the full one that it names; None if that is gone. The size of the live state is then that
+                of the oldest sorted run, unless a better one is known.
+        """
+        if snapshot is None:
+            return
+        self.snapshot_ms = snapshot.created_ms
+        if snapshot.kind == FULL:
+            full = snapshot
+        if full is not None:
+            self.full_ms = full.created_ms
+            self._live = (full.total_bytes, full.keys)
+        elif self._live is None:
+            self._live = (oldest_run_bytes(snapshot), snapshot.keys)
+
+    def note_merge(self, manifest: Manifest, now_ms: int) -> None:
+        """Note that a snapshot was published."""
+        self.snapshot_ms = now_ms
+        if manifest.kind == FULL:
+            self.full_ms = now_ms
+            self._live = (manifest.total_bytes, manifest.keys)
+
+    def ages_ms(self, now_ms: int) -> tuple[int | None, int | None]:
+        """Return the ages of the newest snapshot and of the newest full one; None: unknown."""
+        times = (self.snapshot_ms, self.full_ms)
+        snapshot, full = (None if at_ms is None else max(0, now_ms - at_ms) for at_ms in times)
+        return snapshot, full
+
+    def live_bytes(self) -> int | None:
+        """Return the size of the store without duplicates: that of the last full snapshot, scaled by keys.
+
+        None if no snapshot is known; at least 1, so that it can be a divisor.
+        """
+        if self._live is None:
+            return None
+        size_bytes, keys = self._live
+        return max(1, size_bytes * self.keys // keys if keys else size_bytes)
+
+    def predict_restore_ms(self, chain: Chain) -> float:
+        """Return the predicted time to restore the chain without local files."""
+        return self.cost.predict_restore_ms(RestoreWork.of_chain(chain))
+
+
+def oldest_run_bytes(snapshot: Manifest) -> int:
+    """Return the bytes of the oldest sorted run of a snapshot, in which no key is twice.
+
+    That is its deepest level, or the largest file if all are in level 0.
+    """
+    deepest = max((entry.level for entry in snapshot.files), default=0)
+    if deepest == 0:
+        return max((entry.size_bytes for entry in snapshot.files), default=0)
+    return sum(entry.size_bytes for entry in snapshot.files if entry.level == deepest)
+
+
+class Schedule:
+    """The times that cron fields name in a time zone, in milliseconds since 1970 UTC.
+
+    An hour that daylight saving skips does not occur; one that it repeats occurs twice. An answer is kept
+    until the next time, so that asking costs nothing. Not safe for threads: the caller locks.
+    """
+
+    def __init__(self, cron: str, zone: str) -> None:
+        """Parse the fields.
+
+        Args:
+            cron: five fields.
+            zone: IANA name of a time zone.
+
+        Raises:
+            ValueError: if `cron` is not five fields.
+        """
+        self._cron = Cron.parse(cron)
+        self._zone = ZoneInfo(zone)
+        self._last_ms: int | None = None
+        self._known_from_ms = self._known_until_ms = 0
+
+    def last_ms(self, now_ms: int) -> int | None:
+        """Return the latest time at or before `now_ms`, or None if there is none within five years."""
+        if not self._known_from_ms <= now_ms < self._known_until_ms:
+            self._last_ms = self._find_last(now_ms)
+            self._known_from_ms = now_ms if self._last_ms is None else self._last_ms
+            self._known_until_ms = self._find_next(now_ms)
+        return self._last_ms
+
+    def _find_last(self, now_ms: int) -> int | None:
+        at_ms = now_ms - now_ms % _MINUTE_MS
+        while at_ms > now_ms - _LONGEST_MS:
+            local = self._local(at_ms)
+            if not self._has_date(local):
+                at_ms = self._midnight_ms(local.date()) - _MINUTE_MS
+            elif local.hour not in self._cron.hours:
+                at_ms -= (local.minute % 15 + 1) * _MINUTE_MS
+            elif local.minute not in self._cron.minutes:
+                at_ms -= _MINUTE_MS
+            else:
+                return at_ms
+        return None
+
+    def _find_next(self, now_ms: int) -> int:
+        """Return the first time after `now_ms`, or a time five years later."""
+        at_ms = now_ms - now_ms % _MINUTE_MS + _MINUTE_MS
+        while at_ms < now_ms + _LONGEST_MS:
+            local = self._local(at_ms)
+            if not self._has_date(local):
+                at_ms = self._midnight_ms(local.date() + timedelta(days=1))
+            elif local.hour not in self._cron.hours:
+                at_ms += (15 - local.minute % 15) * _MINUTE_MS
+            elif local.minute not in self._cron.minutes:
+                at_ms += _MINUTE_MS
+            else:
+                return at_ms
+        return at_ms
+
+    def _local(self, at_ms: int) -> datetime:
+        return datetime.fromtimestamp(at_ms / 1000, self._zone)
+
+    def _midnight_ms(self, day: date) -> int:
+        return int(datetime(day.year, day.month, day.day, tzinfo=self._zone).timestamp() * 1000)
+
+    def _has_date(self, local: datetime) -> bool:
+        return self._cron.has_date(local.month, local.day, local.isoweekday() % 7)
+
+
+def jitter(longest: int, *names: object) -> int:
+    """Return a number from 0 to `longest` (excluded, unless 0) that depends on the names alone."""
+    digest = hashlib.sha256("/".join(map(str, names)).encode("utf-8")).digest()
+    return int.from_bytes(digest[:8], "big") * longest >> 64
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import Workspace
 from state_store.core.planning.chain import ChainDelta
-from state_store.core.planning.request_costs import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
+from state_store.core.planning.cost import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.forwarding import ForwardingStorage

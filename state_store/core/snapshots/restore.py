@@ -37,7 +37,7 @@ from state_store.core.files.streamed_verification import MOST_AT_ONCE, verify_st
 from state_store.core.files.transfer import Background, Fetched, Wanted, parallel
 from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import RestoreWork
 from state_store.core.snapshots.context import (
     LocalDatabase,
     StoreContext,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from state_store.core.planning.cost import CostModel
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import Options
 from state_store.data.estimation.simulation import Sample
 

@@ -14,10 +14,8 @@ from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.interruption import ScratchDirectory
-from state_store.core.planning.cost import COPIED, CostModel
-from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
-from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.planning.statistics import oldest_run_bytes
+from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes, RestoreWork
+from state_store.core.planning.policy import oldest_run_bytes
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import THREADS, MeasuredStorage
 from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES, Restored

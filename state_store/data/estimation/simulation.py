@@ -21,8 +21,7 @@ from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel
-from state_store.core.planning.policy import Policy
-from state_store.core.planning.statistics import StoreStatistics
+from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import Options
 from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.prices import Requests, clean_up, commit, full_merge, incremental_merge

@@ -23,7 +23,7 @@ from agent.lazy.remote_storage import (
 )
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
-from state_store.core.planning.request_costs import SMALL_AT_ONCE
+from state_store.core.planning.cost import SMALL_AT_ONCE
 
 
 @pytest.mark.parametrize("limit", ["0", "1g"])

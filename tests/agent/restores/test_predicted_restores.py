@@ -21,7 +21,7 @@ from state_store.agent.lazy import hydration
 from state_store.core.compat import zip
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse, transfer
-from state_store.core.planning import request_costs
+from state_store.core.planning import cost
 from state_store.core.snapshots import restore
 from state_store.core.storage.local import LocalStorage
 
@@ -58,7 +58,7 @@ class SlowStorage(InProcess):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and sparse deltas of a few rows, and sizes that differ by as little tell something."""
-    monkeypatch.setattr(request_costs, "_PRIOR_WEIGHT", 0.001)
+    monkeypatch.setattr(cost, "_PRIOR_WEIGHT", 0.001)
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)

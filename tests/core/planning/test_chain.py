@@ -5,7 +5,7 @@ from dataclasses import replace
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import RestoreWork
 
 
 def delta(version: int, id_: str, parent: str, size_bytes: int = 10) -> ChainDelta:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, LazyPolicy, Rate
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import CostModel, LazyPolicy, Rate, RestoreWork
 from state_store.core.settings.options import parse
 
 MIB = 1 << 20

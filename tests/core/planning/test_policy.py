@@ -10,10 +10,8 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FileEntry, Manifest
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import LazyPolicy
-from state_store.core.planning.policy import Due, Policy
-from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.planning.statistics import StoreStatistics
+from state_store.core.planning.cost import LazyPolicy, RestoreWork
+from state_store.core.planning.policy import Due, Policy, StoreStatistics
 from state_store.core.settings.options import parse
 
 MIB = 1 << 20

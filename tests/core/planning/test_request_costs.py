@@ -7,9 +7,17 @@ import contextlib
 import pytest
 
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, LazyPolicy
-from state_store.core.planning.request_costs import DOWNLOAD, LIST, PART, READ, RemoteTransfers, RequestTimes
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import (
+    DOWNLOAD,
+    LIST,
+    PART,
+    READ,
+    CostModel,
+    LazyPolicy,
+    RemoteTransfers,
+    RequestTimes,
+    RestoreWork,
+)
 from state_store.core.settings.options import parse
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from state_store.core.planning.schedule import Schedule, jitter
+from state_store.core.planning.policy import Schedule, jitter
 from state_store.core.settings.option import Cron
 
 MINUTE_MS = 60_000

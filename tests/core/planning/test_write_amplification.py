@@ -12,10 +12,8 @@ import pytest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, FileEntry, Manifest
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import CostModel
-from state_store.core.planning.policy import FULL_LEAST_SAVING, Policy
-from state_store.core.planning.restore_work import RestoreWork
-from state_store.core.planning.statistics import StoreStatistics
+from state_store.core.planning.cost import CostModel, RestoreWork
+from state_store.core.planning.policy import FULL_LEAST_SAVING, Policy, StoreStatistics
 from state_store.core.settings.options import parse
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.planning.chain import Chain
-from state_store.core.planning.statistics import StoreStatistics
+from state_store.core.planning.policy import StoreStatistics
 from state_store.core.snapshots.restore import read_chain, restore
 from state_store.core.storage.local import LocalStorage
 from state_store.data.embedded.store import EmbeddedStore

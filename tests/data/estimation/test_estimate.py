@@ -14,8 +14,7 @@ from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES
 from state_store.core.checkpoint.registry import NEWEST_DELTAS, NEWEST_MERGED, NO_VERSION, OLDER_DELTAS
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.planning.cost import CostModel
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import parse
 from state_store.data.estimation.ahead_heap import BLOCK_BYTES, INPUT_BYTES, ROW_BYTES
 from state_store.data.estimation.estimate import Estimate, estimate

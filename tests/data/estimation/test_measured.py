@@ -10,8 +10,7 @@ import pytest
 from dataset.golden_states import checkpoint
 
 import state_store
-from state_store.core.planning.cost import CostModel
-from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.data.estimation.measured import _fit, _restored
 from state_store.errors import MissingError
 
