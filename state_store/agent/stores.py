@@ -24,10 +24,9 @@ from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.deadline import NEVER, BoundedStorage
-from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.files.sparse import end_bytes
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.transfer import PART_BYTES
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.planning.cost import CostModel, LazyPolicy, RemoteTransfers, RequestTimes
 from state_store.core.planning.policy import Policy
 from state_store.core.runtime import Runtime

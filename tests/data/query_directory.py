@@ -15,8 +15,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.settings.options import Options
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.core.snapshots.context import LocalDatabase, StoreContext

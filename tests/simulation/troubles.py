@@ -52,9 +52,8 @@ _DAY_MS = 86_400_000
 _READERS = {"core.files.checksums": ("_each_chunk", "read_end")}
 _READERS_BY_NAME = {"core.files.transfer": ("read_end",), "core.files.sparse": ("read_end",)}
 _WRITERS = {
-    "core.files.local_cache": ("link_or_copy", "make_private"),
+    "core.files.workspace": ("link_or_copy", "make_private"),
     "core.snapshots.merge": ("link_or_copy",),
-    "core.files.workspace": ("make_private",),
     "core.snapshots.restore": ("make_private",),
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 
-from state_store.core.files.part_downloads import parts_of
 from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
+from state_store.core.files.transfer import parts_of
 
 Part = tuple[int, int]
 """Offset and length of a piece of a file."""

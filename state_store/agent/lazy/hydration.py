@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from state_store.agent.jvm_connections import background
 from state_store.agent.lazy.hydrated_file import FileState, HydratedFile, Part
 from state_store.agent.supervision import Job, as_state_store_error, lower_priority
-from state_store.core.files.part_downloads import PART_BYTES
 from state_store.core.files.sparse import SparseBytes, SparseFile
+from state_store.core.files.transfer import PART_BYTES
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from state_store.core.compat import zip
-from state_store.core.files.part_downloads import check_count
-from state_store.core.files.transfer import parallel
+from state_store.core.files.transfer import check_count, parallel
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Span, Storage
 

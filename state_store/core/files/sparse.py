@@ -11,10 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store.core.files.checksums import read_end
-from state_store.core.files.part_downloads import copy_ranges, fetch_part, fetch_part_again, make_hole
 from state_store.core.files.ranges import Ranges
 from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_bytes
-from state_store.core.files.transfer import Wanted, difference
+from state_store.core.files.transfer import (
+    Wanted,
+    copy_ranges,
+    difference,
+    fetch_part,
+    fetch_part_again,
+    make_hole,
+)
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.durable import remove_unneeded

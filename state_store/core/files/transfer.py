@@ -1,7 +1,18 @@
-"""Transfers of files from checkpoint storage to this machine, in parallel and verified."""
+"""Transfers of files from checkpoint storage to this machine, in parallel and verified.
+
+`fetch` brings files to their targets: links of local copies, or downloads; `verify` compares them there with
+their checksums. Large remote files come in parts, several of which are requested at the same time. Such a
+file is made in its full length at first, as one hole, and its parts are written to their places in any order.
+Nobody reads it before all parts are there. The caller that begins a file removes it if a part fails.
+
+Files that are verified but not kept (`verify_stored`) pass through memory, and take no local disk.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +23,26 @@ from typing import Generic, TypeVar
 
 from state_store.core.compat import zip
 from state_store.core.files.checksums import crc32_of, read_end, sha256_of
-from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.part_downloads import PART_BYTES, fetch_part_again, make_hole, parts_of
+from state_store.core.files.workspace import StoreCache
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.durable import remove_unneeded
-from state_store.errors import DamagedError
+from state_store.core.storage.local_disk import local_disk_error, local_disk_errors
+from state_store.errors import ConflictError, DamagedError, StorageError
+
+PART_BYTES = 8 << 20
+"""Size of a part. A request costs object stores 10 to 50 ms, as much as one or a few MB do; and a part that
+fails is fetched again alone.
+"""
+_COPY_BYTES = 1 << 20
+
+_TRIES = 2
+
+PIECE_BYTES = 2 << 20
+"""Bytes of a request."""
+
+MOST_AT_ONCE = 16
+"""Files that are read at a time at most, each with a piece in memory."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,6 +96,326 @@ class Fetched:
             self.size_bytes + other.size_bytes,
             self.local | other.local,
         )
+
+
+def fetch(
+    storage: Storage,
+    cache: StoreCache,
+    wanted: Sequence[Wanted],
+    threads: int,
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Fetched:
+    """Bring all files to their targets.
+
+    A local copy is linked. Large remote files are fetched in parts, each of which counts as one of the
+    `threads`.
+
+    Raises:
+        MissingError: A stored file does not exist; the error names it.
+        DamagedError: A stored file is too short; the error names it.
+        StateStoreError: The storage or the local disk fails.
+    """
+    linked = [_link(cache, file) for file in wanted]
+    absent = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
+    if storage.is_local:  # a link takes less than a thread
+        for file in absent:
+            storage.download(file.path, file.target)
+    else:
+        _download(storage, absent, threads, runtime)
+    local = {file.path for file, is_linked in zip(wanted, linked, strict=True) if is_linked}
+    return Fetched(len(absent), sum(file.size_bytes for file in absent), frozenset(local))
+
+
+def _link(cache: StoreCache, wanted: Wanted) -> bool:
+    """Link a local copy to the target. Returns False if there is none."""
+    return wanted.verifiable and cache.link(wanted.path, wanted.target)
+
+
+def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
+    """Download files, the large ones first, in parts. On failure none of the large ones is left."""
+    large = [file for file in wanted if file.size_bytes > PART_BYTES]
+    parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
+    small = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
+
+    def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
+        file, part = piece
+        if part is None:
+            storage.download(file.path, file.target)
+        else:
+            fetch_part_again(storage, file.path, file.target, *part)
+
+    targets: list[Path] = []
+    try:
+        for file in large:
+            make_hole(file.target, file.size_bytes)
+            targets.append(file.target)
+        parallel(threads, bring, [*parts, *small], runtime=runtime)
+    except BaseException:
+        for target in targets:
+            remove_unneeded(target)
+        raise
+
+
+def _size_in_storage(wanted: Wanted) -> str | None:
+    """Return a warning if the content is right, but the size in storage is not."""
+    size_bytes = wanted.target.stat().st_size
+    if size_bytes == wanted.size_bytes:
+        return None
+    return (
+        f"'{wanted.path}' has {wanted.size_bytes} bytes in checkpoint storage instead of {size_bytes}: it is "
+        "damaged there, its local copy was used, and the next full checkpoint does without it"
+    )
+
+
+def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
+    """Return offset and length of each part of that many bytes.
+
+    All parts are about as long as `part_bytes`: a request for a short last one would not be worth its time.
+    """
+    count = max(1, (size_bytes + part_bytes // 2) // part_bytes)
+    each = max(1, -(-size_bytes // count))
+    return [(at, min(each, size_bytes - at)) for at in range(0, size_bytes, each)]
+
+
+def make_hole(local: Path, size_bytes: int) -> None:
+    """Make the file `local`, which must not exist, with nothing in it.
+
+    Raises:
+        ConflictError: It exists.
+        LocalDiskError: The disk fails.
+    """
+    try:
+        with open(local, "xb", buffering=0) as file:
+            os.ftruncate(file.fileno(), size_bytes)
+    except FileExistsError as error:
+        raise ConflictError(f"'{local}' exists already", file=str(local)) from error
+    except OSError as error:
+        remove_unneeded(local)
+        raise local_disk_error(error, local) from error
+
+
+def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
+    """Download `length` bytes from `offset`, and write them at the same offset of the local file.
+
+    Raises:
+        DamagedError: The stored file is too short.
+        StateStoreError: The storage fails.
+    """
+    check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
+
+
+def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:
+    """Raise DamagedError if storage returned only `count` of the `length` bytes from `offset`."""
+    if count != length:
+        file = f"{storage.location}/{path}"
+        raise DamagedError(
+            f"'{file}' is damaged: it ends at {offset + count}, and not at {offset + length} or later",
+            file=file,
+        )
+
+
+def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
+    """Download a part as `fetch_part` does, and once more if that fails.
+
+    Without it, one failure would make the other parts useless.
+    """
+    for attempt in range(_TRIES):
+        try:
+            fetch_part(storage, path, local, offset, length)
+            return
+        except (StorageError, DamagedError):
+            if attempt == _TRIES - 1:
+                raise
+
+
+def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -> None:
+    """Copy the bytes between start and end of each range to the same place of the existing file `target`.
+
+    Raises:
+        LocalDiskError: The disk is full or fails.
+        StorageError: The source is shorter.
+    """
+    with (
+        local_disk_errors(target),
+        open(source, "rb", buffering=0) as read,
+        open(target, "r+b", buffering=0) as written,
+    ):
+        for start, end in ranges:
+            while start < end:
+                data = os.pread(read.fileno(), min(_COPY_BYTES, end - start), start)
+                if not data:
+                    raise StorageError(f"'{source}' ends at {start}, and not at {end}", file=str(source))
+                start += os.pwrite(written.fileno(), data, start)
+
+
+def verify(
+    storage: Storage,
+    cache: StoreCache,
+    wanted: Sequence[Wanted],
+    threads: int,
+    *,
+    thorough: bool = True,
+    local: Collection[str] = (),
+    on_tail: OnTail | None = None,
+    runtime: Runtime = SYSTEM,
+) -> list[str]:
+    """Verify the size and the checksum of every target. A damaged file is fetched again once.
+
+    Args:
+        storage: Checkpoint storage.
+        cache: Files of this machine; verified files are kept there.
+        wanted: The files, which are at their targets.
+        threads: Number of files that are read at a time.
+        thorough: Read every file as a whole. Otherwise a file counts as right if its tail is, as far as
+            it is known; the reader of a block verifies its checksum.
+        local: Paths of files that were linked from the cache, and need not be kept again.
+        on_tail: Receives the tails that were read.
+        runtime: Threads.
+
+    Returns:
+        Warnings about damaged local copies and downloads.
+
+    Raises:
+        DamagedError: A stored file is damaged; the error names it.
+    """
+    left = []
+    for file in wanted:
+        if thorough or not is_the_file(file, on_tail):
+            left.append(file)
+        elif file.path not in local:
+            cache.keep(file.path, file.target)
+    warnings = parallel(threads, lambda file: _verified(storage, cache, file), left, runtime=runtime)
+    return [warning for warning in warnings if warning is not None]
+
+
+def _verified(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
+    why = difference(wanted)
+    if why is None:
+        if wanted.verifiable:
+            cache.keep(wanted.path, wanted.target)
+        return _size_in_storage(wanted)
+    local = wanted.verifiable and cache.find(wanted.path) is not None
+    if local:
+        cache.discard(wanted.path)
+    wanted.target.unlink()
+    storage.download(wanted.path, wanted.target)
+    again = difference(wanted)
+    if again is not None:
+        raise _damaged(storage, wanted, again)
+    if wanted.verifiable:
+        cache.keep(wanted.path, wanted.target)
+    copy = "local copy of" if local else "first download of"
+    return f"the {copy} '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
+
+
+def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
+    """Return True if the file at the target has the size and the tail of the right one.
+
+    It is False, too, if neither is known: then only the whole file tells. `on_tail` receives the tail.
+    """
+    if wanted.tail_sha256 is None:
+        return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
+    size_bytes, end = read_end(wanted.target, wanted.tail_bytes)
+    if size_bytes != wanted.size_bytes or sha256(end).hexdigest() != wanted.tail_sha256:
+        return False
+    if on_tail is not None:
+        on_tail(wanted, end)
+    return True
+
+
+def difference(wanted: Wanted) -> str | None:
+    """Return in words how the file at the target differs from the wanted one; None if it does not.
+
+    If a checksum is known, it alone decides: the size may come from the listing of a damaged file.
+    """
+    size_bytes = wanted.target.stat().st_size
+    sizes = f"it has {size_bytes} bytes instead of {wanted.size_bytes}" * (size_bytes != wanted.size_bytes)
+    if wanted.sha256 is not None:
+        found = sha256_of(wanted.target)
+        wrong = f"its SHA-256 is {found} instead of {wanted.sha256}"
+        return None if found == wanted.sha256 else sizes or wrong
+    if wanted.crc32 is not None:
+        crc = crc32_of(wanted.target)
+        wrong = f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+        return None if crc == wanted.crc32 else sizes or wrong
+    return sizes or None
+
+
+def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
+    file = f"{storage.location}/{wanted.path}"
+    return DamagedError(f"'{file}' is damaged: {why}", file=file)
+
+
+def verify_stored(storage: Storage, wanted: Wanted) -> str | None:
+    """Compare a stored file with its checksum. Where it differs, it is read again once.
+
+    Args:
+        storage: Checkpoint storage.
+        wanted: The file; a checksum of it is known. Nothing is looked for at its target.
+
+    Returns:
+        A warning if it was right the second time.
+
+    Raises:
+        MissingError: The file does not exist.
+        DamagedError: The file is damaged.
+        StorageError: The storage fails.
+    """
+    return _verified_stored(storage, wanted)[1]
+
+
+def sha256_of_stored(storage: Storage, wanted: Wanted) -> str:
+    """Return the SHA-256 of a stored file, which is verified as `verify_stored` does.
+
+    Raises:
+        MissingError: The file does not exist.
+        DamagedError: The file is damaged.
+        StorageError: The storage fails.
+    """
+    return _verified_stored(storage, wanted)[0]
+
+
+def _verified_stored(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+    """Return the SHA-256 of a file, and a warning if it was right the second time only."""
+    sha256, first = _read_through(storage, wanted)
+    if first is None:
+        return sha256, None
+    sha256, again = _read_through(storage, wanted)
+    if again is not None:
+        file = f"{storage.location}/{wanted.path}"
+        raise DamagedError(f"'{file}' is damaged: {again}", file=file)
+    return sha256, f"the first download of '{wanted.path}' was damaged ({first}); it was read again"
+
+
+def _read_through(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+    """Return the SHA-256 of a file, and in words how it differs from the wanted one."""
+    digest, crc, size_bytes = hashlib.sha256(), 0, 0
+    while size_bytes < wanted.size_bytes:
+        piece = _read(storage, wanted.path, size_bytes, min(PIECE_BYTES, wanted.size_bytes - size_bytes))
+        if not piece:
+            return "", f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
+        size_bytes += len(piece)
+        digest.update(piece)
+        if wanted.sha256 is None:
+            crc = zlib.crc32(piece, crc)
+    sha256 = digest.hexdigest()
+    if wanted.sha256 is not None and sha256 != wanted.sha256:
+        return sha256, f"its SHA-256 is {sha256} instead of {wanted.sha256}"
+    if wanted.sha256 is None and crc != wanted.crc32:
+        return sha256, f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+    return sha256, None
+
+
+def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
+    """Read a piece, and once more if that fails: without it, one failure would make the others useless."""
+    for attempt in range(_TRIES):
+        try:
+            return storage.read(path, offset, length)
+        except StorageError:
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
 
 
 def parallel(
@@ -195,171 +540,3 @@ class Background(Generic[R]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.result()
-
-
-def fetch(
-    storage: Storage,
-    cache: StoreCache,
-    wanted: Sequence[Wanted],
-    threads: int,
-    *,
-    runtime: Runtime = SYSTEM,
-) -> Fetched:
-    """Bring all files to their targets.
-
-    A local copy is linked. Large remote files are fetched in parts, each of which counts as one of the
-    `threads`.
-
-    Raises:
-        MissingError: A stored file does not exist; the error names it.
-        DamagedError: A stored file is too short; the error names it.
-        StateStoreError: The storage or the local disk fails.
-    """
-    linked = [_link(cache, file) for file in wanted]
-    absent = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
-    if storage.is_local:  # a link takes less than a thread
-        for file in absent:
-            storage.download(file.path, file.target)
-    else:
-        _download(storage, absent, threads, runtime)
-    local = {file.path for file, is_linked in zip(wanted, linked, strict=True) if is_linked}
-    return Fetched(len(absent), sum(file.size_bytes for file in absent), frozenset(local))
-
-
-def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
-    """Download files, the large ones first, in parts. On failure none of the large ones is left."""
-    large = [file for file in wanted if file.size_bytes > PART_BYTES]
-    parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
-    small = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
-
-    def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
-        file, part = piece
-        if part is None:
-            storage.download(file.path, file.target)
-        else:
-            fetch_part_again(storage, file.path, file.target, *part)
-
-    targets: list[Path] = []
-    try:
-        for file in large:
-            make_hole(file.target, file.size_bytes)
-            targets.append(file.target)
-        parallel(threads, bring, [*parts, *small], runtime=runtime)
-    except BaseException:
-        for target in targets:
-            remove_unneeded(target)
-        raise
-
-
-def verify(
-    storage: Storage,
-    cache: StoreCache,
-    wanted: Sequence[Wanted],
-    threads: int,
-    *,
-    thorough: bool = True,
-    local: Collection[str] = (),
-    on_tail: OnTail | None = None,
-    runtime: Runtime = SYSTEM,
-) -> list[str]:
-    """Verify the size and the checksum of every target. A damaged file is fetched again once.
-
-    Args:
-        storage: Checkpoint storage.
-        cache: Files of this machine; verified files are kept there.
-        wanted: The files, which are at their targets.
-        threads: Number of files that are read at a time.
-        thorough: Read every file as a whole. Otherwise a file counts as right if its tail is, as far as
-            it is known; the reader of a block verifies its checksum.
-        local: Paths of files that were linked from the cache, and need not be kept again.
-        on_tail: Receives the tails that were read.
-        runtime: Threads.
-
-    Returns:
-        Warnings about damaged local copies and downloads.
-
-    Raises:
-        DamagedError: A stored file is damaged; the error names it.
-    """
-    left = []
-    for file in wanted:
-        if thorough or not is_the_file(file, on_tail):
-            left.append(file)
-        elif file.path not in local:
-            cache.keep(file.path, file.target)
-    warnings = parallel(threads, lambda file: _verified(storage, cache, file), left, runtime=runtime)
-    return [warning for warning in warnings if warning is not None]
-
-
-def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
-    """Return True if the file at the target has the size and the tail of the right one.
-
-    It is False, too, if neither is known: then only the whole file tells. `on_tail` receives the tail.
-    """
-    if wanted.tail_sha256 is None:
-        return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
-    size_bytes, end = read_end(wanted.target, wanted.tail_bytes)
-    if size_bytes != wanted.size_bytes or sha256(end).hexdigest() != wanted.tail_sha256:
-        return False
-    if on_tail is not None:
-        on_tail(wanted, end)
-    return True
-
-
-def difference(wanted: Wanted) -> str | None:
-    """Return in words how the file at the target differs from the wanted one; None if it does not.
-
-    If a checksum is known, it alone decides: the size may come from the listing of a damaged file.
-    """
-    size_bytes = wanted.target.stat().st_size
-    sizes = f"it has {size_bytes} bytes instead of {wanted.size_bytes}" * (size_bytes != wanted.size_bytes)
-    if wanted.sha256 is not None:
-        found = sha256_of(wanted.target)
-        wrong = f"its SHA-256 is {found} instead of {wanted.sha256}"
-        return None if found == wanted.sha256 else sizes or wrong
-    if wanted.crc32 is not None:
-        crc = crc32_of(wanted.target)
-        wrong = f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
-        return None if crc == wanted.crc32 else sizes or wrong
-    return sizes or None
-
-
-def _link(cache: StoreCache, wanted: Wanted) -> bool:
-    """Link a local copy to the target. Returns False if there is none."""
-    return wanted.verifiable and cache.link(wanted.path, wanted.target)
-
-
-def _verified(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
-    why = difference(wanted)
-    if why is None:
-        if wanted.verifiable:
-            cache.keep(wanted.path, wanted.target)
-        return _size_in_storage(wanted)
-    local = wanted.verifiable and cache.find(wanted.path) is not None
-    if local:
-        cache.discard(wanted.path)
-    wanted.target.unlink()
-    storage.download(wanted.path, wanted.target)
-    again = difference(wanted)
-    if again is not None:
-        raise _damaged(storage, wanted, again)
-    if wanted.verifiable:
-        cache.keep(wanted.path, wanted.target)
-    copy = "local copy of" if local else "first download of"
-    return f"the {copy} '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
-
-
-def _size_in_storage(wanted: Wanted) -> str | None:
-    """Return a warning if the content is right, but the size in storage is not."""
-    size_bytes = wanted.target.stat().st_size
-    if size_bytes == wanted.size_bytes:
-        return None
-    return (
-        f"'{wanted.path}' has {wanted.size_bytes} bytes in checkpoint storage instead of {size_bytes}: it is "
-        "damaged there, its local copy was used, and the next full checkpoint does without it"
-    )
-
-
-def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
-    file = f"{storage.location}/{wanted.path}"
-    return DamagedError(f"'{file}' is damaged: {why}", file=file)

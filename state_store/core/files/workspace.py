@@ -1,20 +1,29 @@
-"""The local directories of an open store, for its incoming deltas, its bases and its merges.
+"""The local directories of an open store, and the copies of stored files that this machine still has.
 
-All of them are on one file system, so that files pass between them as hard links. Safe for any thread.
+A `Workspace` has directories for the incoming deltas, bases and merges of a store. All of them are on one
+file system, so that files pass between them as hard links. Only their owner can open them. The files in them
+have the mode that the umask gives: in local checkpoint storage a delta becomes a hard link, and this module
+does not decide who may read it there.
 
-Only their owner can open them. The files in them have the mode that the umask gives: in local checkpoint
-storage a delta becomes a hard link, and this module does not decide who may read it there.
+A `LocalCache` keeps files of checkpoint storage as hard links below one directory, by store and path. A file
+that is found there is only a candidate: the reader verifies its checksum. A file that a base or a scratch
+directory uses, too, takes no space of its own. Several processes may share one root.
+
+Safe for any thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.durable import link_or_copy
 from state_store.errors import BusyError
 
 
@@ -94,3 +103,177 @@ def make_private(directory: Path) -> None:
     make_private(directory.parent)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
+
+
+_SEPARATOR = "@"
+
+_LOOKED_AT_ONCE = 8
+"""About this many directories are looked at when one has changed."""
+
+
+class LocalCache:
+    """The kept files of all stores below `root`: at most `budget_bytes` after `prune`."""
+
+    def __init__(self, root: Path, budget_bytes: int, *, runtime: Runtime = SYSTEM) -> None:
+        self.root = root
+        self._runtime = runtime
+        self._budget_bytes = budget_bytes
+        self._lock = runtime.lock()
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._not_looked = 0
+
+    def store(self, location: str, *, without: str | None = None) -> StoreCache:
+        """Return the part of the store whose directory in checkpoint storage is at `location`.
+
+        Args:
+            location: The location.
+            without: The directory there whose files are not kept.
+        """
+        return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16], without)
+
+    def prune(self, changed: StoreCache | None = None) -> int:
+        """Remove the files that were kept longest ago until the budget is met.
+
+        Only the directories that changed since the last call are looked into.
+
+        Args:
+            changed: The store that changed. The directories of many other stores are looked at only now and
+                then.
+
+        Returns:
+            The bytes removed.
+        """
+        with self._lock:
+            used_bytes = self._used_bytes(changed)
+        if used_bytes <= self._budget_bytes:
+            return 0
+        kept_files = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
+        excess = sum(size for _, size, _ in kept_files) - self._budget_bytes
+        removed = 0
+        for _, size, path in kept_files:
+            if removed >= excess:
+                break
+            with contextlib.suppress(OSError):  # another file goes in the place of one that cannot be removed
+                Path(path).unlink(missing_ok=True)
+                removed += size
+        self._not_looked = len(self._sizes)  # the next call sees the sizes after this removal
+        return removed
+
+    def _used_bytes(self, changed: StoreCache | None) -> int:
+        """Return the bytes that are kept, as far as directories were looked at."""
+        if changed is not None and self._not_looked < len(self._sizes) // _LOOKED_AT_ONCE:
+            self._not_looked += 1
+            self._sizes.update(self._looked([str(changed.directory)]))
+        else:
+            self._not_looked = 0
+            self._sizes = self._looked(directory.path for directory in _directories(self.root))
+        return sum(size for _, size in self._sizes.values())
+
+    def _looked(self, directories: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Return the time of the last change (nanoseconds) and the bytes of each directory.
+
+        A directory that was changed less than a second ago counts as changed the next time, too.
+        """
+        sizes: dict[str, tuple[int, int]] = {}
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                changed_ns = os.stat(directory).st_mtime_ns  # noqa: PTH116 - of many, often
+                known = self._sizes.get(directory)
+                if known is None or known[0] != changed_ns:
+                    is_settled = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
+                    total = sum(size for _, size, _ in _files(directory))
+                    known = (changed_ns if is_settled else -1, total)
+                sizes[directory] = known
+        return sizes
+
+
+class StoreCache:
+    """The kept files of one store, by their path below the store's directory in checkpoint storage."""
+
+    def __init__(self, directory: Path, without: str | None = None) -> None:
+        self.directory = directory
+        self._without = None if without is None else f"{without}/"
+
+    def find(self, path: str) -> Path | None:
+        """Return the local file that was kept as `path`, not verified; None if there is none."""
+        file = self._at(path)
+        return file if file.is_file() else None
+
+    def link(self, path: str, target: Path) -> bool:
+        """Link the file that was kept as `path` to `target`, which must not exist; it is not verified.
+
+        Returns:
+            False if there is none.
+        """
+        try:
+            link_or_copy(f"{self.directory}/{_file_name(path)}", target)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def keep(self, path: str, local: Path) -> None:
+        """Keep `local`, which must never be modified again, as `path`.
+
+        If that fails, nothing is kept, and no error is raised.
+        """
+        if self._without is None or not path.startswith(self._without):
+            self._place(path, lambda file: link_or_copy(local, file))
+
+    def adopt(self, path: str, local: Path) -> None:
+        """Keep `local` as `path` by moving it, else like `keep`."""
+        self._place(path, lambda file: os.rename(local, file))  # noqa: PTH104 - in every commit
+
+    def discard(self, path: str) -> None:
+        """Forget `path`; an unknown one is fine."""
+        self._at(path).unlink(missing_ok=True)
+
+    def retain(self, paths: Collection[str]) -> None:
+        """Forget everything but `paths`."""
+        keep = {_file_name(path) for path in paths}
+        with contextlib.suppress(FileNotFoundError):
+            for file in self.directory.iterdir():
+                if file.name not in keep:
+                    with contextlib.suppress(OSError):  # `prune` tries again
+                        file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Forget the store."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _place(self, path: str, place: Callable[[str], object]) -> None:
+        file = f"{self.directory}/{_file_name(path)}"
+        for _ in range(2):
+            try:
+                place(file)
+                return
+            except FileExistsError:
+                return
+            except FileNotFoundError:
+                make_private(self.directory)
+            except OSError:
+                return
+
+    def _at(self, path: str) -> Path:
+        return self.directory / _file_name(path)
+
+
+def _file_name(path: str) -> str:
+    return path.replace("/", _SEPARATOR)
+
+
+def _directories(root: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [item for item in os.scandir(root) if item.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def _files(directory: str) -> list[tuple[int, int, str]]:
+    """Return the last change of the inode (nanoseconds), the bytes and the path of each file."""
+    kept = []
+    with contextlib.suppress(FileNotFoundError):
+        for item in os.scandir(directory):
+            with contextlib.suppress(FileNotFoundError):
+                status = item.stat()
+                kept.append((status.st_ctime_ns, status.st_size, item.path))
+    return kept

@@ -48,8 +48,7 @@ from state_store.core.files.checksums import sha256_of
 from state_store.core.files.holes import HolesUnsupportedError, punch_hole
 from state_store.core.files.spans import SPAN_BYTES, fetch_spans
 from state_store.core.files.sparse import SparseFile, drop_data
-from state_store.core.files.streamed_verification import MOST_AT_ONCE, sha256_of_stored
-from state_store.core.files.transfer import difference, parallel
+from state_store.core.files.transfer import MOST_AT_ONCE, difference, parallel, sha256_of_stored
 from state_store.core.files.workspace import discard
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import (

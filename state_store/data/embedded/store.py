@@ -36,8 +36,7 @@ from state_store.core.compat import zip
 from state_store.core.deletion.contents import read_listing
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.attempt import store_attempt
 from state_store.core.snapshots.context import StoreContext

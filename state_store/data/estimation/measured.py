@@ -12,7 +12,7 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.files.part_downloads import PART_BYTES
+from state_store.core.files.transfer import PART_BYTES
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes, RestoreWork
 from state_store.core.planning.policy import oldest_run_bytes

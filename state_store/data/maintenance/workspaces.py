@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.storage import Storage

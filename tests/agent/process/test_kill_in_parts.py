@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, Job, contents, rows_of
-from state_store.core.files.part_downloads import PART_BYTES
+from state_store.core.files.transfer import PART_BYTES
 
 ROW_BYTES = 1 << 20
 ROWS = 40

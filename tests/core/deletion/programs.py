@@ -25,8 +25,7 @@ from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
-from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
 from state_store.core.snapshots.publish import publish
 from state_store.core.storage.contract import Storage

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from state_store.core.files import local_cache
-from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.workspace import Workspace, discard
+from state_store.core.files import workspace as workspace_module
+from state_store.core.files.workspace import LocalCache, Workspace, discard
 
 
 def keep(cache: LocalCache, store: str, path: str, tmp_path: Path, size_bytes: int = 10) -> None:
@@ -75,8 +74,10 @@ def test_many_stores_are_looked_at_now_and_then(tmp_path: Path, monkeypatch: pyt
         keep(cache, f"store-{number}", "delta/1", tmp_path)
     assert cache.prune() == 0
     rounds: list[Path] = []
-    directories = local_cache._directories
-    monkeypatch.setattr(local_cache, "_directories", lambda root: rounds.append(root) or directories(root))
+    directories = workspace_module._directories
+    monkeypatch.setattr(
+        workspace_module, "_directories", lambda root: rounds.append(root) or directories(root)
+    )
     for number in range(80):
         keep(cache, f"store-{number}", "delta/2", tmp_path)
         assert cache.prune(cache.store(f"store-{number}")) == (number >= 20) * 10
@@ -104,13 +105,13 @@ def test_only_what_has_changed_is_looked_at_again(tmp_path: Path, monkeypatch: p
         keep(cache, f"store-{number}", "delta/1", tmp_path)
         os.utime(cache.store(f"store-{number}").directory, (1e9, 1e9))
     looked: list[str] = []
-    files = local_cache._files
+    files = workspace_module._files
 
     def noting(directory: str) -> list[tuple[int, int, str]]:
         looked.append(directory)
         return files(directory)
 
-    monkeypatch.setattr(local_cache, "_files", noting)
+    monkeypatch.setattr(workspace_module, "_files", noting)
     assert cache.prune() == 0
     assert len(looked) == 3
     looked.clear()

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from faults import FaultyStorage, damaged_read, once, short_read, unavailable
 
-from state_store.core.files import streamed_verification
-from state_store.core.files.streamed_verification import verify_stored
-from state_store.core.files.transfer import Wanted
+from state_store.core.files import transfer
+from state_store.core.files.transfer import Wanted, verify_stored
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, MissingError, StorageError
 
@@ -24,7 +23,7 @@ BY_CRC = replace(BY_SHA, sha256=None, crc32=zlib.crc32(DATA))
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed_verification, "PIECE_BYTES", 400)
+    monkeypatch.setattr(transfer, "PIECE_BYTES", 400)
 
 
 @pytest.fixture

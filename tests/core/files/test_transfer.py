@@ -14,9 +14,8 @@ from faults import FaultyStorage, Schedule, damaged_read, fail_at, once, short_r
 
 from state_store.core.files import transfer
 from state_store.core.files.deadline import NEVER, BoundedStorage
-from state_store.core.files.local_cache import LocalCache, StoreCache
-from state_store.core.files.part_downloads import parts_of
-from state_store.core.files.transfer import Wanted, fetch, parallel, verify
+from state_store.core.files.transfer import Wanted, fetch, parallel, parts_of, verify
+from state_store.core.files.workspace import LocalCache, StoreCache
 from state_store.core.runtime import Running, SystemRuntime
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError

@@ -16,8 +16,7 @@ from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.checksums import sha256_of
-from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, merge
 from state_store.core.snapshots.publish import Published, publish

@@ -23,9 +23,8 @@ from minis3 import (
 )
 
 from state_store.agent.jvm_connections import StoreFiles
-from state_store.core.files.local_cache import LocalCache
-from state_store.core.files.part_downloads import PART_BYTES
-from state_store.core.files.transfer import Wanted, fetch
+from state_store.core.files.transfer import PART_BYTES, Wanted, fetch
+from state_store.core.files.workspace import LocalCache
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.hadoop import HadoopStorage

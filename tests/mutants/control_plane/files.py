@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         "a short part is accepted",
-        f"{_FILES}/part_downloads.py",
+        f"{_FILES}/transfer.py",
         "    if count != length:",
         "    if False:",
         ("tests/core/files/test_transfer.py",),

@@ -20,9 +20,8 @@ from state_store.core.deletion.contents import listing_of, read_archive
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.engine.table import read_metadata
-from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.transfer import Wanted, difference
-from state_store.core.files.workspace import Workspace
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase, StoreContext, wanted_deltas
