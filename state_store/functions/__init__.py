@@ -8,9 +8,7 @@ Importing this package imports neither pyarrow nor pandas nor pyspark: that happ
 """
 
 from state_store.functions.decorators import accelerate, per_group, vectorized
-from state_store.functions.function_errors import BadResultError, VectorizationWarning
-from state_store.functions.group_context import GROUP, Context
-from state_store.functions.result import Result
+from state_store.functions.group_context import GROUP, BadResultError, Context, Result, VectorizationWarning
 
 __all__ = [
     "GROUP",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_args, overload
 
 from state_store.functions import binding
-from state_store.functions.marked import BoundSchemas, Caller, Frame, MarkedFunction, restore_marked
+from state_store.functions.binding import BoundSchemas, Caller, Frame, MarkedFunction, restore_marked
 
 FRAMES: tuple[str, ...] = get_args(Frame)
 
@@ -84,7 +84,7 @@ class PerGroupFunction(BatchedFunction):
 
     def caller(self, header: Any) -> Caller:
         """Return the caller that takes the tables of a call apart into groups."""
-        from state_store.functions.plain.group_calls import GroupCaller
+        from state_store.functions.group_calls import GroupCaller
 
         return GroupCaller(self.func, header)
 

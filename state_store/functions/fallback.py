@@ -19,12 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions import binding
+from state_store.functions import binding, pandas_frames
 from state_store.functions.checking import STATE_EXTRAS, Call
-from state_store.functions.frames import pandas_frames
-from state_store.functions.function_errors import BadResultError
-from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, Header
-from state_store.functions.result import Changes
+from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, BadResultError, Changes, Header
 from state_store.functions.stream import check_names, key_names
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
     from pyspark.sql.types import StructField
 
-    from state_store.functions.marked import Caller, ManyGroups
+    from state_store.functions.binding import Caller, ManyGroups
 
 
 def run(

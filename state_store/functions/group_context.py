@@ -1,4 +1,4 @@
-"""The JVM's header of a stream of groups, and the context that functions get."""
+"""Values of a call of many groups: errors, the JVM's header, a function's context and its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,24 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+
+
+class BadResultError(ValueError):
+    """A function returned something that cannot be applied; names the column, the group and the rule.
+
+    Raised before anything of that call is written to the state store.
+    """
+
+
+class GroupTooLargeError(ValueError):
+    """The rows of one group exceed the limit up to which groups are handed over whole."""
+
+
+class VectorizationWarning(UserWarning):
+    """A marked function runs group by group, because the session lacks the extension."""
+
 
 GROUP = "__group"
 EXISTS = "__exists"
@@ -137,3 +154,45 @@ class Header:
             state_schema=self.state_schema,
             output_schema=self.output_schema,
         )
+
+
+@dataclasses.dataclass
+class Result:
+    """The result of a call. A group that no part names keeps its state and its timeout.
+
+    output
+        Rows to emit, with the columns of the output schema: a table (or frame, as the function's `frame`
+        says), or `None` for none.
+    state
+        New states. Without a `__group` column: one row for each row of `states`, in its order. With it:
+        rows for the groups that it names. Columns of `states` that are no state columns may stay in and are
+        not read.
+    remove
+        Groups whose state is removed: group indexes, or one boolean for each row of `states`.
+    timeout
+        New timeouts, one for each row of `states`, null for none: integers are milliseconds since the
+        epoch, as are timestamps; durations count from the start of the batch and need
+        `ProcessingTimeTimeout`. A group that gets a new state or is removed, and no timeout, has none
+        afterwards, as with `GroupState`.
+    """
+
+    output: Any = None
+    state: Any = None
+    remove: Any = None
+    timeout: Any = None
+
+
+@dataclasses.dataclass
+class Changes:
+    """A checked result for `n` groups.
+
+    `updated` and `removed` are boolean arrays of length n, `timeout` an int64 array of length n (-1:
+    none set), `state` a struct array with the new states of the updated groups in ascending order,
+    `output` a struct array.
+    """
+
+    updated: np.ndarray
+    removed: np.ndarray
+    timeout: np.ndarray
+    state: pa.StructArray
+    output: pa.StructArray

@@ -1,10 +1,16 @@
 """The worker's side of a vectorised function: batches of groups in, batches of changes and output out.
 
-The layouts of both are those of the JVM's `GroupsCall` and `StateChanges`.
+The layouts of both are those of the JVM's `GroupsCall` and `StateChanges`: checked changes become batches of
+one row (`ChangeWriter`).
+
+A group may come in several calls (`OpenGroup`). Every piece sees the state that the piece before left, and
+the store sees only the end: the last update or removal, the last timeout. This is what `GroupState` does
+within one call.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +18,26 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.checking import STATE_EXTRAS, Call, check
-from state_store.functions.frames import pandas_frames, polars_frames
-from state_store.functions.function_errors import BadResultError, GroupTooLargeError
-from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
-from state_store.functions.pieces import OpenGroup
-from state_store.functions.result import Changes, Result
-from state_store.functions.returned_columns import bounds, struct_type
-from state_store.functions.state_changes import ChangeWriter
+from state_store.functions import pandas_frames, polars_frames
+from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, struct_type
+from state_store.functions.group_context import (
+    EXISTS,
+    GROUP,
+    NO_TIMESTAMP,
+    TIMEOUT,
+    BadResultError,
+    Changes,
+    GroupTooLargeError,
+    Header,
+    Result,
+)
 
 if TYPE_CHECKING:
-    from state_store.functions.marked import ManyGroups
+    from state_store.functions.binding import ManyGroups
 
 CONTINUED, MORE = 1, 2
+
+PUT, KEEP, CLEAR, REMOVE = 0, 1, 2, 3
 
 
 def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -165,3 +178,93 @@ class TableCaller:
         elif function.frame == "polars":
             result = polars_frames.to_arrow_result(result, call)
         return check(result, call)
+
+
+@dataclasses.dataclass
+class OpenGroup:
+    """The group whose next piece is awaited.
+
+    `state` is what that piece will see, an array of length 1 with a null for no state; `updated`,
+    `removed` and `timeout` (ms, -1 for none) are the change that the pieces so far add up to.
+    """
+
+    state: pa.StructArray
+    updated: bool
+    removed: bool
+    timeout: int
+
+    @staticmethod
+    def split_off(changes: Changes, before: pa.StructArray) -> tuple[OpenGroup, Changes]:
+        """Return the last group of `changes` as an open one, and the changes without it.
+
+        `before` is the state that the group had before this call, used where the call left it alone.
+        """
+        updated, removed = bool(changes.updated[-1]), bool(changes.removed[-1])
+        if updated:
+            # A copy: the function may own the memory, and use it again in the next call.
+            state = changes.state.take(pa.array([len(changes.state) - 1]))
+        elif removed:
+            state = pa.nulls(1, before.type)
+        else:
+            state = before
+        rest = Changes(
+            changes.updated[:-1],
+            changes.removed[:-1],
+            changes.timeout[:-1],
+            changes.state.slice(0, len(changes.state) - updated),
+            changes.output,
+        )
+        return OpenGroup(state, updated, removed, int(changes.timeout[-1])), rest
+
+    def merged_into(self, changes: Changes) -> Changes:
+        """Return `changes`, whose first group is this one, with what the pieces before have done to it."""
+        timeout = changes.timeout.copy()
+        if timeout[0] == NO_TIMESTAMP:
+            timeout[0] = self.timeout
+        updated, removed, state = changes.updated.copy(), changes.removed.copy(), changes.state
+        if not updated[0] and not removed[0]:
+            updated[0], removed[0] = self.updated, self.removed
+            if self.updated:
+                state = pa.concat_arrays([self.state, state])
+        return Changes(updated, removed, timeout, state, changes.output)
+
+
+class ChangeWriter:
+    """Writer of the batches of one stream; `state_type` is the Arrow type of a state on the wire."""
+
+    def __init__(self, output_schema: pa.Schema, state_type: pa.DataType) -> None:
+        output_type = struct_type(output_schema)
+        self._types = [pa.list_(t) for t in (output_type, pa.int64(), pa.int8(), pa.int64(), state_type)]
+        names = ("output", "group", "change", "timeout", "state")
+        self._schema = pa.schema([("done", pa.int64()), *zip(names, self._types, strict=True)])
+
+    def write(self, changes: Changes, first: int, done: int) -> pa.RecordBatch:
+        """Return one batch with `changes` of the groups from `first` on; those below `done` are finished."""
+        timed = changes.timeout != NO_TIMESTAMP
+        change = np.full(len(timed), -1, dtype=np.int8)
+        change[timed] = KEEP
+        change[changes.removed] = REMOVE
+        change[changes.removed & timed] = CLEAR
+        change[changes.updated] = PUT
+        groups = np.flatnonzero(change >= 0)
+        return self.write_lists(
+            done,
+            changes.output,
+            pa.array(groups + first),
+            pa.array(change[groups]),
+            pa.array(changes.timeout[groups]),
+            changes.state,
+        )
+
+    def write_output(self, output: pa.StructArray, done: int) -> pa.RecordBatch:
+        """Return one batch of output alone; groups below `done` are finished."""
+        nothing = [pa.array([], list_type.value_type) for list_type in self._types[1:]]
+        return self.write_lists(done, output, *nothing)
+
+    def write_lists(self, done: int, *lists: pa.Array) -> pa.RecordBatch:
+        """Return one batch of `lists` (output, group, change, timeout, state), a column of one row each."""
+        columns = [
+            pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=dtype)
+            for values, dtype in zip(lists, self._types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays([pa.array([done], pa.int64()), *columns], schema=self._schema)

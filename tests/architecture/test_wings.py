@@ -51,7 +51,7 @@ def test_only_the_engine_imports_rocksdict(checkout: Path) -> None:
     [
         "from state_store.data.rows import types",
         "import state_store.cli.main",
-        "def later():\n    from state_store.functions.result import Result",
+        "def later():\n    from state_store.functions.group_context import Result",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import state_store.data.query.logs",
         "from state_store import spark_conf",
     ],

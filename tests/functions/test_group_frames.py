@@ -13,7 +13,7 @@ import wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.functions.frames import group_frames, pandas_frames
+from state_store.functions import accelerated, pandas_frames
 from state_store.functions.group_context import Header
 
 KINDS = {
@@ -57,7 +57,7 @@ def test_a_cut_frame_equals_the_conversion_of_its_group_alone(case):
     schema = wire.schema({f"c{i}": NESTED.get(kind, kind) for i, kind in enumerate(kinds)})
     header = Header.parse(wire.header(schema, schema, wire.schema({"s": "long"}), schema))
     batch = wire.batch("x", header, [{"key": group[0], "rows": group} for group in rows])
-    cut = group_frames.cut(batch, header)
+    cut = accelerated.cut(batch, header)
     for i, group in enumerate(rows):
         columns = [pa.array([r[c] for r in group], f.type) for c, f in enumerate(header.row_schema)]
         alone = pandas_frames.to_series(pa.table(columns, schema=header.row_schema), header)
@@ -82,7 +82,7 @@ def test_the_frame_of_a_group_without_rows_has_its_columns():
         wire.header(wire.schema({"k": "string"}), schema, wire.schema({"s": "long"}), schema)
     )
     batch = wire.batch("x", header, [{"key": ("a",), "rows": []}])
-    frame = group_frames.cut(batch, header).frame(0)
+    frame = accelerated.cut(batch, header).frame(0)
     assert (
         frame.columns.tolist() == ["k", "v"] and len(frame) == 0 and set(frame.dtypes.map(str)) == {"object"}
     )
@@ -95,7 +95,7 @@ def test_frames_may_be_changed_in_place():
         wire.header(wire.schema({"k": "string"}), schema, wire.schema({"s": "long"}), schema)
     )
     rows = [{"key": (k,), "rows": [(k, 1), (k, 2)]} for k in "ab"]
-    cut = group_frames.cut(wire.batch("x", header, rows), header)
+    cut = accelerated.cut(wire.batch("x", header, rows), header)
     frame = cut.frame(0)
     frame["v"] = frame["v"] + 1
     frame.loc[0, "v"] = 9

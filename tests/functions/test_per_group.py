@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.state import GroupState
 
-from state_store.functions import BadResultError, per_group
-from state_store.functions.function_errors import GroupTooLargeError
-from state_store.functions.group_context import Header
-from state_store.functions.plain import group_calls
+from state_store.functions import BadResultError, group_calls, per_group
+from state_store.functions.group_context import GroupTooLargeError, Header
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"k": "string", "v": "long"})

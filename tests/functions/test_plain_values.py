@@ -21,12 +21,9 @@ from pyspark.sql import types as t
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from state_store.functions.function_errors import BadResultError
-from state_store.functions.plain.flat_values import UnfitValueError
-from state_store.functions.plain.row_classes import row_class, tuple_class
-from state_store.functions.plain.row_schemas import RowSchema
-from state_store.functions.plain.session_zone import SessionZone
-from state_store.functions.returned_columns import first_forbidden_null
+from state_store.functions.checking import first_forbidden_null
+from state_store.functions.group_context import BadResultError
+from state_store.functions.plain_values import RowSchema, SessionZone, UnfitValueError, row_class, tuple_class
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 import wire
 
-from state_store.functions import GROUP, BadResultError, Result, vectorized
-from state_store.functions.frames import polars_frames
+from state_store.functions import GROUP, BadResultError, Result, polars_frames, vectorized
 from state_store.functions.group_context import Header
 
 KEY = wire.schema({"k": "string"})

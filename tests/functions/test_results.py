@@ -12,8 +12,7 @@ import pytest
 import wire
 
 from state_store.functions import GROUP, BadResultError, Result, vectorized
-from state_store.functions.function_errors import GroupTooLargeError
-from state_store.functions.group_context import Header
+from state_store.functions.group_context import GroupTooLargeError, Header
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"k": "string", "v": "long"})

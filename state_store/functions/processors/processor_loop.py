@@ -2,34 +2,44 @@
 
 A processor sees no difference to PySpark's own worker: its calls come in the same order, rows are read when
 it asks for them, output is taken as it comes, timers follow all rows, and `close` is the last call.
+
+Arrow batches of rows sorted by key are cut into groups (`Groups`): neighbouring rows with equal keys are a
+group, across the borders of batches. A group's rows are read as the processor asks for them.
+
+PySpark's worker converts output before the processor goes on. Here output waits for that of other groups
+(`RowOutput`, `FrameOutput`), so what the processor can still change is copied (`frozen`).
 """
 
 from __future__ import annotations
 
+import collections
+import copy
+import datetime
+import decimal
 import functools
 import importlib
 import json
+import numbers
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
-from pyspark.sql.types import StructType
+from pyspark.sql.types import Row, StructType
 
+from state_store.core.compat import zip
+from state_store.functions import pandas_frames
 from state_store.functions.collector import exempt_imports
 from state_store.functions.group_context import to_arrow_schema
-from state_store.functions.processors.arrow_output import FrameOutput, RowOutput
-from state_store.functions.processors.batches import FrameStream, RowBatch
-from state_store.functions.processors.channel import Channel
-from state_store.functions.processors.groups import Groups
-from state_store.functions.processors.handle import BatchedHandle
-from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.value_codec import RowCodec
-from state_store.functions.processors.variables import Timers
+from state_store.functions.processors.task_state import Channel, RowCodec, Session
+from state_store.functions.processors.variables import BatchedHandle, Timers
 
 _RUN = 1000
 _FIRST_RUN = 32
 """The first run is short: the variables learn in it what to fetch."""
+
+_MOST_ROWS = 10_000
+_MOST_BYTES = 16 << 20
 
 
 def processor_command(command: bytes, header: str) -> tuple[Callable[..., Any], Any]:
@@ -192,3 +202,450 @@ class ProcessorLoop:
     def _flushed(self) -> Iterator[pa.RecordBatch]:
         if self._output.waits:
             yield from self._output.flush_all()
+
+
+class Groups:
+    """An iteration over the groups of a partition, run by run.
+
+    For each item of `runs`, go through `groups` to its end, and each group's rows before the next group.
+    """
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self._batch: Batch | None = None
+        self._first = 0
+        self._advance()
+
+    def _advance(self) -> None:
+        self._batch, self._first = next(self._batches, None), 0
+
+    def runs(self, limit: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the keys of each run, of at most `limit()` groups; see `groups`."""
+        while self._batch is not None:
+            keys, count = self._batch.keys, len(self._batch.keys)
+            if self._first == count:
+                self._advance()
+                continue
+            self._stop = min(self._first + limit(), count)
+            yield keys[self._first : self._stop]
+
+    def groups(self) -> Iterator[tuple[tuple[Any, ...], Iterator[Any]]]:
+        """Yield key and rows of each group of the run whose keys `runs` yielded last."""
+        batch, start, stop = self._batch, self._first, self._stop
+        assert batch is not None
+        for number in range(start, stop):
+            self._first = number + 1
+            last = number + 1 == len(batch.keys)
+            rows = batch.chunks(self._pieces(batch, number)) if last else batch.group(number)
+            yield batch.keys[number], rows
+            for _ in rows:  # what the processor did not read
+                pass
+
+    def _pieces(self, batch: Batch, number: int) -> Iterator[tuple[Batch, int]]:
+        """Yield the last group of `batch`, and the groups of the next batches that continue it."""
+        key = batch.keys[number]
+        yield batch, number
+        while True:
+            self._advance()
+            batch_after = self._batch
+            if batch_after is None or batch_after.keys[0] != key:
+                return
+            self._first = 1
+            yield batch_after, 0
+            if len(batch_after.keys) > 1:
+                return
+
+
+class Batch:
+    """The groups of a batch: `keys`, and the offsets `starts` of their rows, with the end of the last."""
+
+    def __init__(self, row_keys: list[tuple[Any, ...]]) -> None:
+        self.starts = [0]
+        self.keys = row_keys[:1]
+        key = row_keys[0]
+        for number, row_key in enumerate(row_keys):
+            if row_key != key:
+                self.starts.append(number)
+                self.keys.append(row_key)
+                key = row_key
+        self.starts.append(len(row_keys))
+
+    def group(self, number: int) -> Iterator[Any]:
+        """Yield the rows or frames of a group that lies within this batch."""
+        raise NotImplementedError
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[Any, int]]) -> Iterator[Any]:
+        """Yield the rows or frames of a group of these pieces: batches, each with the group's number."""
+        raise NotImplementedError
+
+
+class RowBatch(Batch):
+    """Rows as `pyspark.sql.Row`."""
+
+    def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
+        columns = [column.to_pylist() for column in batch.columns]
+        names, new, set_attribute = Row(*batch.schema.names), tuple.__new__, object.__setattr__
+        self._rows = [new(Row, values) for values in zip(*columns)]
+        for row in self._rows:
+            set_attribute(row, "__fields__", names)  # `Row.__setattr__` takes three times as long as a row
+        keys = (
+            batch.column(offset).to_pylist()
+            if pa.types.is_nested(batch.schema.types[offset])
+            else columns[offset]
+            for offset in key_offsets  # lists of a key are not those of a row, which the processor may change
+        )
+        super().__init__(list(zip(*keys)))
+
+    @staticmethod
+    def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
+        """Yield the batches of a stream; a large batch comes in several parts."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, _MOST_ROWS):
+                yield RowBatch(batch.slice(start, _MOST_ROWS), key_offsets)
+
+    def group(self, number: int) -> Iterator[Any]:
+        return iter(self._rows[self.starts[number] : self.starts[number + 1]])
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
+        for batch, number in pieces:
+            yield from batch.group(number)
+
+
+class FrameBatch(Batch):
+    """Rows as pandas frames. PySpark makes them of tuples, so pandas infers the types, and so it is here."""
+
+    def __init__(self, batch: pa.RecordBatch, stream: FrameStream) -> None:
+        import pandas as pd
+
+        series = stream.to_series(batch)
+        self._stream = stream
+        self._frame = pd.concat(series, axis=1)
+        self._average_bytes = stream.average_bytes
+        columns = [self._frame.iloc[:, offset] for offset in stream.key_offsets]
+        super().__init__(list(zip(*columns)))
+        names = list(self._frame.columns)
+        self._fields = collections.namedtuple("Pandas", names, rename=True)._fields  # type: ignore[attr-defined]
+        self._sliceable = _sliceable(self._frame, batch.schema, self._fields, stream.first_value)
+
+    def group(self, number: int) -> Iterator[Any]:
+        start, stop = self.starts[number], self.starts[number + 1]
+        if self._sliceable is None or not self._fits(stop - start):
+            yield from self.chunks(iter([(self, number)]))
+        else:
+            yield _sliced(self._sliceable, start, stop)
+
+    def _fits(self, rows: int) -> bool:
+        """Return True if so many rows come as one frame."""
+        return rows <= self._stream.max_records and rows * self._average_bytes < self._stream.max_bytes
+
+    def tuples(self, number: int) -> Iterator[Any]:
+        """Yield the rows of a group as named tuples."""
+        return self._frame.iloc[self.starts[number] : self.starts[number + 1]].itertuples(index=False)
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[FrameBatch, int]]) -> Iterator[Any]:
+        import pandas as pd
+
+        rows: list[Any] = []
+        stream = None
+        for batch, number in pieces:
+            stream = batch._stream
+            for row in batch.tuples(number):
+                rows.append(row)
+                if len(rows) >= stream.max_records or len(rows) * batch._average_bytes >= stream.max_bytes:
+                    yield pd.DataFrame(rows).iloc[:, stream.values(row)]
+                    rows = []
+        if rows and stream is not None:
+            yield pd.DataFrame(rows).iloc[:, stream.values(rows[0])]
+
+
+class FrameStream:
+    """The facts that all batches of a stream share when frames are made of them."""
+
+    def __init__(self, header: Any) -> None:
+        self._header = header
+        self.key_offsets = header.key_offsets
+        self.first_value = header.first_value
+        self.max_records = header.max_records
+        self.max_bytes = header.max_bytes
+        self.average_bytes = 0.0
+        self._bytes = self._rows = 0
+
+    def values(self, row: Any) -> list[int]:
+        """Return the places of the columns that the processor gets."""
+        return list(range(self.first_value, len(row)))
+
+    def to_series(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the columns in pandas, as PySpark converts them."""
+        from state_store.functions import pandas_frames
+
+        return pandas_frames.to_series(batch, self._header)
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FrameBatch]:
+        """Yield the batches of a stream."""
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if self.max_bytes != 2**31 - 1:
+                self._bytes += sum(
+                    buffer.size
+                    for column in batch.columns
+                    for buffer in column.buffers()
+                    if buffer is not None
+                )
+                self._rows += batch.num_rows
+                self.average_bytes = self._bytes / self._rows
+            yield FrameBatch(batch, self)
+
+
+_WIDER = {"int8": "int64", "int16": "int64", "int32": "int64", "float32": "float64"}
+_ALIKE = frozenset(("int64", "float64", "bool", "datetime64[ns]"))
+
+
+def _sliceable(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -> Any:
+    """Return a frame whose slices equal the frames that pandas makes of the same tuples, or `None`.
+
+    It has the columns that the processor gets. Pandas infers the type of a column from its values; the
+    type of a slice is known if each value of the column decides it.
+    """
+    import pandas as pd
+
+    if int(pd.__version__.partition(".")[0]) > 2:
+        return None
+    parts = []
+    for place in range(first, len(fields)):
+        series, kind = frame.iloc[:, place], schema.field(place).type
+        name = str(series.dtype)
+        if name in _WIDER:
+            series = series.astype(_WIDER[name])
+        elif name == "timedelta64[ns]":
+            if series.isna().any():
+                return None
+        elif name == "object":
+            if not _stays_object(kind):
+                return None
+        elif name not in _ALIKE:
+            return None
+        parts.append(series)
+    if not parts:
+        return None
+    joined = pd.DataFrame(dict(enumerate(parts)), copy=False)
+    joined.columns = pd.Index(list(fields[first:]))
+    return joined
+
+
+def _stays_object(kind: pa.DataType) -> bool:
+    """Return True if pandas makes a column of objects of any values of this type."""
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(check(kind) for check in (*checks, pa.types.is_date, pa.types.is_decimal, pa.types.is_nested))
+
+
+def _sliced(frame: Any, start: int, stop: int) -> Any:
+    import pandas as pd
+
+    manager = frame._mgr.get_slice(slice(start, stop), axis=1)
+    manager.axes = [frame.columns._view(), pd.RangeIndex._simple_new(range(stop - start))]
+    return pd.DataFrame._from_mgr(manager, axes=manager.axes)
+
+
+def rough_size(value: Any) -> int:
+    """Return about how many bytes a value of a row takes."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value)
+    if kind is list or isinstance(value, tuple):
+        total = 16
+        for item in value:
+            kind = type(item)
+            total += 16 if kind is int or kind is float or item is None else rough_size(item)
+        return total
+    if kind is dict:
+        return 16 + sum(map(rough_size, value)) + sum(map(rough_size, value.values()))
+    return getattr(value, "nbytes", 16)
+
+
+class RowOutput:
+    """Rows of `pyspark.sql.Row` that wait to be sent, as they were when the processor gave them.
+
+    A row of scalars is kept as it is. Of any other PySpark's worker makes a dict at once, with copies of
+    lists and dicts. Objects that this does not copy, such as a `bytearray`, it converts at the end of the
+    group; here they are copied at that end.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        from pyspark.sql.types import Row
+
+        self._schema = to_arrow_schema(schema, "UTC", False)
+        self._names = list(schema.names)
+        self._is_flat = len(set(self._names)) == len(self._names) and not any(
+            pa.types.is_nested(field.type) for field in self._schema
+        )
+        self._row = Row
+        self._rows: list[Any] = []
+        self._bytes = 0
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Add the rows that the processor returned for a group; yield a batch when there are many."""
+        rows, row_class, uncopied = self._rows, self._row, []
+        for row in results:
+            if not (type(row) is row_class and SCALARS.issuperset(map(type, row))):
+                row = row.asDict(True)
+                if not all(map(_is_own, row.values())):
+                    uncopied.append(len(rows))
+            rows.append(row)
+            self._bytes += rough_size(row)
+            if len(rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+                yield from self.flush_all()
+                rows, uncopied = self._rows, []
+        for place in uncopied:
+            rows[place] = frozen(rows[place])
+
+    @property
+    def waits(self) -> bool:
+        """True if rows wait."""
+        return bool(self._rows)
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as a batch and forget them."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        names, row_class = self._names, self._row
+        if self._is_flat and all(
+            type(row) is row_class and getattr(row, "__fields__", None) == names and len(row) == len(names)
+            for row in rows
+        ):
+            arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            dicts = [row if type(row) is dict else row.asDict(True) for row in rows]
+            yield pa.RecordBatch.from_pylist(dicts, schema=self._schema)
+
+
+def _is_own(value: Any) -> bool:
+    """Return True if the processor cannot change a value of `Row.asDict(True)`, which has its own lists."""
+    kind = type(value)
+    if kind is list or kind is dict:
+        return all(map(_is_own, value if kind is list else value.values()))
+    return is_frozen(value)
+
+
+class FrameOutput:
+    """Pandas frames that wait to be sent, as they were when the processor gave them."""
+
+    def __init__(self, schema: Any, header: Any) -> None:
+        from state_store.functions.frame_runs import FrameRuns
+
+        self._schema = schema
+        self._header = header
+        self._new_runs = functools.partial(FrameRuns, _copied)
+        self._runs = self._new_runs()
+        self._bytes = 0
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Add the frames that the processor returned for a group; yield batches when there are many rows.
+
+        Raises:
+            PySparkValueError: one of them is no frame.
+        """
+        import pandas as pd
+
+        for frame in results:
+            if not isinstance(frame, pd.DataFrame):
+                raise _no_frame()
+            if len(frame) == 0:
+                yield from self._converted([frame])  # for its errors
+                continue
+            size = _frame_size(frame)
+            if len(frame) >= _MOST_ROWS or size >= _MOST_BYTES:  # no copy of a large one
+                yield from self.flush_all()
+                yield from self._converted([frame])
+                continue
+            self._runs.add(frame)
+            self._bytes += size
+            if self._runs.rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+                yield from self.flush_all()
+
+    @property
+    def waits(self) -> bool:
+        """True if rows wait."""
+        return self._runs.rows > 0
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Yield all frames as batches and forget them."""
+        runs, self._runs, self._bytes = self._runs, self._new_runs(), 0
+        yield from self._converted(runs.runs())
+
+    def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
+        for frame in frames:
+            struct = pandas_frames.to_struct([frame], self._schema, self._header)
+            if len(struct):
+                yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
+
+
+def _copied(values: Any) -> Any:
+    """Return a copy of the values of a block of a frame."""
+    copy = values.copy()
+    if values.dtype == object and not SCALARS.issuperset(map(type, values.flat)):
+        flat = copy.reshape(-1)  # a view: the copy is contiguous
+        for place, cell in enumerate(flat):
+            if not is_frozen(cell):
+                flat[place] = frozen(cell)
+    return copy
+
+
+def _frame_size(frame: Any) -> int:
+    """Return about how many bytes the values of `frame` take."""
+    total = 0
+    for block in frame._mgr.blocks:
+        values = block.values
+        total += sum(map(rough_size, values.ravel())) if values.dtype == object else values.nbytes
+    return total
+
+
+def _no_frame() -> Exception:
+    from pyspark.errors import PySparkValueError
+
+    return PySparkValueError(
+        "Invalid return type. Please make sure that the UDF returns a "
+        "pandas.DataFrame when the specified return type is StructType."
+    )
+
+
+SCALARS = frozenset(
+    (
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        decimal.Decimal,
+        datetime.date,
+        datetime.datetime,
+        datetime.timedelta,
+    )
+)
+"""Types whose instances never change."""
+
+_KINDS = (*SCALARS, numbers.Number)  # with subclasses, and with the numbers of numpy
+
+
+def is_frozen(value: Any) -> bool:
+    """Return True if `value` can never change; False if it may."""
+    if type(value) in SCALARS:
+        return True
+    if isinstance(value, tuple):
+        return all(map(is_frozen, value))
+    return isinstance(value, _KINDS)
+
+
+def frozen(value: Any) -> Any:
+    """Return a copy of `value` that nobody else can change.
+
+    A value that cannot be copied comes back itself: no column takes it, and the error of Arrow says so.
+    """
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value

@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from state_store.core.compat import zip
+from state_store.functions import pandas_frames, polars_frames
 from state_store.functions.checking import output_of
-from state_store.functions.frames import pandas_frames, polars_frames
-from state_store.functions.function_errors import BadResultError
-from state_store.functions.group_context import GROUP, Header
+from state_store.functions.group_context import GROUP, BadResultError, Header
 from state_store.functions.processors.processor_loop import LOOP
 from state_store.functions.vectors.call_state import (
     TIMER,
     ListColumns,
     MapColumns,
+    RowColumns,
     States,
     TimerColumns,
     ValueColumns,
 )
-from state_store.functions.vectors.python_values import RowColumns
 
 if TYPE_CHECKING:
     from state_store.functions.checking import Call

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions.function_errors import GroupTooLargeError
-from state_store.functions.group_context import GROUP, Header
-from state_store.functions.processors.handle import BatchedHandle
+from state_store.functions.checking import struct_type
+from state_store.functions.group_context import GROUP, GroupTooLargeError, Header
 from state_store.functions.processors.processor_loop import ProcessorLoop
-from state_store.functions.returned_columns import struct_type
-from state_store.functions.vectors.call_state import TIMER
+from state_store.functions.processors.variables import BatchedHandle
+from state_store.functions.vectors.call_state import TIMER, RowColumns
 from state_store.functions.vectors.processor import Calls, VectorHandle, header_of
-from state_store.functions.vectors.python_values import RowColumns
 
 
 class Loop(ProcessorLoop):

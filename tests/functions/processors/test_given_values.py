@@ -19,11 +19,8 @@ from pyspark.sql import Row
 
 from state_store.functions import Result, accelerated, per_group, vectorized
 from state_store.functions.group_context import Header, to_arrow_schema
-from state_store.functions.processors.arrow_output import FrameOutput, RowOutput
-from state_store.functions.processors.batches import RowBatch
-from state_store.functions.processors.groups import Groups
-from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.value_codec import RowCodec
+from state_store.functions.processors.processor_loop import FrameOutput, Groups, RowBatch, RowOutput
+from state_store.functions.processors.task_state import RowCodec, Session
 from state_store.functions.processors.variables import BatchedList, BatchedMap, BatchedValue
 
 LONGS = {"type": "array", "elementType": "long", "containsNull": True}

@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.value_codec import RowCodec
+from state_store.functions.processors.task_state import RowCodec, Session
 from state_store.functions.processors.variables import BatchedMap
 
 LONG = wire.schema({"n": "long"})

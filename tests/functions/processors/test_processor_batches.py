@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowBatchTransformer
 
-from state_store.functions.processors.batches import FrameStream, RowBatch
-from state_store.functions.processors.groups import Groups
+from state_store.functions.processors.processor_loop import FrameStream, Groups, RowBatch
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc

@@ -11,9 +11,8 @@ from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from state_store.functions.processors import task_state as operations
-from state_store.functions.processors.arrow_output import FrameOutput, RowOutput
-from state_store.functions.processors.task_state import Session
-from state_store.functions.processors.value_codec import RowCodec
+from state_store.functions.processors.processor_loop import FrameOutput, RowOutput
+from state_store.functions.processors.task_state import RowCodec, Session
 from state_store.functions.processors.variables import BatchedMap
 
 MEGABYTE = 1 << 20

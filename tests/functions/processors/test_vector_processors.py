@@ -16,7 +16,7 @@ from streams import Stream
 from test_processors import BATCHED, OURS, PROCESSORS
 
 import state_store
-from state_store.functions.function_errors import GroupTooLargeError
+from state_store.functions.group_context import GroupTooLargeError
 from state_store.functions.vectors import table_loop
 from state_store.functions.vectors.processor import bind
 from state_store.functions.vectors.table_loop import borders, whole_groups

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions import older_spark
-from state_store.functions.group_context import GROUP
-from state_store.functions.result import Result
+from state_store.functions.group_context import GROUP, Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.result import Result
-from state_store.functions.returned_columns import bounds, nullable
+from state_store.functions.checking import bounds, nullable
+from state_store.functions.group_context import Result
 
 if TYPE_CHECKING:
     import polars as pl
