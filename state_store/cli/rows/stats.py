@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -17,8 +18,10 @@ from state_store.cli.output import (
     size,
     text_column,
 )
+from state_store.cli.progress_display import Meter
 from state_store.cli.rows.cells import cell, plain
-from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
+from state_store.cli.rows.chosen import Chosen, state_command, version_options
+from state_store.cli.spark_session import spark_option
 from state_store.data.dataset.expiry import WATERMARK
 from state_store.data.dataset.stats import RECENT, SAMPLE, Ages, Statistics
 from state_store.data.query.arguments import counted
@@ -46,7 +49,8 @@ _MOST_PARTITIONS = 10
     metavar="N",
     help="The number of versions whose changes are shown.",
 )
-def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int) -> None:
+@spark_option
+def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
     """Show the sizes of the state, and its changes.
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
@@ -57,8 +61,9 @@ def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int) -> None:
     """
     with chosen.open() as state:
         sample = None if exact else SAMPLE
-        with metered(state, "read", sample):
-            statistics = state.stats(sample=sample, recent=recent)
+        count = len(state.partitions)
+        with Meter("read", count if sample is None else min(sample, count)) as meter:
+            statistics = state.stats(sample=sample, recent=recent, spark=spark, progress=meter)
     if as_json:
         print_json(
             plain(

@@ -16,6 +16,7 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress_display import Meter
+from state_store.cli.spark_session import spark_option
 from state_store.data.maintenance.files import Files, HeldFile, runs
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter, Query
@@ -44,6 +45,7 @@ _REASON_COLUMNS = (text_column("reason"), number_column("bytes"), number_column(
 @click.option("--unneeded", is_flag=True, help="List only files with count 0.")
 @click.option("--by-reason", is_flag=True, help="Sum the files up by the reason for which they are there.")
 @click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
+@spark_option
 def files(
     checkpoint: str,
     chosen: Filter,
@@ -51,6 +53,7 @@ def files(
     unneeded: bool,
     by_reason: bool,
     needed_by: int | None,
+    spark: Any,
 ) -> None:
     """List the files, each with the checkpoints that need it.
 
@@ -69,6 +72,7 @@ def files(
             chosen.name,
             unneeded=unneeded,
             needed_by=needed_by,
+            spark=spark,
             progress=meter,
         )
     if as_json:

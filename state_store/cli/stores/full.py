@@ -18,6 +18,7 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress_display import Meter
+from state_store.cli.spark_session import spark_option
 from state_store.cli.stores.remote_full import RemoteService
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.query import Filter, Query
@@ -57,6 +58,7 @@ _REMOTE_COLUMNS = (
     ),
 )
 @stores_option("worked on")
+@spark_option
 @click.option(
     "--compression",
     type=click.Choice(COMPRESSIONS),
@@ -82,6 +84,7 @@ def full(
     query_name: str | None,
     trigger_id: str | None,
     token_file: Path | None,
+    spark: Any,
 ) -> int:
     """Make a full checkpoint now, which depends on no older file.
 
@@ -110,6 +113,7 @@ def full(
             stores=stores,
             compression=compression,
             on_failure="report",
+            spark=spark,
             progress=meter,
         )
     if as_json:

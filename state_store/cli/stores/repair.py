@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from state_store.cli import exit_codes
 from state_store.cli.command import changing, query_command, stores_option
 from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress_display import Meter
+from state_store.cli.spark_session import spark_option
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
 from state_store.data.query import Filter, Query
@@ -61,6 +63,7 @@ _ADVICE_UNREAD = (
     help="Also remove damaged files that cannot be mended, if the version committed last needs none.",
 )
 @stores_option("worked on")
+@spark_option
 def repair(
     checkpoint: str,
     chosen: Filter,
@@ -70,6 +73,7 @@ def repair(
     leaks_only: bool,
     discard: bool,
     stores: int,
+    spark: Any,
 ) -> int:
     """Remove files that nothing needs, and make damaged snapshots anew.
 
@@ -98,6 +102,7 @@ def repair(
             leaks_only=leaks_only,
             discard=discard,
             stores=stores,
+            spark=spark,
             progress=meter,
         )
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich.text import Text
@@ -18,6 +19,7 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress_display import Meter
+from state_store.cli.spark_session import spark_option
 from state_store.data.maintenance.files import runs
 from state_store.data.maintenance.findings import Finding, Verdict
 from state_store.data.maintenance.verification import verify as verify_state
@@ -46,12 +48,14 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
 )
 @click.option("--all-versions", is_flag=True, help="Restore every restorable version, not only the newest.")
 @stores_option("read")
+@spark_option
 def verify(
     checkpoint: str,
     chosen: Filter,
     as_json: bool,
     all_versions: bool,
     stores: int,
+    spark: Any,
 ) -> int:
     """Check all files and restore the newest checkpoint.
 
@@ -70,6 +74,7 @@ def verify(
             chosen.name,
             all_versions=all_versions,
             stores=stores,
+            spark=spark,
             progress=meter,
         )
     if as_json:

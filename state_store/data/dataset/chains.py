@@ -13,6 +13,7 @@ from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import moment_or_unknown
 from state_store.data.dataset.reading.versions import version_number
+from state_store.data.jobs.workers import on_stores
 from state_store.data.query import CommitTimes, Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, counted
 from state_store.errors import MissingError
@@ -162,7 +163,7 @@ def chain(
     committed = query.committed(None if version is None else version_number(query, version) - 1)
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
-        found = query.for_each(keys, FoundStore.read, meter=meter)
+        found = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
     times = query.logs.end_times()
     return Chains(
         {store.key: StoreChain(store.key, tuple(_links(store, committed, times))) for store in found}

@@ -13,6 +13,7 @@ from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.dataset.moments import latest, moment_or_unknown
+from state_store.data.jobs.workers import on_stores
 from state_store.data.query import CommitTimes, Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, counted
 
@@ -190,7 +191,7 @@ def checkpoints(
     committed = query.committed()
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
-        found = query.for_each(keys, FoundStore.read, meter=meter)
+        found = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
     times = query.logs.end_times()
     return Checkpoints(
         query, {store.key: _history(store, committed.get(store.key), times) for store in found}

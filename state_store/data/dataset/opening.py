@@ -303,6 +303,7 @@ def stats(
     at: Moment | None = None,
     sample: int | None = SAMPLE,
     recent: int = RECENT,
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> Statistics:
     """Return the sizes of a state: of partitions, keys and values; and its changes and expired rows.
@@ -316,17 +317,16 @@ def stats(
         at: as for `open`.
         sample: partitions whose rows are read, evenly chosen; None: all.
         recent: versions whose changes are counted.
+        spark: a SparkSession, whose executors then read the partitions, a task a partition; None: this
+            process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
         StateStoreError: as for `open`.
     """
     check_number("sample", sample, minimum=0, optional=True)
-    with (
-        open(checkpoint, operator, store, version, batch=batch, at=at) as state,
-        _followed(state, progress, sample),
-    ):
-        return state.stats(sample=sample, recent=recent)
+    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
+        return state.stats(sample=sample, recent=recent, spark=spark, progress=progress)
 
 
 def export(
@@ -340,6 +340,7 @@ def export(
     batch: int | None = None,
     at: Moment | None = None,
     on_damage: OnDamage = "raise",
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> int:
     """Write a state as Parquet files into a new directory, one for each partition; return the number of rows.
@@ -354,6 +355,8 @@ def export(
         batch: as for `open`.
         at: as for `open`.
         on_damage: as for `open`.
+        spark: a SparkSession, whose executors then write the files, a task a partition; a path is then of a
+            directory that all machines share. None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
@@ -364,4 +367,4 @@ def export(
     with open(
         checkpoint, operator, store, version, partitions, batch=batch, at=at, on_damage=on_damage
     ) as state:
-        return state.export(target, progress=progress)
+        return state.export(target, spark=spark, progress=progress)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,15 @@ from state_store.data.dataset.sql.tables import (
     restored,
     state_table,
 )
-from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
+from state_store.data.dataset.stats import (
+    RECENT,
+    SAMPLE,
+    PartStatistics,
+    Statistics,
+    part_statistics,
+    statistics,
+)
+from state_store.data.jobs.workers import Workers, workers
 from state_store.data.query import Progress, ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location, check_flag, check_number, check_text, counted
 from state_store.data.query.arguments import shown as as_text
@@ -285,7 +294,7 @@ class State:
         with self._partitions.read(partition):
             yield from decoding.decoded(self._partitions, self.columns, partition, BATCH_ROWS)
 
-    def export(self, target: Location, *, progress: ProgressOption = None) -> int:
+    def export(self, target: Location, *, spark: Any = None, progress: ProgressOption = None) -> int:
         """Write a Parquet file for each partition into a new directory; return the number of rows.
 
         The metadata of each file's schema (`state_store.data.dataset.export`) name the query, store and
@@ -293,6 +302,8 @@ class State:
 
         Args:
             target: a path or a URI; it must not exist.
+            spark: a SparkSession, whose executors then write the files, a task a partition; a path is then of
+                a directory that all machines share. None: this process.
             progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
         Raises:
@@ -300,13 +311,34 @@ class State:
             OptionError: Parquet does not have a type, or the target is inside of the checkpoint.
         """
         described = {**self.described(), "partitions": list(self.partitions)}
-        parts = ((number, self.of_partition(number)) for number in self.partitions)
+        tasks = workers(spark, self._runtime)
         with reporting(progress, "exported", len(self.partitions)) as meter:
             if meter is not None:
                 self.follow(meter)
             return write_export(
-                target, self.schema, described, parts, lambda: self.lost, runtime=self._runtime
+                target,
+                self.schema,
+                described,
+                self.partitions,
+                self._opener(tasks),
+                tasks,
+                meter,
+                runtime=self._runtime,
             )
+
+    def _opener(self, workers: Workers) -> Callable[[int, Progress | None], AbstractContextManager[State]]:
+        """Return what opens a partition of this version for workers: anew if they are elsewhere."""
+        if not workers.are_elsewhere:
+            return lambda _number, _meter: nullcontext(self)
+        query, view, version, skips = self._query, self.view, self.version, self._skip_damaged
+
+        def reopened(number: int, meter: Progress | None) -> State:
+            state = State(query, view, version, [number], skip_damaged=skips)
+            if meter is not None:
+                state.follow(meter)
+            return state
+
+        return reopened
 
     def described(self) -> dict[str, Any]:
         """Return the origin of the rows: checkpoint, operator, store, version, batch and watermark."""
@@ -324,17 +356,55 @@ class State:
         """Return the number of keys as the files state it, without a restore."""
         return sum(self._partitions.count(partition) for partition in self.partitions)
 
-    def stats(self, *, sample: int | None = SAMPLE, recent: int = RECENT) -> Statistics:
+    def stats(
+        self,
+        *,
+        sample: int | None = SAMPLE,
+        recent: int = RECENT,
+        spark: Any = None,
+        progress: ProgressOption = None,
+    ) -> Statistics:
         """Return statistics: the largest partitions and rows, recent changes, and the age and expiry of keys.
 
         Args:
             sample: the number of partitions whose rows are read, evenly chosen; None reads all.
             recent: the number of versions whose changes are counted.
+            spark: a SparkSession, whose executors then read the partitions, a task a partition; None: this
+                process.
+            progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         """
         check_number("sample", sample, minimum=0, optional=True)
         check_number("recent", recent, minimum=0)
-        expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
-        return statistics(self._partitions, self.columns, sample, recent, expiry)
+        tasks, count = workers(spark, self._runtime), len(self.partitions)
+        now_ms = self._runtime.wall_ms()
+        with reporting(progress, "read", count if sample is None else min(sample, count)) as meter:
+            if meter is not None:
+                self.follow(meter)
+            return statistics(
+                self.partitions,
+                self.version,
+                self._opener(tasks),
+                sample,
+                recent,
+                now_ms,
+                self._expiry(now_ms),
+                tasks,
+                meter,
+            )
+
+    def part_statistics(self, number: int, *, is_sampled: bool, recent: int, now_ms: int) -> PartStatistics:
+        """Return what `stats` needs of one partition; its rows are read only if it `is_sampled`."""
+        return part_statistics(
+            self._partitions,
+            self.columns,
+            number,
+            is_sampled=is_sampled,
+            recent=recent,
+            expiry=self._expiry(now_ms),
+        )
+
+    def _expiry(self, now_ms: int) -> Expiry | None:
+        return Expiry.of(self._query, self.view, self.batch, now_ms)
 
     def get(self, key: Key) -> dict[str, Any] | None:
         """Return the row of a key as Python values by column; None if the key does not exist.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import itertools
 import shutil
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional, Protocol
 
 from state_store.core.compat import zip
 from state_store.core.engine.rows import Page, rows
@@ -15,6 +19,8 @@ from state_store.data.dataset.expiry import Expired, Expiry
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.reading.partitions import READING, Partitions
 from state_store.data.dataset.reading.pinned import PinnedVersion
+from state_store.data.jobs.workers import Workers
+from state_store.data.query import Progress
 from state_store.data.query.arguments import counted
 
 MOST_DELTAS = 100
@@ -56,33 +62,6 @@ class Ages:
         return self.older + sum(change.keys for change in self.last_changes)
 
 
-def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
-    """Return the ages of the view's keys in the chosen partitions.
-
-    Reads the last deltas of each partition, newest first, up to the first gap between them.
-
-    Raises:
-        DamagedError: a delta is damaged.
-        StorageError: as the storage raises it.
-    """
-    keys: dict[int, int] = {}
-    times_ms: dict[int, int | None] = {}
-    rows = 0
-    since = max(0, partitions.version - MOST_DELTAS)
-    with partitions.pinned(partitions.version, since) as pins:
-        for number in chosen:
-            rows += partitions.count(number)
-            family = partitions.family_id(number)
-            if family is None:
-                continue
-            prefix = family.to_bytes(FAMILY_BYTES, "big")
-            found = _last_written(partitions, pins[number], prefix, times_ms)
-            for version, count in found.items():
-                keys[version] = keys.get(version, 0) + count
-    changes = tuple(LastChanges(version, times_ms[version], keys[version]) for version in sorted(keys))
-    return Ages(changes, rows - sum(keys.values()))
-
-
 def _last_written(
     partitions: Partitions, pin: PinnedVersion, prefix: bytes, times_ms: dict[int, int | None]
 ) -> dict[int, int]:
@@ -93,7 +72,8 @@ def _last_written(
     expected, remaining_bytes = pin.version.number, MOST_BYTES
     for delta in reversed(pin.lineage):
         remaining_bytes -= pin.delta_bytes(delta)
-        if delta.version != expected or remaining_bytes < 0:
+        is_old = delta.version <= pin.version.number - MOST_DELTAS
+        if delta.version != expected or remaining_bytes < 0 or is_old:
             break
         expected -= 1
         try:
@@ -199,47 +179,176 @@ class Statistics:
         return max(partition.rows for partition in self.partitions) / average if average else 1.0
 
 
-def statistics(
-    partitions: Partitions, columns: Columns, sample: int | None, recent: int, expiry: Expiry | None
-) -> Statistics:
-    """Return the sizes of a view: see `State.stats`."""
-    import numpy
+class OpenedPartitions(Protocol):
+    """A state with the partition that is looked at, perhaps among others."""
 
-    sizes = tuple(
-        PartitionSize(number, partitions.count(number), partitions.size_bytes(number))
-        for number in partitions.numbers
-    )
-    sampled = _chosen(partitions.numbers, sample)
-    key_sizes, value_sizes = [numpy.zeros(0, "i8")], [numpy.zeros(0, "i8")]
+    def part_statistics(self, number: int, *, is_sampled: bool, recent: int, now_ms: int) -> PartStatistics:
+        """Return what the statistics need of one partition; it is `now_ms` on the driver."""
+
+
+Opened = Callable[[int, Optional[Progress]], AbstractContextManager[OpenedPartitions]]
+"""Opens a partition: its number, and a receiver of progress."""
+
+
+@dataclass(frozen=True)
+class PartStatistics:
+    """A partition as the statistics need it.
+
+    Attributes:
+        size: its rows and bytes.
+        is_readable: False if it is lost, and was skipped.
+        key_bytes: numbers of rows by the size of their key, if its rows were read; else empty.
+        value_bytes: the same by the size of their value.
+        largest: its largest rows.
+        expired: the number of expired rows.
+        looked_at: the number of rows examined for that.
+        recent: puts, removes and bytes of the deltas of recent versions.
+        written: the number of keys that each version was the last to write.
+        times_ms: when these versions were committed.
+    """
+
+    size: PartitionSize
+    is_readable: bool
+    key_bytes: dict[int, int]
+    value_bytes: dict[int, int]
+    largest: tuple[LargeRow, ...]
+    expired: int
+    looked_at: int
+    recent: dict[int, tuple[int, int, int]]
+    written: dict[int, int]
+    times_ms: dict[int, int | None]
+
+
+def part_statistics(
+    partitions: Partitions,
+    columns: Columns,
+    number: int,
+    *,
+    is_sampled: bool,
+    recent: int,
+    expiry: Expiry | None,
+) -> PartStatistics:
+    """Return what the statistics need of one partition; its rows are read only if it `is_sampled`.
+
+    Its last deltas are read then, too, newest first, up to the first gap between them.
+
+    Raises:
+        DamagedError: a delta is damaged.
+        StorageError: as the storage raises it.
+    """
+    size = PartitionSize(number, partitions.count(number), partitions.size_bytes(number))
+    keys_by_bytes: Counter[int] = Counter()
+    values_by_bytes: Counter[int] = Counter()
     largest: list[LargeRow] = []
     over = looked_at = 0
-    for number in sampled:
-        for page in _pages(partitions, number):
-            keys, values = page.keys.lengths - FAMILY_BYTES, page.values.lengths
-            key_sizes.append(keys)
-            value_sizes.append(values)
-            if expiry is not None:
-                batch = expiry.columns.decode(tuple(page.keys), tuple(page.values), number)
-                over, looked_at = over + expiry.count(batch), looked_at + batch.num_rows
-            largest = heapq.nlargest(
-                LARGEST,
-                [*largest, *_largest(page, keys + values, columns, number)],
-                key=lambda row: row.size_bytes,
-            )
-    all_keys, all_values = numpy.concatenate(key_sizes), numpy.concatenate(value_sizes)
-    average = float((all_keys + all_values).mean()) if len(all_keys) else 0.0
-    return Statistics(
-        partitions.version,
-        sizes,
-        sampled,
-        average,
-        _quantiles(all_keys),
-        _quantiles(all_values),
+    for page in _pages(partitions, number) if is_sampled else ():
+        keys, values = page.keys.lengths - FAMILY_BYTES, page.values.lengths
+        keys_by_bytes.update(_counted(keys))
+        values_by_bytes.update(_counted(values))
+        if expiry is not None:
+            batch = expiry.columns.decode(tuple(page.keys), tuple(page.values), number)
+            over, looked_at = over + expiry.count(batch), looked_at + batch.num_rows
+        largest = _of_largest([*largest, *_largest(page, keys + values, columns, number)])
+    written: dict[int, int] = {}
+    times_ms: dict[int, int | None] = {}
+    changes: dict[int, tuple[int, int, int]] = {}
+    reach = max(recent, MOST_DELTAS if is_sampled else 0)
+    with partitions.pinned(partitions.version, max(0, partitions.version - reach), [number]) as pins:
+        for pin in pins.values():
+            changes = dict(_changes(partitions, pin, partitions.version - recent))
+            family = partitions.family_id(number) if is_sampled else None
+            if family is not None:
+                written = _last_written(partitions, pin, family.to_bytes(FAMILY_BYTES, "big"), times_ms)
+    return PartStatistics(
+        size,
+        bool(pins),
+        dict(keys_by_bytes),
+        dict(values_by_bytes),
         tuple(largest),
-        tuple(_recent(partitions, recent)),
-        ages(partitions, sampled),
-        None if expiry is None else Expired(expiry.column, expiry.clock, expiry.at_ms, over, looked_at),
+        over,
+        looked_at,
+        changes,
+        written,
+        times_ms,
     )
+
+
+def statistics(
+    numbers: tuple[int, ...],
+    version: int,
+    opened: Opened,
+    sample: int | None,
+    recent: int,
+    now_ms: int,
+    expiry: Expiry | None,
+    workers: Workers,
+    meter: Progress | None = None,
+) -> Statistics:
+    """Return the sizes of a view: see `State.stats`.
+
+    Args:
+        numbers: the numbers of the partitions.
+        version: the version.
+        opened: opens a partition; pickled if the workers are elsewhere.
+        sample: the number of partitions whose rows are read, evenly chosen; None reads all.
+        recent: the number of versions whose changes are counted.
+        now_ms: the time, in ms since 1970 UTC.
+        expiry: the rule by which rows expire; None: they do not.
+        workers: who read the partitions, one at a time in a process.
+        meter: receives the progress.
+    """
+    sampled = _chosen(numbers, sample)
+
+    def of_partition(number: int, meter: Progress | None) -> PartStatistics:
+        with opened(number, meter) as state:
+            return state.part_statistics(number, is_sampled=number in sampled, recent=recent, now_ms=now_ms)
+
+    parts = workers.run(of_partition, numbers, at_once=1, meter=meter)
+    keys_by_bytes: Counter[int] = Counter()
+    values_by_bytes: Counter[int] = Counter()
+    for part in parts:
+        keys_by_bytes.update(part.key_bytes)
+        values_by_bytes.update(part.value_bytes)
+    rows = sum(keys_by_bytes.values())
+    size_bytes = sum(size * count for by in (keys_by_bytes, values_by_bytes) for size, count in by.items())
+    expired = None
+    if expiry is not None:
+        over, looked_at = sum(part.expired for part in parts), sum(part.looked_at for part in parts)
+        expired = Expired(expiry.column, expiry.clock, expiry.at_ms, over, looked_at)
+    return Statistics(
+        version,
+        tuple(part.size for part in parts),
+        sampled,
+        size_bytes / rows if rows else 0.0,
+        _quantiles(keys_by_bytes),
+        _quantiles(values_by_bytes),
+        tuple(_of_largest([row for part in parts for row in part.largest])),
+        tuple(_recent([part.recent for part in parts if part.is_readable], version, recent)),
+        _ages([part for part in parts if part.size.partition in sampled]),
+        expired,
+    )
+
+
+def _ages(parts: Sequence[PartStatistics]) -> Ages:
+    keys: Counter[int] = Counter()
+    times_ms: dict[int, int | None] = {}
+    for part in parts:
+        keys.update(part.written)
+        times_ms = {**part.times_ms, **times_ms}
+    changes = tuple(LastChanges(version, times_ms[version], keys[version]) for version in sorted(keys))
+    return Ages(changes, sum(part.size.rows for part in parts) - sum(keys.values()))
+
+
+def _counted(sizes: Any) -> dict[int, int]:
+    """Return the number of occurrences of each size in an array."""
+    import numpy
+
+    found, counts = numpy.unique(sizes, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def _of_largest(rows: Iterable[LargeRow]) -> list[LargeRow]:
+    return heapq.nlargest(LARGEST, rows, key=lambda row: row.size_bytes)
 
 
 def _chosen(numbers: tuple[int, ...], sample: int | None) -> tuple[int, ...]:
@@ -272,28 +381,30 @@ def _largest(page: Page, sizes: Any, columns: Columns, partition: int) -> list[L
     ]
 
 
-def _quantiles(sizes: Any) -> tuple[int, ...]:
-    import numpy
-
-    if not len(sizes):
+def _quantiles(by_bytes: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the sizes that shares of the rows do not exceed."""
+    sizes = sorted(by_bytes)
+    up_to = list(itertools.accumulate(by_bytes[size] for size in sizes))
+    if not sizes:
         return (0,) * len(_QUANTILES)
-    return tuple(int(size) for size in numpy.quantile(sizes, _QUANTILES, method="inverted_cdf"))
+    return tuple(sizes[bisect.bisect_left(up_to, share * up_to[-1])] for share in _QUANTILES)
 
 
-def _recent(partitions: Partitions, recent: int) -> Iterator[VersionChanges]:
-    since = max(0, partitions.version - recent)
-    with partitions.pinned(partitions.version, since) as pins:
-        for version in range(since + 1, partitions.version + 1):
-            commits = [
-                (pin.metadata(delta, partitions.directory / "delta"), pin.delta_bytes(delta))
-                for pin in pins.values()
-                for delta in pin.lineage
-                if delta.version == version
-            ]
-            if len(commits) == len(pins):
-                yield VersionChanges(
-                    version,
-                    sum(metadata.puts for metadata, _ in commits),
-                    sum(metadata.removes for metadata, _ in commits),
-                    sum(size_bytes for _, size_bytes in commits),
-                )
+def _changes(
+    partitions: Partitions, pin: PinnedVersion, since: int
+) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Yield the versions after `since` of which there is a delta, with its puts, removes and bytes."""
+    for delta in pin.lineage:
+        if delta.version > since:
+            metadata = pin.metadata(delta, partitions.directory / "delta")
+            yield delta.version, (metadata.puts, metadata.removes, pin.delta_bytes(delta))
+
+
+def _recent(
+    changes: Sequence[Mapping[int, tuple[int, int, int]]], newest: int, recent: int
+) -> Iterator[VersionChanges]:
+    """Yield the changes of each recent version of which all partitions have a delta."""
+    for version in range(max(0, newest - recent) + 1, newest + 1):
+        if all(version in of_partition for of_partition in changes):
+            found = [of_partition[version] for of_partition in changes]
+            yield VersionChanges(version, *(sum(numbers) for numbers in zip(*found, strict=True)))

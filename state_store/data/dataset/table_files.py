@@ -66,56 +66,65 @@ def writing_file(path: Path) -> Iterator[Callable[[Iterable[T]], Iterator[T]]]:
 
 
 @contextmanager
-def new_directory(location: str) -> Iterator[NewDirectory]:
+def new_directory(location: str, names: Iterable[str]) -> Iterator[NewDirectory]:
     """Yield a new directory in another storage. If the body fails, its files are removed.
+
+    Args:
+        location: the directory.
+        names: the names of the files that it is going to have.
 
     Raises:
         ConflictError: the directory has files already.
     """
     storage, name = _parted(location)
     try:
-        names = [entry.name for entry in storage.list_files(name)]
-        if names and SUCCESS not in names:
+        found = [entry.name for entry in storage.list_files(name)]
+        if found and SUCCESS not in found:
             raise ConflictError(
                 f"'{location}' has files of a write that was interrupted, or still goes on: it has no "
                 f"'{SUCCESS}'. If it was interrupted, remove the directory, or give another one",
                 file=location,
             )
-        if names:
+        if found:
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
-        with ScratchDirectory("state-store-") as scratch:
-            directory = NewDirectory(storage, name, Path(scratch))
-            try:
-                with removed_at_end(directory.remove):
-                    yield directory
-            except BaseException:
-                directory.remove()
-                raise
+        directory = NewDirectory(storage, name, names)
+        try:
+            with removed_at_end(directory.remove):
+                yield directory
+        except BaseException:
+            directory.remove()
+            raise
     finally:
         storage.close()
 
 
 class NewDirectory:
-    """A directory whose files are made in `scratch`, a local directory, and moved from there."""
+    """A directory to which `store_in_directory` adds files; `finish` says that it is whole."""
 
-    def __init__(self, storage: Storage, name: str, scratch: Path) -> None:
-        self.scratch = scratch
+    def __init__(self, storage: Storage, name: str, names: Iterable[str]) -> None:
         self._storage = storage
         self._name = name
-        self._moved: list[str] = []
+        self._paths = [f"{name}/{file}" for file in (*names, SUCCESS)]
 
-    def move(self, local: Path) -> None:
-        """Store a file of `scratch` under its own name."""
-        path = f"{self._name}/{local.name}"
-        self._moved.append(path)
-        self._storage.upload(local, path)
-        local.unlink(missing_ok=True)
+    def finish(self, success: bytes) -> None:
+        """Write the file that comes last."""
+        self._storage.write(f"{self._name}/{SUCCESS}", success)
 
     def remove(self) -> None:
-        """Remove the files that were moved."""
-        for path in self._moved:
+        """Remove the files that are there."""
+        for path in self._paths:
             with suppress(StateStoreError):
                 self._storage.delete(path)
+
+
+def store_in_directory(location: str, local: Path) -> None:
+    """Move a local file into a directory of another storage, in the place of one of the same name."""
+    storage, name = _parted(location)
+    try:
+        storage.upload(local, f"{name}/{local.name}", overwrite=True)
+        local.unlink(missing_ok=True)
+    finally:
+        storage.close()
 
 
 @contextmanager

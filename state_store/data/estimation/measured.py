@@ -26,6 +26,7 @@ from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
 from state_store.data.estimation.workload import TableSize, Workload, table_size
+from state_store.data.jobs.workers import on_stores
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_name, check_number, counted
 from state_store.errors import MissingError
@@ -161,7 +162,7 @@ def _measured(
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     version, committed = batch + 1, query.committed(batch)
-    read = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
+    read = on_stores(query, keys, lambda _, storage, __: StoreContents.read(storage), meter=progress)
     contents = dict(zip(keys, read, strict=True))
     sampled = [keys[number * len(keys) // SAMPLED] for number in range(SAMPLED)]
     sampled = list(dict.fromkeys(sampled))

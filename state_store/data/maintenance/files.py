@@ -9,9 +9,12 @@ from typing import Any
 from state_store.core.checkpoint.names import VersionId, origin_of
 from state_store.core.checkpoint.registry import REASONS, reason_of
 from state_store.core.codec import fields_to_json
+from state_store.core.compat import zip
+from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
-from state_store.data.query import Filter, ProgressOption, Query, StoreKey, reporting
+from state_store.data.jobs.workers import on_stores, workers
+from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, check_number, counted
 from state_store.errors import MissingError
 
@@ -111,6 +114,7 @@ def files(
     *,
     unneeded: bool = False,
     needed_by: int | None = None,
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> Files:
     """Return the files of a query's state with the restorable checkpoints that need each.
@@ -125,6 +129,7 @@ def files(
         store: only this store: a side of a join, a state variable, or Spark's name of a store.
         unneeded: only files that no checkpoint needs.
         needed_by: only files that this version needs.
+        spark: a SparkSession, whose executors then do the work, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
@@ -135,9 +140,10 @@ def files(
     check_flag("unneeded", unneeded)
     query = Query.open(checkpoint)
     keys = query.stores(Filter(operator, partition, store))
+    tasks = workers(spark)
     with reporting(progress, "listed", len(keys)) as meter:
-        stores = query.for_each(keys, FoundStore.read, meter=meter)
-    restorable = sorted({version.number for store in stores for version in store.registry.checkpoints()})
+        found = on_stores(query, keys, _held_in, meter=meter, workers=tasks)
+    restorable = sorted(set().union(*(numbers for numbers, _ in found)))
     if needed_by is not None and needed_by not in restorable:
         known = runs(restorable) or "none"
         raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {known}")
@@ -149,8 +155,19 @@ def files(
 
     return Files(
         query.location,
-        {store.key: tuple(file for file in held_files(store) if is_chosen(file)) for store in stores},
+        {
+            key: tuple(file for file in held if is_chosen(file))
+            for key, (_, held) in zip(keys, found, strict=True)
+        },
     )
+
+
+def _held_in(
+    key: StoreKey, storage: Storage, _meter: Progress | None
+) -> tuple[set[int], tuple[HeldFile, ...]]:
+    """Return the numbers of the versions of a store that can be restored, and its files."""
+    store = FoundStore.read(key, storage)
+    return {version.number for version in store.registry.checkpoints()}, tuple(held_files(store))
 
 
 def held_files(store: FoundStore) -> Iterator[HeldFile]:

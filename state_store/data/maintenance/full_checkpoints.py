@@ -20,6 +20,7 @@ from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
+from state_store.data.jobs.workers import on_stores, workers
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
@@ -123,6 +124,7 @@ def full_checkpoint(
     compression: str | None = None,
     on_failure: OnFailure = "raise",
     reason: str = REQUESTED,
+    spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> FullCheckpoints:
@@ -137,12 +139,13 @@ def full_checkpoint(
         operator: only the stores of this stateful operator.
         partition: only the stores of this partition.
         store: only this store: a side of a join, a state variable, or Spark's name of a store.
-        stores: stores that are worked on at a time; fewer if file descriptors are short.
+        stores: stores that are worked on at a time in a process; fewer if file descriptors are short.
         compression: `none` or `lz4`, the query's option `snapshotCompression`. Default: the compression of
             the store's newest snapshot.
         on_failure: `raise`: when all stores were tried, raise the first failure. `report`: return failures
             in `FullCheckpoints.failed`.
         reason: who wants them, for people: the checkpoints keep it.
+        spark: a SparkSession, whose executors then do the work, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -158,13 +161,13 @@ def full_checkpoint(
         raise OptionError(f"on_failure is 'raise' or 'report', not {on_failure!r}", option="on_failure")
     check_text("reason", reason, "'before the upgrade'")
     chosen = Filter(operator, partition, store)
-    resources = share(stores)
+    resources, tasks = share(stores), workers(spark, runtime)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
     if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
 
-    def of_store(key: StoreKey, storage: Storage) -> FullCheckpoint | Failure:
+    def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> FullCheckpoint | Failure:
         try:
             return _of_newest(
                 lambda: query.committed()[key],
@@ -173,7 +176,7 @@ def full_checkpoint(
                     storage,
                     version,
                     compression=compression,
-                    open_files=resources.open_files,
+                    open_files=share(resources.stores).open_files,
                     reason=reason,
                     meter=meter,
                     runtime=runtime,
@@ -183,7 +186,7 @@ def full_checkpoint(
             return Failure(key, as_store_error(error))
 
     with reporting(progress, "full checkpoints", len(keys)) as meter:
-        outcomes = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
+        outcomes = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
     failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
     if failed and on_failure == "raise":
         raise failed[0].error

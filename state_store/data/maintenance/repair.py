@@ -26,6 +26,7 @@ from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
+from state_store.data.jobs.workers import on_stores, workers
 from state_store.data.maintenance.abandoned import abandoned_attempts
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.findings import Finding, failed_store
@@ -308,6 +309,7 @@ def repair(
     leaks_only: bool = False,
     discard: bool = False,
     stores: int = 4,
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> Repairs:
     """Rebuild damaged snapshots from other files, and remove files that no restorable version needs.
@@ -327,7 +329,8 @@ def repair(
         leaks_only: read no file for damage.
         discard: also remove damaged files that cannot be mended, if the version that Spark committed last
             needs none of them.
-        stores: stores that are worked on at a time; fewer if file descriptors are short.
+        stores: stores that are worked on at a time in a process; fewer if file descriptors are short.
+        spark: a SparkSession, whose executors then do the work, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Raises:
@@ -345,11 +348,11 @@ def repair(
     for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):
         check_flag(name, flag)
     chosen = Filter(operator, partition, store)
-    resources = share(stores)
+    resources, tasks = share(stores), workers(spark)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
 
-    def of_store(key: StoreKey, storage: Storage) -> Repair:
+    def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Repair:
         try:
             return repair_store(
                 key,
@@ -359,7 +362,7 @@ def repair(
                 older_than_ms=older_than_ms,
                 leaks_only=leaks_only,
                 discard=discard,
-                open_files=resources.open_files,
+                open_files=share(resources.stores).open_files,
                 meter=meter,
             )
         except LocalDiskError:
@@ -368,5 +371,5 @@ def repair(
             return Repair(key, (), (failed_store(key, error),), "the storage failed")
 
     with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
-        repairs = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
+        repairs = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
     return Repairs(query.location, apply, tuple(repairs))

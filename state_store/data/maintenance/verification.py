@@ -23,6 +23,7 @@ from state_store.core.storage import Storage
 from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
+from state_store.data.jobs.workers import on_stores, workers
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.findings import Finding, Verdict, failed_store
 from state_store.data.maintenance.workspaces import temporary_context
@@ -423,6 +424,7 @@ def verify(
     *,
     all_versions: bool = False,
     stores: int = 4,
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> Verification:
     """Check all files of a query's state, and restore the version that Spark committed last.
@@ -439,7 +441,8 @@ def verify(
         partition: only the stores of this partition.
         store: only this store: a side of a join, a state variable, or Spark's name of a store.
         all_versions: restore every version that can be restored, not the newest alone.
-        stores: stores that are read at a time; fewer if file descriptors are short.
+        stores: stores that are read at a time in a process; fewer if file descriptors are short.
+        spark: a SparkSession, whose executors then do the work, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Returns:
@@ -452,18 +455,18 @@ def verify(
     """
     check_flag("all_versions", all_versions)
     chosen = Filter(operator, partition, store)
-    resources = share(stores)
+    resources, tasks = share(stores), workers(spark)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
 
-    def of_store(key: StoreKey, storage: Storage) -> Verdict:
+    def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Verdict:
         try:
             return verify_store(
                 key,
                 storage,
                 lambda: query.committed().get(key),
                 every=all_versions,
-                open_files=resources.open_files,
+                open_files=share(resources.stores).open_files,
                 meter=meter,
             )
         except LocalDiskError:
@@ -472,7 +475,7 @@ def verify(
             return Verdict(key, 0, 0, None, 0, (), (failed_store(key, error),))
 
     with reporting(progress, "verified", len(keys)) as meter:
-        verdicts = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
+        verdicts = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
     of_spark = tuple(
         Finding(None, problem.kind, problem.file, problem.problem) for problem in query.start_problems()

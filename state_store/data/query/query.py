@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import refuse_incomplete
-from state_store.core.files.transfer import parallel
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.logs import BatchLogs
@@ -22,7 +21,6 @@ from state_store.data.query.operators import (
     text_of,
     with_partitions,
 )
-from state_store.data.query.progress import Progress
 from state_store.data.query.start_files import SparkFileProblem, start_problems
 from state_store.data.query.store_names import Filter, StoreKey
 from state_store.errors import MissingError, StorageError
@@ -35,8 +33,6 @@ DESCRIPTION = "state/0/_metadata/metadata"
 """Spark's description of the first stateful operator, which makes a directory the checkpoint of one."""
 
 _SHOWN_NEIGHBOURS = 5
-
-T = TypeVar("T")
 
 
 def _described_absence(location: str, storage: Storage) -> str:
@@ -77,6 +73,10 @@ class Query:
         self.operators = tuple(operators)
         self.logs = BatchLogs(storage)
         self._storage = storage
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process that this is sent to read the query anew."""
+        return Query.of_any_store, (self.location,)
 
     @classmethod
     def open(cls, location: Location) -> Query:
@@ -225,36 +225,6 @@ class Query:
     def uri(self, key: StoreKey) -> str:
         """Return the directory of a store."""
         return f"{self.location}/{key.path}"
-
-    def for_each(
-        self,
-        keys: Iterable[StoreKey],
-        work: Callable[[StoreKey, Storage], T],
-        *,
-        at_once: int = LISTED_AT_ONCE,
-        meter: Progress | None = None,
-    ) -> list[T]:
-        """Call `work` for every store and return the results in the order of `keys`.
-
-        The first error is raised, after the work that was begun has ended.
-
-        Args:
-            keys: the stores.
-            work: gets a store and its storage, which is closed afterwards; called by several threads.
-            at_once: stores that are worked on at a time.
-            meter: receives the bytes that `work` moves, and each store that is done.
-        """
-
-        def work_on(key: StoreKey) -> T:
-            storage = self.storage(key)
-            try:
-                return work(key, storage if meter is None else meter.metered(storage))
-            finally:
-                storage.close()
-                if meter is not None:
-                    meter.store_done()
-
-        return parallel(at_once, work_on, keys)
 
 
 def _called(operator: Operator, name: str | None) -> list[str]:

@@ -7,7 +7,9 @@ import html
 import json
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,7 @@ from state_store.data.dataset import export
 from state_store.data.dataset.export import METADATA
 from state_store.data.dataset.html import cells
 from state_store.data.dataset.moments import format_moment
+from state_store.data.jobs.workers import Threads
 from state_store.errors import ConflictError, StorageError
 
 
@@ -116,12 +119,22 @@ def test_a_full_disk_below_an_export_is_named(tmp_path, monkeypatch):
 def test_rows_that_cannot_be_read_are_not_said_to_be_unwritten(tmp_path):
     schema = pa.schema([("n", pa.int64())])
 
-    def failing():
-        yield pa.record_batch([pa.array([1])], schema)
-        raise OSError("the source is gone")
+    class Failing:
+        lost: ClassVar[dict] = {}
+
+        def of_partition(self, partition):
+            yield pa.record_batch([pa.array([1])], schema)
+            raise OSError("the source is gone")
 
     with pytest.raises(StorageError, match=r"^the source is gone"):
-        export.write_export(tmp_path / "target", schema, {"checkpoint": "query"}, [(0, failing())])
+        export.write_export(
+            tmp_path / "target",
+            schema,
+            {"checkpoint": "query"},
+            [0],
+            lambda number, meter: nullcontext(Failing()),
+            Threads(),
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -117,7 +117,7 @@ def test_a_failure_leaves_nothing_except_a_copy_to_continue(
 ) -> None:
     target = tmp_path / "target"
     if way == "export":
-        monkeypatch.setattr("state_store.data.dataset.export._write", _raising(failure, after=1))
+        monkeypatch.setattr(export, "_write", _raising(failure, export._write, after=1))
     elif way == "copy":
         monkeypatch.setattr(copying, "_copy_store", _raising(failure, copying._copy_store, after=1))
     else:
@@ -283,7 +283,8 @@ def test_an_export_to_another_storage_that_was_killed_is_refused(
     monkeypatch.setattr(export, "local_path", lambda _: None)
     with monkeypatch.context() as killed:
         killed.setattr(NewDirectory, "remove", lambda _: None)
-        killed.setattr(NewDirectory, "move", _killed_after(written, NewDirectory.move))
+        killed.setattr(export, "store_in_directory", _killed_after(written, export.store_in_directory))
+        killed.setattr(NewDirectory, "finish", _killed_after(0, NewDirectory.finish))
         with pytest.raises(_Killed):
             state_store.export(source, target)
     assert len(list(target.iterdir())) == written
@@ -302,16 +303,16 @@ class _Killed(BaseException):
     """The end of a process."""
 
 
-def _killed_after(count: int, move: Callable[[NewDirectory, Path], None]) -> Callable[..., None]:
-    moved: list[Path] = []
+def _killed_after(count: int, store: Callable[..., None]) -> Callable[..., None]:
+    stored: list[object] = []
 
-    def moved_or_killed(directory: NewDirectory, local: Path) -> None:
-        if len(moved) == count:
+    def stored_or_killed(place: object, content: object) -> None:
+        if len(stored) == count:
             raise _Killed
-        moved.append(local)
-        move(directory, local)
+        stored.append(content)
+        store(place, content)
 
-    return moved_or_killed
+    return stored_or_killed
 
 
 def test_an_existing_empty_directory_stays_after_a_failure(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -226,19 +226,24 @@ class Partitions:
         return 0 if partition in self.lost else self._pins[partition].size_bytes
 
     @contextmanager
-    def pinned(self, version: int, since: int | None = None) -> Iterator[Mapping[int, PinnedVersion]]:
-        """Yield the same partitions at another version (0: none), leased meanwhile.
+    def pinned(
+        self, version: int, since: int | None = None, numbers: Sequence[int] | None = None
+    ) -> Iterator[Mapping[int, PinnedVersion]]:
+        """Yield the same partitions, or some of them, at another version (0: none), leased meanwhile.
 
         The deltas after version `since` are leased, too.
         """
-        pins = self._pinned(version, since) if version else {}
+        pins = self._pinned(version, since, numbers) if version else {}
         try:
             yield pins
         finally:
             for pin in pins.values():
                 pin.release()
 
-    def _pinned(self, version: int, since: int | None) -> dict[int, PinnedVersion]:
+    def _pinned(
+        self, version: int, since: int | None, numbers: Sequence[int] | None = None
+    ) -> dict[int, PinnedVersion]:
+        chosen = self.numbers if numbers is None else numbers
         try:
             known = self._query.committed(version - 1)
         except MissingError:  # Spark has forgotten the batch, but its last commit builds on that version
@@ -263,10 +268,8 @@ class Partitions:
                 self.lost[number] = lost
                 return None
 
-        pins = parallel(LISTED_AT_ONCE, found, self.numbers, runtime=self._runtime)
-        return {
-            number: pinned for number, pinned in zip(self.numbers, pins, strict=True) if pinned is not None
-        }
+        pins = parallel(LISTED_AT_ONCE, found, chosen, runtime=self._runtime)
+        return {number: pinned for number, pinned in zip(chosen, pins, strict=True) if pinned is not None}
 
 
 def open_database(base: LocalDatabase) -> Database:

@@ -1,0 +1,251 @@
+"""Work on many items as a Spark job, a task an item.
+
+The executors' Python needs this package, of the same version; the job ships none of it. A task reports its
+progress and its failure through an accumulator, which Spark applies once for each item, however often the
+task is repeated or run twice. An error that another attempt may not meet, of the storage or of a local disk,
+fails the task, so that Spark tries again elsewhere; any other ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from state_store import __version__
+from state_store.core.interruption import interruptible
+from state_store.core.runtime import Runtime
+from state_store.core.storage import Storage
+from state_store.data.query.arguments import shown
+from state_store.data.query.progress import MeteredStorage, Progress
+from state_store.errors import BusyError, ErrorFields, OptionError, StateStoreError, as_store_error, from_json
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_RETRIED = ("storage", "busy", "unknown")
+"""Kinds of errors that another attempt may not meet."""
+
+_PACKAGES = ("state_store", "rocksdict", "pyarrow", "numpy")
+_ENDED_S = 30.0
+"""Seconds for which the end of tasks that Spark has given up is waited for."""
+
+_POLL_S = 0.05
+
+
+class SparkTasks:
+    """The executors of a Spark session."""
+
+    are_elsewhere = True
+
+    def __init__(self, context: SparkContext, runtime: Runtime) -> None:
+        self._context = context
+        self._runtime = runtime
+
+    @classmethod
+    def of(cls, spark: Any, runtime: Runtime) -> SparkTasks:
+        """Return the executors of a session.
+
+        Raises:
+            OptionError: the object is no session, or one of Spark Connect.
+        """
+        try:
+            from pyspark import SparkContext
+
+            context = spark.sparkContext
+        except ImportError as error:
+            raise OptionError("spark= needs the Python package pyspark", option="spark") from error
+        except Exception as error:
+            raise OptionError(
+                f"spark is {shown(spark)}: a SparkSession of the classic API is needed, since Spark Connect "
+                "runs no function for each store. Start the program by spark-submit",
+                option="spark",
+            ) from error
+        if not isinstance(context, SparkContext):
+            raise OptionError(f"spark is a SparkSession, not {shown(spark)}", option="spark")
+        return cls(context, runtime)
+
+    def run(
+        self,
+        work: Callable[[T, Progress | None], R],
+        items: Sequence[T],
+        *,
+        at_once: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do as `Workers.run` says; Spark decides how many items are worked on at a time.
+
+        Raises:
+            OptionError: the executors' Python lacks this package, or has another version.
+            BusyError: Spark gave the job up.
+            StateStoreError: as `work` raises it.
+        """
+        if not items:
+            return []
+        context = self._context
+        group = f"state-store-{self._runtime.unique(4)}"
+        reports = _Reports()
+        reports.follow(meter, lambda: context.cancelJobGroup(group))
+        counted = context.accumulator([], reports)
+        task = _Task(work, counted, __version__, _attempts(context))
+
+        def job() -> list[R]:
+            context.setJobGroup(group, f"state-store: {len(items)} stores", interruptOnCancel=True)
+            try:
+                return context.parallelize(items, len(items)).map(task).collect()
+            finally:
+                context.setLocalProperty("spark.jobGroup.id", None)
+
+        try:
+            results = interruptible(job, lambda: context.cancelJobGroup(group), runtime=self._runtime)
+        except Exception as error:
+            if reports.failure is None:
+                raise _of_job(error) from error
+        finally:
+            self._wait()
+        if reports.failure is not None:
+            raise from_json(reports.failure)
+        return results
+
+    def _wait(self) -> None:
+        """Wait until no task of the session runs: a second copy of a task may still be at work."""
+        tracker = self._context._jsc.sc().statusTracker()
+        deadline_s = self._runtime.monotonic_s() + _ENDED_S
+        while self._runtime.monotonic_s() < deadline_s:
+            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+                return
+            self._runtime.sleep(_POLL_S)
+
+
+class TaskProgress:
+    """The progress of a task, which it reports when it ends."""
+
+    def __init__(self) -> None:
+        self.expected = self.done = self.stores = 0
+
+    def expect(self, amount: int) -> None:
+        """Note that work on a store begins and is going to move `amount` bytes or rows."""
+        self.expected += amount
+
+    def moved(self, amount: int) -> None:
+        """Add to the bytes or rows that were moved."""
+        self.done += amount
+
+    def metered(self, storage: Storage) -> Storage:
+        """Return `storage` with its transfers counted here."""
+        return MeteredStorage(storage, self.moved)
+
+    def store_done(self) -> None:
+        """Note that one more store is done."""
+        self.stores += 1
+
+
+class _Task(Generic[T, R]):
+    """The work of a task: pickled on the driver, called by a Python worker."""
+
+    def __init__(
+        self, work: Callable[[T, Progress | None], R], reports: Any, version: str, attempts: int
+    ) -> None:
+        self._work = work
+        self._reports = reports
+        self._version = version
+        self._attempts = attempts
+
+    def __call__(self, item: T) -> R | None:
+        """Do the work on an item; None after a failure that no other attempt would undo."""
+        progress = TaskProgress()
+        try:
+            if __version__ != self._version:
+                raise OptionError(
+                    f"an executor's Python has incremental-state-store {__version__}, the driver's has "
+                    f"{self._version}: install the same on all machines",
+                    option="spark",
+                )
+            result = self._work(item, progress)
+        except (StateStoreError, OSError) as error:
+            failure = as_store_error(error)
+            if failure.kind in _RETRIED and _attempt() + 1 < self._attempts:
+                raise
+            self._reports.add([failure.to_json()])
+            return None
+        self._reports.add([(progress.expected, progress.done, progress.stores)])
+        return result
+
+
+class _Reports:
+    """The accumulator's sum: on the driver it passes on what tasks add. Pickled without that."""
+
+    def __init__(self) -> None:
+        self.failure: ErrorFields | None = None
+        """The first failure of a task."""
+        self._meter: Any = None
+        self._cancel: Callable[[], object] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+    def follow(self, meter: Progress | None, cancel: Callable[[], object]) -> None:
+        """Pass progress on to `meter` from now on, and call `cancel` after the first failure."""
+        self._meter, self._cancel = meter, cancel
+
+    def zero(self, _value: object) -> list[Any]:
+        """Return the sum of nothing."""
+        return []
+
+    def addInPlace(self, total: list[Any], added: list[Any]) -> list[Any]:
+        """Return the sum of two."""
+        if self._cancel is None:  # in a task
+            return total + added
+        for report in added:
+            if isinstance(report, dict):
+                self._fail(report)
+            elif self._meter is not None:
+                self._report(*report)
+        return total
+
+    def _fail(self, failure: Any) -> None:
+        if self.failure is None:
+            self.failure = failure
+            assert self._cancel is not None
+            self._cancel()
+
+    def _report(self, expected: int, done: int, stores: int) -> None:
+        if expected:
+            self._meter.expect(expected)
+        if done and hasattr(self._meter, "moved"):
+            self._meter.moved(done)
+        for _ in range(stores):
+            self._meter.store_done()
+
+
+def _attempt() -> int:
+    """Return how often Spark has tried this task before."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _attempts(context: SparkContext) -> int:
+    """Return how often Spark tries a task before it gives the job up; a local master says it itself."""
+    master = context.master or ""
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        _, comma, failures = master.rstrip("]").partition(",")
+        return int(failures) if comma else 1
+    return int(context.getConf().get("spark.task.maxFailures", "4"))
+
+
+def _of_job(error: Exception) -> StateStoreError:
+    """Return what a failure of the job means."""
+    text = str(error)
+    lacking = next((name for name in _PACKAGES if f"No module named '{name}" in text), None)
+    if lacking is not None:
+        return OptionError(
+            f"the Python of Spark's executors lacks the package '{lacking}': install "
+            "incremental-state-store there as on the driver, or name another Python (spark.pyspark.python)",
+            option="spark",
+        )
+    first = next((line for line in text.splitlines() if "Exception" in line or "Error" in line), text[:200])
+    return BusyError(f"Spark gave the job up: {first.strip()}")

@@ -1,0 +1,121 @@
+"""Tools whose work is done by Spark's executors: the same results, progress and errors as in one process."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+
+import state_store
+from state_store.data.jobs.workers import Threads, on_stores, workers
+from state_store.data.query import Query
+from state_store.errors import DamagedError, MissingError, OptionError
+
+pytestmark = pytest.mark.spark
+
+TOOLS = {
+    "verify": functools.partial(state_store.verify, all_versions=True),
+    "files": state_store.files,
+    "stats": functools.partial(state_store.stats, sample=1),
+    "all stats": functools.partial(state_store.stats, sample=None),
+    "repair": state_store.repair,
+}
+
+
+def said_of(tool, directory, **how) -> tuple[object, list]:
+    updates: list = []
+    result = tool(directory, progress=updates.append, **how)
+    return (result.to_json() if hasattr(result, "to_json") else result), updates
+
+
+def test_a_tool_says_the_same_as_without_spark(spark, tmp_path):
+    directory = str(checkpoint("flights", tmp_path))
+    for name, tool in TOOLS.items():
+        alone, updates = said_of(tool, directory)
+        found, updates_there = said_of(tool, directory, spark=spark)
+        assert found == alone, name
+        assert bool(updates) == bool(updates_there)
+        ends = [
+            (last.task, last.stores_done, last.stores, last.done, last.unit)
+            for last in (updates[-1], updates_there[-1])
+        ]
+        assert ends[0] == ends[1], name
+
+
+def test_an_export_has_the_same_files(spark, tmp_path):
+    directory = str(checkpoint("types", tmp_path))
+    rows = [state_store.export(directory, tmp_path / "here"), 0]
+    rows[1] = state_store.export(directory, tmp_path / "there", spark=spark)
+    assert rows == [len(expected("types", VERSIONS[-1]))] * 2
+    names = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == names
+    for name in names:
+        alone, found = tmp_path / "here" / name, tmp_path / "there" / name
+        if name.endswith(".parquet"):
+            assert pq.read_schema(alone).metadata == pq.read_schema(found).metadata
+            assert pq.read_table(alone).equals(pq.read_table(found))
+        else:
+            assert alone.read_bytes() == found.read_bytes()
+    found = in_order(shown(row) for row in pq.read_table(tmp_path / "there").to_pylist())
+    assert found == expected("types", VERSIONS[-1])
+
+
+def test_full_checkpoints_are_made_of_every_store(spark, tmp_path):
+    directory = str(checkpoint("flights", tmp_path))
+    made = state_store.full_checkpoint(directory, spark=spark)
+    assert [found.key for found in made.made] == Query.open(directory).stores()
+    assert state_store.verify(directory).ok
+    with state_store.open(directory) as state:
+        assert in_order(map(shown, state.to_arrow().to_pylist())) == expected("flights", VERSIONS[-1])
+
+
+def test_damage_is_found_and_skipped_as_without_spark(spark, tmp_path):
+    directory = checkpoint("flights", tmp_path)
+    next((directory / "state/0/1").rglob("*.sst")).write_bytes(b"x")
+    assert state_store.verify(directory, spark=spark) == state_store.verify(directory)
+    assert not state_store.verify(directory, spark=spark).ok
+    target = tmp_path / "exported"
+    with pytest.raises((DamagedError, MissingError)) as alone:
+        state_store.export(directory, target)
+    with pytest.raises((DamagedError, MissingError)) as raised:
+        state_store.export(directory, target, spark=spark)
+    assert (type(raised.value), str(raised.value)) == (type(alone.value), str(alone.value))
+    assert not target.exists() and not list(tmp_path.glob(".exported*"))
+    rows = state_store.export(directory, target, on_damage="skip", spark=spark)
+    success = json.loads((target / "_SUCCESS").read_text())
+    assert success == {"rows": rows, "lost": [1]} and rows
+
+
+def test_an_error_of_a_task_ends_the_job_with_its_kind(spark, tmp_path):
+    query = Query.open(str(checkpoint("flights", tmp_path)))
+
+    def failing(key, storage, meter):
+        raise MissingError(f"there is no {key.partition}", file="a/file")
+
+    for tasks in (Threads(), workers(spark)):
+        with pytest.raises(MissingError, match=r"there is no [01]$") as raised:
+            on_stores(query, query.stores(), failing, workers=tasks)
+        assert raised.value.file == "a/file"
+
+
+def test_a_task_of_another_release_of_the_package_is_refused(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("state_store.data.jobs.spark_tasks.__version__", "0.0.1")
+    with pytest.raises(OptionError, match=r"has incremental-state-store .*, the driver's has 0\.0\.1"):
+        state_store.verify(checkpoint("flights", tmp_path), spark=spark)
+
+
+@pytest.mark.parametrize("given", [3, "local[2]", object()])
+def test_an_object_that_is_no_session_is_refused(spark, tmp_path, given):
+    with pytest.raises(OptionError, match=r"spark is .*: a SparkSession of the classic API is needed"):
+        state_store.verify(checkpoint("flights", tmp_path), spark=given)
+
+
+def test_a_query_is_read_anew_where_it_is_sent(spark, tmp_path):
+    query = Query.open(str(checkpoint("flights", tmp_path)))
+    (found,) = workers(spark).run(lambda item, meter: sorted(query.committed()), [0], at_once=1)
+    assert found == query.stores()
+    assert Path(query.location).is_dir()
