@@ -32,7 +32,7 @@ from state_store.core.planning.policy import Policy
 from state_store.core.runtime import Runtime
 from state_store.core.settings.options import FILES, ExecutorOptions, Options, parse
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES
+from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.file_requests import FileSystemCalls
 from state_store.errors import BusyError
@@ -259,7 +259,7 @@ class Stores:
 def _cost_model(options: Options, storage: Storage, request_times: RequestTimes | None) -> CostModel:
     threads, remote = options.transfer_threads, None
     if request_times is not None:
-        remote = RemoteTransfers(request_times, threads, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
+        remote = RemoteTransfers(request_times, threads, PART_BYTES, MIN_SPARSE_DELTA_BYTES)
     model = CostModel(
         thorough=options.restore_verification == FILES, is_local=storage.is_local, remote=remote
     )

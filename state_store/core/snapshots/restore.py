@@ -33,7 +33,7 @@ from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.sst_end import is_plain, is_plain_tail
-from state_store.core.files.transfer import MOST_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
+from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
 from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import RestoreWork
@@ -508,7 +508,7 @@ class Restoration:
     def _verify_sparse(self, sparse: list[SparseFile]) -> None:
         context = self._context
         warnings = parallel(
-            min(MOST_AT_ONCE, context.transfer_threads),
+            min(MAX_AT_ONCE, context.transfer_threads),
             lambda file: verify_stored(context.storage, file.wanted(self._directory)),
             sparse,
             runtime=context.runtime,

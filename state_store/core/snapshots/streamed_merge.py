@@ -48,7 +48,7 @@ from state_store.core.files.checksums import sha256_of
 from state_store.core.files.holes import HolesUnsupportedError, punch_hole
 from state_store.core.files.spans import SPAN_BYTES, fetch_spans
 from state_store.core.files.sparse import SparseFile, drop_data
-from state_store.core.files.transfer import MOST_AT_ONCE, difference, parallel, sha256_of_stored
+from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of_stored
 from state_store.core.files.workspace import discard
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import (
@@ -611,6 +611,6 @@ def _with_stored_checksums(
         wanted = stored[name].wanted(directory)
         return replace(files[name], sha256=sha256_of_stored(context.storage, wanted))
 
-    threads = min(MOST_AT_ONCE, context.transfer_threads)
+    threads = min(MAX_AT_ONCE, context.transfer_threads)
     complete = parallel(threads, checksum, lacking, runtime=context.runtime)
     return {**files, **dict(zip(lacking, complete, strict=True))}, frozenset(stored)

@@ -40,7 +40,7 @@ from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.attempt import store_attempt
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge, sorted_runs
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, MAX_RUNS, merge, sorted_runs
 from state_store.core.snapshots.publish import WRITER, Published, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
@@ -274,7 +274,7 @@ class EmbeddedStore:
                     lambda: self._context.storage.upload(path, name.path),
                 )
             self._open.ingest([path])
-        if sorted_runs(self._open.files()) > MOST_RUNS:
+        if sorted_runs(self._open.files()) > MAX_RUNS:
             self._open.compact_runs()  # each delta is an open file that every look-up reads
         self._version, self._committed = version, families
         self.abort()

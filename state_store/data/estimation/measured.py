@@ -18,7 +18,7 @@ from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, R
 from state_store.core.planning.policy import oldest_run_bytes
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import THREADS, MeasuredStorage
-from state_store.core.snapshots.restore import LEAST_SPARSE_DELTA_BYTES, Restored
+from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES, Restored
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.html import table
 from state_store.data.dataset.layout.views import default_name, view
@@ -222,9 +222,7 @@ def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostMod
     are measured one by one.
     """
     is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
-    remote = (
-        None if storage.is_local else RemoteTransfers(times, THREADS, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
-    )
+    remote = None if storage.is_local else RemoteTransfers(times, THREADS, PART_BYTES, MIN_SPARSE_DELTA_BYTES)
     return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None, remote=remote)
 
 

@@ -67,6 +67,11 @@ class SparkTasks:
             raise OptionError(f"spark is a SparkSession, not {shown(spark)}", option="spark")
         return cls(context, runtime)
 
+    @property
+    def parallelism(self) -> int:
+        """The number of cores of the executors."""
+        return int(self._context.defaultParallelism)
+
     def run(
         self,
         work: Callable[[T, Progress | None], R],

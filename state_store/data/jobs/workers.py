@@ -27,6 +27,10 @@ class Workers(Protocol):
     def are_elsewhere(self) -> bool:
         """True if work is done in other processes, so that it must not share objects with its caller."""
 
+    @property
+    def parallelism(self) -> int:
+        """The number of items from which on nobody is idle."""
+
     def run(
         self,
         work: Callable[[T, Progress | None], R],
@@ -52,6 +56,7 @@ class Threads:
     """Threads of this process."""
 
     are_elsewhere = False
+    parallelism = 1
 
     def __init__(self, runtime: Runtime = SYSTEM) -> None:
         self._runtime = runtime

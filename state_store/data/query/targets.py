@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
-from state_store.core.checkpoint.stored_documents import COPY, MARKER, in_words, marker_of
+from state_store.core.checkpoint.stored_documents import MARKER, Marker, in_words, marker_of
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage import Storage, open_storage
@@ -152,16 +152,19 @@ def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
 
 
 @contextmanager
-def new_checkpoint(operation: str, source: str | None, target: Location) -> Iterator[tuple[Storage, str]]:
+def new_checkpoint(
+    operation: str, source: str | None, target: Location, *, goes_on: bool = False
+) -> Iterator[tuple[Storage, str]]:
     """Yield the storage and the location of a directory that is a checkpoint when the body has ended.
 
-    If the body fails or is interrupted, the directory is emptied, or a sentence says what is left. A copy
-    stays as far as it is, marked, and another copy of the same source goes on with it.
+    If the body fails or is interrupted, the directory is emptied, or a sentence says what is left. If the
+    operation goes on, the directory stays as far as it is, marked, and the same operation goes on with it.
 
     Args:
-        operation: what writes the checkpoint, in one word, for messages.
+        operation: what writes the checkpoint, in words, for messages.
         source: the checkpoint that it is made of; None: there is none.
-        target: the directory; it must be empty, or have an interrupted copy of `source`.
+        target: the directory; it must be empty, or have what the same operation was interrupted at.
+        goes_on: the same operation goes on after a failure.
 
     Raises:
         OptionError: `target` is no name of a directory, or is inside of the source or around it.
@@ -173,17 +176,18 @@ def new_checkpoint(operation: str, source: str | None, target: Location) -> Iter
         refuse_nested(source, location)
     storage = open_storage(location)
     try:
-        _refuse_used(storage, location, operation, source)
+        _refuse_used(storage, location, Marker(operation, source, goes_on))
         is_new = not (isinstance(storage, LocalStorage) and storage.directory.exists())
         try:
-            storage.write(
-                MARKER, json.dumps({"operation": operation, "source": source}).encode(), overwrite=True
-            )
-            with removed_at_end(partial(_after_failure, storage, location, operation, is_new=is_new)):
+            marker: dict[str, Any] = {"operation": operation, "source": source}
+            if goes_on:
+                marker["goes_on"] = True
+            storage.write(MARKER, json.dumps(marker).encode(), overwrite=True)
+            with removed_at_end(partial(_after_failure, storage, location, stays=goes_on, is_new=is_new)):
                 yield storage, location
             storage.delete(MARKER)
         except BaseException as error:
-            left = _after_failure(storage, location, operation, is_new=is_new)
+            left = _after_failure(storage, location, stays=goes_on, is_new=is_new)
             if isinstance(error, StateStoreError) and left:
                 message = f"{error.message}. {left}"
                 raise from_json({**error.to_json(), "message": message}) from error
@@ -194,13 +198,13 @@ def new_checkpoint(operation: str, source: str | None, target: Location) -> Iter
         storage.close()
 
 
-def _after_failure(storage: Storage, location: str, operation: str, *, is_new: bool) -> str | None:
-    """Remove what was written, unless it is a copy; return a sentence on what is left, None if nothing is."""
-    if operation == COPY:
+def _after_failure(storage: Storage, location: str, *, stays: bool, is_new: bool) -> str | None:
+    """Remove what was written, unless it stays; return a sentence on what is left, None if nothing is."""
+    if stays:
         with suppress(StateStoreError, OSError):
             if marker_of(storage) is None:
                 return None  # it has written nothing, or everything
-        return f"'{location}' has a part of the copy: the same command goes on with it"
+        return f"'{location}' has a part of it: the same command goes on with it"
     try:
         for name in storage.directories():
             if name != "commits":
@@ -227,13 +231,13 @@ def refuse_no_directory(path: Path) -> None:
         return
 
 
-def _refuse_used(storage: Storage, location: str, operation: str, source: str | None) -> None:
-    """Raise ConflictError if a directory has something but the same copy, interrupted."""
+def _refuse_used(storage: Storage, location: str, own: Marker) -> None:
+    """Raise ConflictError if a directory has something but the same operation, interrupted."""
     if isinstance(storage, LocalStorage):
         refuse_no_directory(storage.directory)
     marker = marker_of(storage)
     if marker is not None:
-        if marker == (COPY, source) and operation == COPY:
+        if marker == own and own.goes_on:
             return
         raise ConflictError(
             f"'{location}' is not empty: it has what {in_words(marker)} has written so far. "

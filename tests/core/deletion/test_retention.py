@@ -14,7 +14,7 @@ from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack_tombstone
 from state_store.core.deletion.lease import Lease
-from state_store.core.deletion.retention import MOST_FAILURES_IN_ROW, Cleanup, Retention, RetentionPolicy
+from state_store.core.deletion.retention import MAX_FAILURES_IN_ROW, Cleanup, Retention, RetentionPolicy
 from state_store.errors import BusyError, StorageError
 
 HOUR_MS = 3_600_000
@@ -394,7 +394,7 @@ class TestRefusals:
         self, tmp_path: Path
     ) -> None:
         store = Store(tmp_path, 60, {50: [A], 58: [B]})
-        held = deltas(*range(1, 2 * MOST_FAILURES_IN_ROW + 5))
+        held = deltas(*range(1, 2 * MAX_FAILURES_IN_ROW + 5))
         retention = store.retention()
         self.held(store, *held)
         counts = []
@@ -405,7 +405,7 @@ class TestRefusals:
             tried = [
                 path for operation, path in store.storage.calls if operation == "delete" and path in held
             ]
-            assert len(tried) <= 2 * MOST_FAILURES_IN_ROW, "new ones, then those of before"
+            assert len(tried) <= 2 * MAX_FAILURES_IN_ROW, "new ones, then those of before"
         assert counts[-1] == counts[-2] == counts[-3]
         self.held(store)
         self.go_on(store, retention, 70)

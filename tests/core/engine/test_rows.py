@@ -75,7 +75,7 @@ def test_rows_are_merged_from_many_blocks_in_many_groups(tmp_path, monkeypatch, 
     """The keys are read into matrices always, never, or where these are small."""
     monkeypatch.setattr("state_store.core.engine.rows.PAGE_BYTES", 10_000)
     monkeypatch.setattr("state_store.core.engine.rows._YOUNG_BYTES", 0)
-    monkeypatch.setattr("state_store.core.engine.rows._LEAST_PAGE_BYTES", 5_000)
+    monkeypatch.setattr("state_store.core.engine.rows._MIN_PAGE_BYTES", 5_000)
     monkeypatch.setattr("state_store.core.engine.rows._SPARE_BYTES", spare_bytes)
     deltas: list[Delta] = [
         {
@@ -92,7 +92,7 @@ def test_runs_that_overlap_are_merged_page_by_page(tmp_path, monkeypatch, merge_
     """Keys of several lengths in many pages of each run, some of which removes what older ones have."""
     monkeypatch.setattr("state_store.core.engine.rows.PAGE_BYTES", 9_000)
     monkeypatch.setattr("state_store.core.engine.rows._YOUNG_BYTES", 0)
-    monkeypatch.setattr("state_store.core.engine.rows._LEAST_PAGE_BYTES", 3_000)
+    monkeypatch.setattr("state_store.core.engine.rows._MIN_PAGE_BYTES", 3_000)
     chance = random.Random(merge_after)
     deltas: list[Delta] = [
         {

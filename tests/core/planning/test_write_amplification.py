@@ -13,7 +13,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, FileEntry, Manifest
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel, RestoreWork
-from state_store.core.planning.policy import FULL_LEAST_SAVING, Policy, StoreStatistics
+from state_store.core.planning.policy import MIN_FULL_SAVING, Policy, StoreStatistics
 from state_store.core.settings.options import parse
 
 MIB = 1 << 20
@@ -126,4 +126,4 @@ def test_an_objective_costs_a_bounded_number_of_bytes(
         costs.append(store.run(1000))
     without, with_objective = costs
     assert 2 < without < 4
-    assert with_objective <= without + 1 / FULL_LEAST_SAVING
+    assert with_objective <= without + 1 / MIN_FULL_SAVING

@@ -221,12 +221,12 @@ def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
     largest = max(path.stat().st_size for path in job.location.glob("shared/*.sst"))
     job.commit({b"\0\0large": os.urandom(largest)})
     job.commit({b"\0\0small": b"1"})
-    monkeypatch.setattr("state_store.core.snapshots.restore.MOST_MAPPED_BYTES", largest)
+    monkeypatch.setattr("state_store.core.snapshots.restore.MAX_MAPPED_BYTES", largest)
     assert not reader(job, tmp_path / "beside").restore_by_blocks(12)["needs_rocksdb"], (
         "the JVM sees its deltas"
     )
     assert reader(job, tmp_path / "ingested").restore(12)["needs_rocksdb"]
-    monkeypatch.setattr("state_store.core.snapshots.restore.MOST_MAPPED_BYTES", largest - 1)
+    monkeypatch.setattr("state_store.core.snapshots.restore.MAX_MAPPED_BYTES", largest - 1)
     answer = reader(job, tmp_path / "tables").restore_by_blocks(12)
     assert answer["needs_rocksdb"] and answer["beside"] == []
     assert rows_of(answer) == job.state

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,23 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.core.runtime import SYSTEM
 from state_store.data.dataset.rewriting import store_writer
+from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts
 from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.rewriting.sorted_spool import SortedSpool
 from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
-from state_store.data.query import Query
-from state_store.errors import ConflictError, DamagedError, FormatError, OptionError
+from state_store.data.dataset.rewriting.store_writer import StoreWriter, pieces
+from state_store.data.query import Query, StoreKey
+from state_store.data.query.targets import new_checkpoint
+from state_store.errors import (
+    BusyError,
+    ConflictError,
+    DamagedError,
+    FormatError,
+    LocalDiskError,
+    OptionError,
+)
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 NEWEST = VERSIONS[-1]
@@ -99,6 +114,107 @@ def test_impossible_arguments_are_refused(tmp_path):
     shutil.rmtree(source / "commits")
     with pytest.raises(DamagedError, match="commit log is lost"):
         repartition(str(source), str(tmp_path / "other"), 3)
+
+
+@pytest.mark.parametrize("before", [1, 2, 4, 6, 7])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 12])
+@pytest.mark.parametrize("at_least", [1, 5])
+def test_pieces_write_each_partition_once_and_read_those_whose_rows_go_there(before, count, at_least):
+    found = pieces(0, "default", before, count, at_least)
+    targets = [target for piece in found for target in piece.targets]
+    assert sorted(targets) == list(range(count))
+    assert len(found) >= min(at_least, count)
+    for hashed in range(before * count):
+        (piece,) = (piece for piece in found if hashed % count in piece.targets)
+        assert hashed % before in piece.sources
+        assert len(piece.sources) == before // math.gcd(before, count)
+
+
+def test_rows_beyond_the_memory_come_back_sorted_and_those_in_order_as_one_run(tmp_path):
+    rows = [(b"%06d" % (number * 7919 % 10_007), number) for number in range(10_000)]
+    rows += [(key, -1) for key, _ in rows[:50]]
+    spool = SortedSpool(tmp_path / "rows", [3, 5], memory_bytes=100_000)
+    for first in range(0, len(rows), 100):
+        spool.add(3, rows[first : first + 100], 700)
+    for number in range(10_000):
+        spool.add(5, [(b"%06d" % number, number)], 7)
+    assert list(spool.merged(3)) == sorted(rows, key=lambda row: row[0])
+    assert spool.runs(3) > 5
+    assert list(spool.merged(5)) == [(b"%06d" % number, number) for number in range(10_000)]
+    assert spool.runs(5) == 1
+    spool.close()
+
+
+def test_memory_does_not_grow_with_a_partition(tmp_path):
+    """Each run is read by the thousand rows, and sorted rows are one run."""
+    peaks = []
+    for count in (20_000, 80_000):
+        spool = SortedSpool(tmp_path / str(count), [0], memory_bytes=1 << 20)
+        tracemalloc.start()
+        for first in range(0, count, 500):
+            spool.add(0, [(b"%08d" % key, bytes(50)) for key in range(first, first + 500)], 29_000)
+        assert sum(1 for _ in spool.merged(0)) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        spool.close()
+    assert peaks[1] < 1.2 * peaks[0] < 6 << 20
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    written: list = []
+    monkeypatch.setattr(store_writer, "free_bytes", lambda directory: 100)
+    monkeypatch.setattr(store_writer, "write_delta", lambda *given: written.append(given))
+    with pytest.raises(LocalDiskError, match=r"the disk of '.*' has 0 MiB free, and about .* are needed"):
+        repartition(source, str(target), 5)
+    assert not target.exists() and not written
+
+
+def test_rows_that_the_disk_loses_on_the_way_are_missed(tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    merged = SortedSpool.merged
+    monkeypatch.setattr(SortedSpool, "merged", lambda *given: itertools.islice(merged(*given), 1))
+    with pytest.raises(DamagedError, match=r"1 rows of store 0/0/default came back"):
+        repartition(source, str(target), 1)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("form", ["ids", "no-ids"])
+def test_a_second_writer_of_a_store_takes_what_the_first_has_written(form, tmp_path):
+    """A task runs twice, at the same time or after a failure that left a delta: one delta counts."""
+    query = Query.open(str(shutil.copytree(JOIN / form, tmp_path / form)))
+    target = str(tmp_path / "target")
+    (operator,), store = query.operators, "left-keyToNumValues"
+    (piece, *_) = pieces(0, store, operator.stores[store], 2 * operator.stores[store])
+    version, has_ids = query.committed_batch() + 1, form == "ids"
+    with new_checkpoint("a job", query.location, target, goes_on=True) as (_, location):
+        receipts = Receipts(location)
+
+        def writer(counts: Receipts) -> StoreWriter:
+            return StoreWriter(query, operator, piece, location, version, has_ids, counts, None, SYSTEM)
+
+        writer(NoReceipts(location)).write()  # killed before it made its receipts
+        first = writer(receipts).write()
+
+        class Unaware(Receipts):
+            """Receipts of which a task has seen none when it began."""
+
+            looks = itertools.count()
+
+            def of(self, key):
+                return None if next(self.looks) < len(piece.targets) else super().of(key)
+
+        assert writer(Unaware(location)).write() == first
+        assert writer(receipts).write() == first
+        keys = [StoreKey(0, number, store) for number in piece.targets]
+        assert [len(list((tmp_path / "target" / key.path / "delta").iterdir())) for key in keys] == [2, 2]
+        receipts.settle(zip(keys, first.values(), strict=True))
+    for key, written in zip(keys, first.values(), strict=True):
+        (delta,) = (tmp_path / "target" / key.path / "delta").iterdir()
+        assert written.path == f"delta/{delta.name}"
+    with pytest.raises(BusyError, match="has ended without this task"):
+        writer(receipts).write()
+    assert [len(list((tmp_path / "target" / key.path / "delta").iterdir())) for key in keys] == [1, 1]
 
 
 def test_keys_in_another_partition_than_spark_s_hash_are_not_moved(tmp_path):

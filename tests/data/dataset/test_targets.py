@@ -219,7 +219,7 @@ def test_a_query_that_removes_the_version_meanwhile_is_named(
         shutil.copyfile(newest, newest.with_name(str(int(newest.name) + 1)))
         raise MissingError("the version is gone")
 
-    monkeypatch.setattr(repartition, "_write_stores", lose)
+    monkeypatch.setattr(repartition.StoreWriter, "write", lose)
     with pytest.raises(ConflictError, match="has gone on meanwhile"):
         WAYS[way](source, tmp_path / "target")
     assert not (tmp_path / "target").exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.snapshots.merge import MOST_RUNS
+from state_store.core.snapshots.merge import MAX_RUNS
 from state_store.data.embedded.store import EmbeddedStore
 from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError
 
@@ -166,20 +166,20 @@ def test_nothing_of_it_remains(tmp_path: Path) -> None:
 def test_many_commits_and_checkpoints_leave_few_files_and_one_directory(tmp_path: Path) -> None:
     with EmbeddedStore.open(str(tmp_path / "state")) as store:
         before = len(list(Path("/proc/self/fd").iterdir()))
-        for number in range(3 * MOST_RUNS):
+        for number in range(3 * MAX_RUNS):
             store.put(b"key", b"%d" % number)
             store.put(b"key-%d" % number, b"")
             store.commit()
             if number % 20 == 0:
                 store.checkpoint(full=number == 20)
-        assert len(list(Path("/proc/self/fd").iterdir())) - before <= MOST_RUNS + 2
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= MAX_RUNS + 2
         assert len(list(store._directory.glob("work/base-*"))) == 1
-        assert store.get(b"key") == b"%d" % (3 * MOST_RUNS - 1)
-        assert len(list(store.scan())) == 3 * MOST_RUNS + 1
+        assert store.get(b"key") == b"%d" % (3 * MAX_RUNS - 1)
+        assert len(list(store.scan())) == 3 * MAX_RUNS + 1
         version = store.version
     with EmbeddedStore.open(str(tmp_path / "state")) as again:
         assert again.version == version
-        assert len(list(again.scan())) == 3 * MOST_RUNS + 1
+        assert len(list(again.scan())) == 3 * MAX_RUNS + 1
 
 
 def test_rows_of_spark_are_decoded_to_arrow(tmp_path: Path) -> None:

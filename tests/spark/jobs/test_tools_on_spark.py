@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,9 +12,11 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 
 import state_store
+from state_store.data.dataset.rewriting import receipts
+from state_store.data.dataset.rewriting import repartition as repartition_module
 from state_store.data.jobs.workers import Threads, on_stores, workers
-from state_store.data.query import Query
-from state_store.errors import DamagedError, MissingError, OptionError
+from state_store.data.query import Query, StoreKey
+from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
 
 pytestmark = pytest.mark.spark
 
@@ -119,3 +122,70 @@ def test_a_query_is_read_anew_where_it_is_sent(spark, tmp_path):
     (found,) = workers(spark).run(lambda item, meter: sorted(query.committed()), [0], at_once=1)
     assert found == query.stores()
     assert Path(query.location).is_dir()
+
+
+@pytest.mark.parametrize("partitions", [4, 1, 3])
+def test_a_state_is_repartitioned_as_without_spark(spark, tmp_path, partitions):
+    source = str(checkpoint("flights", tmp_path))
+    targets = [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
+    updates: list = []
+    done = [
+        state_store.repartition(source, targets[0], partitions),
+        state_store.repartition(source, targets[1], partitions, spark=spark, progress=updates.append),
+    ]
+    assert done[0].rows == done[1].rows and done[0].version == done[1].version
+    assert (updates[-1].stores_done, updates[-1].stores) == (partitions, partitions)
+    rows = []
+    for target in targets:
+        with state_store.open(target) as state:
+            assert state.partitions == tuple(range(partitions))
+            rows.append(in_order(map(shown, state.to_arrow().to_pylist())))
+    assert rows[0] == rows[1] and len(rows[0]) == done[0].rows
+    assert state_store.verify(targets[1]).ok
+    files = [
+        sorted(
+            (path.relative_to(target).as_posix(), path.read_bytes())
+            for path in Path(target).rglob("*")
+            if path.is_file() and "/delta/" not in str(path) and "commits" not in str(path)
+        )
+        for target in targets
+    ]
+    assert [name for name, _ in files[0]] == [name for name, _ in files[1]]
+
+
+def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    write = receipts.Receipts.claim
+
+    def failing(own, key, written):
+        """Fail one of the two tasks when the other is done: in Python workers, which get this pickled."""
+        if key.partition % 2:
+            deadline_s = time.monotonic() + 60
+            while time.monotonic() < deadline_s and own.of(StoreKey(0, 2)) is None:
+                time.sleep(0.05)
+            raise DamagedError("a task fails")
+        return write(own, key, written)
+
+    class Failing(receipts.Receipts):
+        claim = failing
+
+    monkeypatch.setattr(repartition_module, "Receipts", Failing)
+    with pytest.raises(DamagedError, match=r"a task fails\. .* has a part of it: the same command goes on"):
+        state_store.repartition(source, target, 4, spark=spark)
+    monkeypatch.undo()
+    with pytest.raises(MissingError, match=r"is incomplete: .*into 4 partitions.* same command continues it"):
+        state_store.open(target)
+    with pytest.raises(ConflictError, match=r"has what repartition of version 4 into 4 partitions by Spark"):
+        state_store.repartition(source, target, 2, spark=spark)
+    before = {path: path.stat().st_ino for path in target.rglob("delta/*.sst") if path.parts[-3] in "02"}
+    assert len(before) == 2
+    finished = {path.name for path in (target / receipts.DIRECTORY).iterdir()}
+    assert finished == {f"0-{number}-default.json" for number in (0, 2)}
+    done = state_store.repartition(source, target, 4, spark=spark)
+    assert done.rows == len(expected("flights", VERSIONS[-1]))
+    after = {path: path.stat().st_ino for path in target.rglob("delta/*.sst")}
+    assert len(after) == 4 and not (target / receipts.DIRECTORY).exists()
+    assert all(after[path] == inode for path, inode in before.items())
+    with state_store.open(target) as state:
+        assert state.count() == done.rows
+    assert state_store.verify(target).ok

@@ -80,7 +80,7 @@ def copy(
 
     with (
         reporting(progress, "copied", len(keys)) as meter,
-        new_checkpoint(COPY, query.location, target) as (storage, location),
+        new_checkpoint(COPY, query.location, target, goes_on=True) as (storage, location),
         ExitStack() as held,
     ):
         pins = parallel(LISTED_AT_ONCE, pin, keys, runtime=runtime)

@@ -18,6 +18,7 @@ from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
+from state_store.data.jobs.workers import Threads
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name
 from state_store.data.query.targets import new_checkpoint
@@ -74,7 +75,16 @@ def import_state(
     query = Query.open(checkpoint)
     replacements = replacements_of(query, rows, operator, store)
     with new_checkpoint("import", query.location, target) as (storage, location):
-        return rewrite(query, storage, location, None, replacements, progress=progress, runtime=runtime)
+        return rewrite(
+            query,
+            storage,
+            location,
+            None,
+            replacements,
+            workers=Threads(runtime),
+            progress=progress,
+            runtime=runtime,
+        )
 
 
 def write_imported(
@@ -90,7 +100,16 @@ def write_imported(
 ) -> Rewritten:
     """Write as `import_state` does, into the directory of a new checkpoint."""
     replacements = replacements_of(query, rows, operator, store)
-    return rewrite(query, storage, location, None, replacements, progress=progress, runtime=runtime)
+    return rewrite(
+        query,
+        storage,
+        location,
+        None,
+        replacements,
+        workers=Threads(runtime),
+        progress=progress,
+        runtime=runtime,
+    )
 
 
 def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -> list[Replacement]:

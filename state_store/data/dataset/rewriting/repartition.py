@@ -6,10 +6,11 @@ committed last, each row in the partition in which Spark looks for its key. Olde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from state_store.core.compat import zip
 from state_store.core.interruption import ScratchDirectory
@@ -17,9 +18,17 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting import spark_files
+from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts, WrittenStore
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
-from state_store.data.dataset.rewriting.store_writer import StoreWriter
-from state_store.data.query import Progress, ProgressOption, Query, reporting
+from state_store.data.dataset.rewriting.store_writer import (
+    Piece,
+    StoreWriter,
+    check_room,
+    needed_bytes,
+    pieces,
+)
+from state_store.data.jobs.workers import Workers, workers
+from state_store.data.query import Operator, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_number
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import MissingError
@@ -47,19 +56,24 @@ def repartition(
     target: Location,
     partitions: int,
     *,
+    spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
     """Write the checkpoint of a stopped query to another directory, with another number of partitions.
 
     Start the query with the new checkpoint directory, and never again with the old one. A batch that had
-    begun is run again. Needs local disk for the state of a store in the directory of temporary files
-    (`TMPDIR`), and memory for the rows of a new partition. If it fails, nothing is left in the target.
+    begun is run again. Needs local disk in the directory of temporary files (`TMPDIR`) for the old and the
+    new partitions of a group: with g, the greatest common divisor of both numbers, old partitions p, p + g,
+    p + 2g, ... and the new ones of the same numbers. If it fails, nothing is left in the target; with `spark`
+    the same call goes on with what is there.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        target: an empty directory, a path or a URI.
+        target: an empty directory, a path or a URI; with `spark` one that all machines share, or with a part
+            of the same work.
         partitions: the new number, 1 to 100,000. An operator without grouping keys stays in one partition.
+        spark: a SparkSession, whose executors then do the work, a task a group; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -68,12 +82,23 @@ def repartition(
         ConflictError: the target is not empty, or the query has gone on meanwhile.
         OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
         FormatError: the partition of a key is not known.
+        LocalDiskError: the disk of temporary files has too little room.
     """
     check_number("partitions", partitions, minimum=1, maximum=MOST_PARTITIONS)
     require_arrow()
+    tasks = workers(spark, runtime)
     query = Query.open(checkpoint)
-    with new_checkpoint("repartition", query.location, target) as (storage, location):
-        return rewrite(query, storage, location, partitions, progress=progress, runtime=runtime)
+    operation = "repartition"
+    if tasks.are_elsewhere:
+        version = (query.committed_batch() or 0) + 1
+        operation = f"repartition of version {version} into {partitions} partitions by Spark"
+    with new_checkpoint(operation, query.location, target, goes_on=tasks.are_elsewhere) as (
+        storage,
+        location,
+    ):
+        return rewrite(
+            query, storage, location, partitions, workers=tasks, progress=progress, runtime=runtime
+        )
 
 
 def rewrite(
@@ -83,6 +108,7 @@ def rewrite(
     partitions: int | None,
     replacements: Sequence[Replacement] = (),
     *,
+    workers: Workers,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
@@ -93,7 +119,8 @@ def rewrite(
         storage: the directory, as `new_checkpoint` gives it.
         location: its path or URI.
         partitions: the number of partitions; None: as before.
-        replacements: rows that take the place of rows of the query.
+        replacements: rows that take the place of rows of the query; only workers of this process take them.
+        workers: who write the stores, one piece at a time in a process.
         progress: as for `repartition`.
         runtime: clocks and threads.
 
@@ -113,51 +140,92 @@ def rewrite(
         for operator in query.operators
     }
     stores = sum(counts[operator.id] * len(operator.stores) for operator in query.operators)
+    receipts = Receipts(location) if workers.are_elsewhere else NoReceipts(location)
+    writing = _Writing(query, location, batch + 1, has_ids, receipts, workers, runtime)
     with stopped.during(), reporting(progress, "written", stores) as meter:
-        ids, done = _write_stores(query, location, counts, replacements, has_ids, meter, runtime)
+        written = writing.all_stores(counts, replacements, meter)
+        receipts.settle(written.items())
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         spark_files.copy_operator(source, storage, operator, count)
     conf = None if partitions is None else {spark_files.SHUFFLE_PARTITIONS: str(partitions)}
+    ids = {
+        str(operator.id): [
+            [written[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
+            for number in range(counts[operator.id])
+        ]
+        for operator in query.operators
+    }
     spark_files.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
-    return done
+    return Rewritten(
+        batch + 1,
+        sum(store.rows for store in written.values()),
+        sum(store.size_bytes for store in written.values()),
+    )
 
 
-def _write_stores(
-    query: Query,
-    location: str,
-    counts: Mapping[int, int],
-    replacements: Sequence[Replacement],
-    has_ids: bool,
-    progress: Progress | None,
-    runtime: Runtime,
-) -> tuple[dict[str, list[list[str]]], Rewritten]:
-    """Write all stores, in `counts` partitions by operator.
+@dataclass(frozen=True)
+class _Writing:
+    """The writing of all stores of a query into a new checkpoint."""
 
-    Returns:
-        The ids of the versions by operator (a list of partitions, each with an id for each store), and the
-        result.
-    """
-    version = (query.committed_batch() or 0) + 1
-    ids: dict[str, list[list[str]]] = {}
-    done = Rewritten(version, 0, 0)
-    for operator in query.operators:
-        count = counts[operator.id]
-        by_store: list[list[str]] = []
-        with ScratchDirectory("state-store-") as root, ExitStack() as opened:
-            replaced = []
-            for number, replacement in enumerate(replacements):
-                if replacement.view.operator.id == operator.id:
-                    directory = Path(root) / str(number)
-                    directory.mkdir()
-                    replaced.append(Replaced(replacement, count, directory))
-                    opened.callback(replaced[-1].close)
-            for store in operator.stores:
-                writer = StoreWriter(query, operator, store, location, version, has_ids, progress, runtime)
-                written = writer.write(count, replaced)
-                by_store.append(written.ids)
-                done = replace(
-                    done, rows=done.rows + written.rows, size_bytes=done.size_bytes + written.size_bytes
-                )
-        ids[str(operator.id)] = [list(partition) for partition in zip(*by_store, strict=True)]
-    return ids, done
+    query: Query
+    location: str
+    version: int
+    has_ids: bool
+    receipts: Receipts
+    workers: Workers
+    runtime: Runtime
+
+    def all_stores(
+        self, counts: Mapping[int, int], replacements: Sequence[Replacement], meter: Progress | None
+    ) -> dict[StoreKey, WrittenStore]:
+        """Write all stores, in `counts` partitions by operator."""
+        written: dict[StoreKey, WrittenStore] = {}
+        if not replacements and not self.workers.are_elsewhere:
+            self._check_room(counts)
+        for operator in self.query.operators:
+            count = counts[operator.id]
+            with ScratchDirectory("state-store-") as root, ExitStack() as opened:
+                replaced = []
+                for number, replacement in enumerate(replacements):
+                    if replacement.view.operator.id == operator.id:
+                        directory = Path(root) / str(number)
+                        directory.mkdir()
+                        replaced.append(Replaced(replacement, count, directory))
+                        opened.callback(replaced[-1].close)
+                todo = self._pieces(operator, count)
+                results = self.workers.run(self._writer(operator, replaced), todo, at_once=1, meter=meter)
+            for piece, found in zip(todo, results, strict=True):
+                for partition, store in found.items():
+                    written[StoreKey(operator.id, partition, piece.store)] = store
+        return written
+
+    def _check_room(self, counts: Mapping[int, int]) -> None:
+        """Raise LocalDiskError before anything is written if this machine's disk has too little room."""
+        check_room(
+            max(
+                needed_bytes(self.query, operator, self._pieces(operator, counts[operator.id]), self.version)
+                for operator in self.query.operators
+            )
+        )
+
+    def _pieces(self, operator: Operator, count: int) -> list[Piece]:
+        at_least = self.workers.parallelism
+        return [
+            piece
+            for store, before in operator.stores.items()
+            for piece in pieces(operator.id, store, before, count, at_least)
+        ]
+
+    def _writer(
+        self, operator: Operator, replaced: Sequence[Replaced]
+    ) -> Callable[[Piece, Progress | None], dict[int, WrittenStore]]:
+        """Return a function that writes a piece of an operator's store."""
+        query, location, version, has_ids = self.query, self.location, self.version, self.has_ids
+        receipts, runtime = self.receipts, self.runtime
+
+        def write(piece: Piece, meter: Progress | None) -> dict[int, WrittenStore]:
+            writer = StoreWriter(query, operator, piece, location, version, has_ids, receipts, meter, runtime)
+            return writer.write(replaced)
+
+        return write

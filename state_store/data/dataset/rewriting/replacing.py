@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
-import pickle
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from state_store.core.compat import zip
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
@@ -23,6 +20,7 @@ from state_store.data.dataset.layout.keys import key_partitions, partitioning_co
 from state_store.data.dataset.layout.views import View
 from state_store.data.dataset.reading.damage import shown_key
 from state_store.data.dataset.rewriting.derived_rows import DerivedRows, numbers
+from state_store.data.dataset.rewriting.sorted_spool import SortedSpool, chunks
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.packed import WORD, merged_values
 from state_store.errors import OptionError
@@ -88,18 +86,18 @@ class _Row(NamedTuple):
 
 
 class Replaced:
-    """The rows of a replacement, in a file for each partition. One thread at a time.
+    """The rows of a replacement, in a file by partition. One thread at a time.
 
-    `close` closes the files and removes nothing.
+    `close` closes the file and removes nothing.
     """
 
     def __init__(self, replacement: Replacement, partitions: int, directory: Path) -> None:
-        """Read all batches into files.
+        """Read all batches into a file.
 
         Args:
             replacement: the new rows.
             partitions: the number of partitions.
-            directory: a local directory for the files.
+            directory: a local directory for the file.
 
         Raises:
             MissingError: a column lacks.
@@ -107,11 +105,8 @@ class Replaced:
             FormatError: a key cannot be encoded.
         """
         self.replacement = replacement
-        self._groups: tuple[int, list[list[_Row]]] = (-1, [])
-        self._opened = ExitStack()
-        self._spools: list[IO[bytes]] = [
-            self._opened.enter_context((directory / str(number)).open("w+b")) for number in range(partitions)
-        ]
+        self._partitions = partitions
+        self._spool = SortedSpool(directory / "rows", range(partitions))
         try:
             self._spread()
         except BaseException:
@@ -119,8 +114,8 @@ class Replaced:
             raise
 
     def close(self) -> None:
-        """Close the files."""
-        self._opened.close()
+        """Close the file."""
+        self._spool.close()
 
     def records(self, store: str, family: str, partition: int) -> Iterator[Record]:
         """Yield Spark's rows of a column family in a partition, in no order.
@@ -130,29 +125,25 @@ class Replaced:
         """
         address, derived = (store, family), self.replacement.derived
         counts, first, index = derived.counts, derived.first_expiry, derived.index
-        groups = self._grouped(partition)
+        groups = self._groups(partition)
         if address == self.replacement.view.address:
             yield from self._own_records(groups)
         elif counts is not None and address == counts.address:
-            yield from _by_key(groups, [len(group) for group in groups], counts)
+            yield from _by_key(groups, len, counts)
         elif first is not None and address == first.address:
-            firsts = [min(row.moment_ms for row in group) for group in groups]
-            yield from _by_key(groups, firsts, first)
+            yield from _by_key(groups, lambda group: min(row.moment_ms for row in group), first)
         elif index is not None and address == index.address:
             value = derived.index_value()
             yield from (
                 (min(group, key=operator.attrgetter("moment_ms")).index_key, value) for group in groups
             )
 
-    def _grouped(self, partition: int) -> list[list[_Row]]:
-        """Return the rows of a partition, grouped by key; cached until another partition is asked for."""
-        if self._groups[0] != partition:
-            found = sorted(map(_Row._make, spooled(self._spools[partition])), key=operator.itemgetter(0))
-            groups = [list(group) for _, group in itertools.groupby(found, operator.itemgetter(0))]
-            self._groups = (partition, groups)
-        return self._groups[1]
+    def _groups(self, partition: int) -> Iterator[list[_Row]]:
+        """Yield the rows of a partition, grouped by key."""
+        found = map(_Row._make, self._spool.merged(partition))
+        return (list(group) for _, group in itertools.groupby(found, operator.itemgetter(0)))
 
-    def _own_records(self, groups: list[list[_Row]]) -> Iterator[Record]:
+    def _own_records(self, groups: Iterable[list[_Row]]) -> Iterator[Record]:
         view = self.replacement.view
         for group in groups:
             if view.is_side:
@@ -188,10 +179,11 @@ class Replaced:
                 moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
             rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
             by = [key_columns[number] for number in chosen]
-            targets = key_partitions(view, by, len(keys), len(self._spools))
+            targets = key_partitions(view, by, len(keys), self._partitions)
             for target in numpy.unique(targets).tolist():
                 chosen_rows = numpy.flatnonzero((targets == target) & lives).tolist()
-                pickle.dump([rows[row] for row in chosen_rows], self._spools[target])
+                found = [rows[row] for row in chosen_rows]
+                self._spool.add(target, found, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in found))
 
     def _numbered(self, group: list[_Row]) -> Iterator[Record]:
         """Yield the rows of one key of a join, numbered; the number is the last word of the fixed part."""
@@ -201,16 +193,10 @@ class Replaced:
             yield row.key[:at] + number.to_bytes(WORD, "little") + row.key[at + WORD :], row.value
 
 
-def _by_key(groups: list[list[_Row]], found: list[int], view: View) -> Iterator[Record]:
-    """Yield a record for each key: the shared part of its rows, and the number of rows found."""
-    yield from zip((group[0].shared for group in groups), numbers(found, view), strict=True)
-
-
-def spooled(spool: IO[bytes]) -> list[Any]:
-    """Return the records of a spool, which only this process has written and can read."""
-    end = spool.seek(0, os.SEEK_END)
-    spool.seek(0)
-    records: list[Any] = []
-    while spool.tell() < end:
-        records += pickle.load(spool)
-    return records
+def _by_key(
+    groups: Iterable[list[_Row]], number_of: Callable[[list[_Row]], int], view: View
+) -> Iterator[Record]:
+    """Yield a record for each key: the shared part of its rows, and a number that follows from them."""
+    for some in chunks(groups):
+        found = numbers([number_of(group) for group in some], view)
+        yield from zip((group[0].shared for group in some), found, strict=True)

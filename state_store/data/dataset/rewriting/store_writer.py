@@ -1,13 +1,20 @@
-"""A store of an operator, written from a checkpoint to another: in other partitions, or with other rows."""
+"""Stores of an operator, written from a checkpoint to another: in other partitions, or with other rows.
+
+The work on a store is divided into pieces that share no new partition. A piece reads the old partitions
+whose rows go to its new ones, one after the other, and keeps their rows in a file of sorted runs. So its
+memory does not grow with the state, and its local disk is that of an old partition and of its new ones.
+"""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, closing, suppress
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
@@ -20,91 +27,161 @@ from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
 from state_store.core.storage.durable import remove_unneeded
+from state_store.core.storage.local_disk import free_bytes
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, decoded_keys
 from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
 from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY
 from state_store.data.dataset.layout.views import View, views
 from state_store.data.dataset.reading.partitions import READING, Partitions
-from state_store.data.dataset.rewriting.replacing import Replaced, spooled
+from state_store.data.dataset.rewriting.receipts import Receipts, WrittenStore
+from state_store.data.dataset.rewriting.replacing import Replaced
+from state_store.data.dataset.rewriting.sorted_spool import SortedSpool, chunks
 from state_store.data.query import Operator, Progress, Query, StoreKey
-from state_store.errors import DamagedError, FormatError, MissingError
+from state_store.errors import DamagedError, FormatError, LocalDiskError, MissingError
 
 _WRITER = f"incremental-state-store {__version__}"
 
+SPOOL_RATIO = 1.25
+"""Bytes of local disk for the rows of a piece, as a multiple of their bytes in files. Measured."""
+
 
 @dataclass(frozen=True)
-class Written:
-    """The rows and bytes that were written of one store, and the id of the version of each partition."""
+class Piece:
+    """A part of the work on a store.
 
-    rows: int
-    size_bytes: int
-    ids: list[str]
+    Attributes:
+        operator: Spark's number of the operator.
+        store: Spark's name of the store.
+        sources: the old partitions that are read.
+        targets: the new partitions that are written.
+        before: the old number of partitions.
+        count: the new number of partitions.
+    """
+
+    operator: int
+    store: str
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    before: int
+    count: int
+
+    def disk_bytes(self, sizes: Mapping[int, int]) -> int:
+        """Return the local disk that the piece needs, of the bytes in files of the old partitions."""
+        of_sources = [sizes.get(number, 0) for number in self.sources]
+        share = len(self.targets) * math.gcd(self.before, self.count) / self.count
+        rows_bytes = sum(of_sources) * share
+        return round(max(of_sources, default=0) + rows_bytes * (SPOOL_RATIO + 1 / len(self.targets)))
+
+
+def pieces(operator: int, store: str, before: int, count: int, at_least: int = 1) -> list[Piece]:
+    """Divide the work on a store of `before` partitions, which gets `count`, into pieces.
+
+    Spark's partition of a key is its hash modulo the number of partitions. So with g, the greatest common
+    divisor of both numbers, a row of partition p goes to one of the partitions p + n * g. There are g groups,
+    each a piece, whose old partitions are read once. If these are fewer than `at_least`, each group is cut
+    into pieces of some new partitions, and each of these reads all old partitions of the group.
+    """
+    groups = math.gcd(before, count)
+    cuts = min(count // groups, -(-at_least // groups))
+    found = []
+    for group in range(groups):
+        targets = range(group, count, groups)
+        for cut in range(cuts):
+            found.append(
+                Piece(
+                    operator,
+                    store,
+                    tuple(range(group, before, groups)),
+                    tuple(targets[cut::cuts]),
+                    before,
+                    count,
+                )
+            )
+    return found
 
 
 class StoreWriter:
-    """Writer of all partitions of an operator's store, from the old checkpoint to the new one."""
+    """Writer of a piece of an operator's store, from the old checkpoint to the new one."""
 
     def __init__(
         self,
         query: Query,
         operator: Operator,
-        store: str,
+        piece: Piece,
         location: str,
         version: int,
         has_ids: bool,
+        receipts: Receipts,
         progress: Progress | None,
         runtime: Runtime,
     ) -> None:
         self._query = query
         self._operator = operator
-        self._store = store
+        self._piece = piece
+        self._store = piece.store
         self._location = location
         self._version = version
         self._has_ids = has_ids
+        self._receipts = receipts
         self._progress = progress
         self._runtime = runtime
         self._views = {
             view.schema.family: view
             for view in views(query, operator).values()
-            if view.store == store and not view.is_another_name
+            if view.store == piece.store and not view.is_another_name
         }
         self._families = {DEFAULT_FAMILY: ColumnFamily(0)}
+        self._counts: dict[int, Counter[int]] = {number: Counter() for number in piece.targets}
+        """The number of rows of each column family, by new partition."""
 
-    def write(self, count: int, replaced: Sequence[Replaced]) -> Written:
-        """Write `count` partitions."""
+    def write(self, replaced: Sequence[Replaced] = ()) -> dict[int, WrittenStore]:
+        """Write the new partitions of the piece that are not written yet.
+
+        Args:
+            replaced: rows that take the place of rows of the query.
+
+        Raises:
+            LocalDiskError: the disk of temporary files has too little room.
+        """
+        found = {number: self._receipts.of(self._key(number)) for number in self._piece.targets}
+        done = {number: written for number, written in found.items() if written is not None}
+        if self._progress is not None:
+            for _ in done:
+                self._progress.store_done()
+        if len(done) == len(found):
+            return done
         given = {
             family: replacing
             for replacing in replaced
             for store, family in replacing.replacement.families
             if store == self._store
         }
-        with ScratchDirectory("state-store-") as root, ExitStack() as opened:
-            spools = [opened.enter_context(open(Path(root) / str(number), "w+b")) for number in range(count)]
+        with (
+            ScratchDirectory("state-store-") as root,
+            closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
+        ):
             if given.keys() == self._views.keys():
                 self._adopt_all()
             else:
-                self._spread(spools, given.keys())
-            for family in given:
-                self._adopted(family, ColumnFamily(len(self._families), family.startswith("$")))
-            total, sizes, ids = 0, [], []
-            for number, spool in enumerate(spools):
-                records = spooled(spool)
-                for family, replacing in given.items():
-                    prefix = self._families[family].id.to_bytes(FAMILY_BYTES, "big")
-                    new = replacing.records(self._store, family, number)
-                    records += [(prefix + key, value) for key, value in new]
-                total += len(records)
-                size, id_ = self._write_partition(number, records, Path(root))
-                sizes.append(size)
-                ids.append(id_)
-        return Written(total, sum(sizes), ids)
+                self._spread(spool, given.keys())
+            for family, replacing in given.items():
+                id_ = self._adopted(family, ColumnFamily(len(self._families), family.startswith("$")))
+                prefix = id_.to_bytes(FAMILY_BYTES, "big")
+                for number in self._piece.targets:
+                    for rows in chunks(replacing.records(self._store, family, number)):
+                        self._add(spool, number, id_, [(prefix + key, value) for key, value in rows])
+            for number in self._piece.targets:
+                if number not in done:
+                    done[number] = self._write_partition(number, spool.merged(number), Path(root))
+        return done
 
-    def _spread(self, spools: Sequence[IO[bytes]], left_out: Collection[str]) -> None:
-        """Put each row into the spool of its new partition, without those of some column families."""
-        partitions = self._partitions()
-        if self._progress is not None:
-            partitions.follow(_Uncounted(self._progress))
-        try:
+    def _spread(self, spool: SortedSpool, left_out: Collection[str]) -> None:
+        """Put each row of the old partitions to its new partition, without those of some column families."""
+        with closing(self._partitions()) as partitions:
+            sizes = {number: partitions.size_bytes(number) for number in partitions.numbers}
+            check_room(self._piece.disk_bytes(sizes))
+            if self._progress is not None:
+                partitions.follow(_Uncounted(self._progress))
             for number in partitions.numbers:
                 with partitions.read(number):
                     base = partitions.base(number)
@@ -115,16 +192,12 @@ class StoreWriter:
                         count = 0
                         for page in rows(base.directory, READING, *_range(family)):
                             count += len(page)
-                            self._spread_page(
-                                page, self._view(name), number, len(partitions.numbers), new_id, spools
-                            )
+                            self._spread_page(page, self._view(name), number, new_id, spool)
                         if count != family.keys:
                             raise DamagedError(
                                 f"store {partitions.key(number)} has {count} rows of column family '{name}' "
                                 f"in version {partitions.version}, and says that it has {family.keys}"
                             )
-        finally:
-            partitions.close()
 
     def _adopt_all(self) -> None:
         """Keep the ids of the column families.
@@ -138,16 +211,16 @@ class StoreWriter:
 
     def _partitions(self) -> Partitions:
         any_view = next(iter(self._views.values()))
-        return Partitions(self._query, any_view, self._version, runtime=self._runtime)
+        sources = self._piece.sources
+        return Partitions(self._query, any_view, self._version, sources, runtime=self._runtime)
 
-    def _spread_page(
-        self, page: Page, view: View, number: int, before: int, family: int, spools: Sequence[IO[bytes]]
-    ) -> None:
+    def _spread_page(self, page: Page, view: View, number: int, family: int, spool: SortedSpool) -> None:
         import numpy
 
+        before, count = self._piece.before, self._piece.count
         targets = numpy.full(len(page), number)
-        if len(spools) != before:
-            targets = _places(view, page.keys, len(spools))
+        if before != count:
+            targets = _places(view, page.keys, count)
             if (_places(view, page.keys, before) != number).any():
                 raise FormatError(
                     f"keys of store {self._operator.id}/{number}/{self._store} are not in the partition in "
@@ -155,9 +228,15 @@ class StoreWriter:
                 )
         prefix = family.to_bytes(FAMILY_BYTES, "big")
         for target in numpy.unique(targets).tolist():
-            part = page.take(targets == target)
-            keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.to_list()]
-            pickle.dump(list(zip(keys, part.values.to_list(), strict=True)), spools[target])
+            if target in self._counts:
+                part = page.take(targets == target)
+                keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.to_list()]
+                self._add(spool, target, family, list(zip(keys, part.values.to_list(), strict=True)))
+
+    def _add(self, spool: SortedSpool, target: int, family: int, found: list[tuple[bytes, bytes]]) -> None:
+        """Put rows to a new partition, and count them."""
+        self._counts[target][family] += len(found)
+        spool.add(target, found, sum(len(key) + len(value) for key, value in found))
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -173,27 +252,28 @@ class StoreWriter:
             known = self._families[name] = ColumnFamily(id_, family.internal, 0)
         return known.id
 
+    def _key(self, number: int) -> StoreKey:
+        return StoreKey(self._operator.id, number, self._store)
+
     def _write_partition(
-        self, number: int, records: list[tuple[bytes, bytes]], scratch: Path
-    ) -> tuple[int, str]:
-        families = {
-            name: replace(family, keys=sum(key[:FAMILY_BYTES] == _range(family)[0] for key, _ in records))
-            for name, family in self._families.items()
-        }
+        self, number: int, records: Iterator[tuple[bytes, bytes]], scratch: Path
+    ) -> WrittenStore:
+        counts = self._counts[number]
+        families = {name: replace(family, keys=counts[family.id]) for name, family in self._families.items()}
+        expected = sum(counts.values())
         unique = self._runtime.unique(4)
         id_ = self._runtime.uuid() if self._has_ids else str(AttemptId(0, NO_APPLICATION, 0, unique))
-        metadata = DeltaMetadata(
-            self._version, id_, EMPTY_PARENT, len(records), len(records), 0, families, _WRITER
-        )
-        path = scratch / "delta.sst"
-        records.sort()
-        size_bytes, crc = write_delta(path, records, metadata)
-        key = StoreKey(self._operator.id, number, self._store)
-        storage, delta = (
-            open_storage(f"{self._location}/{key.path}"),
-            DeltaName(self._version, id_, EMPTY_PARENT, crc),
-        )
-        progress = self._progress
+        metadata = DeltaMetadata(self._version, id_, EMPTY_PARENT, expected, expected, 0, families, _WRITER)
+        path, key = scratch / "delta.sst", self._key(number)
+        counted = _Counted(records)
+        size_bytes, crc = write_delta(path, counted, metadata)
+        if counted.rows != expected:
+            raise DamagedError(
+                f"{counted.rows} rows of store {key} came back from '{scratch}', to which {expected} were "
+                "written: check that disk, and try again"
+            )
+        delta = DeltaName(self._version, id_, EMPTY_PARENT, crc)
+        storage, progress = open_storage(f"{self._location}/{key.path}"), self._progress
         if progress is not None:
             progress.expect(size_bytes)
         try:
@@ -201,9 +281,46 @@ class StoreWriter:
         finally:
             storage.close()
             remove_unneeded(path)
+        written = self._receipts.claim(key, WrittenStore(id_, delta.path, expected, size_bytes))
         if progress is not None:
             progress.store_done()
-        return size_bytes, id_
+        return written
+
+
+def needed_bytes(query: Query, operator: Operator, todo: Sequence[Piece], version: int) -> int:
+    """Return the local disk that each of some pieces needs at most, by the files of the old partitions."""
+    most = 0
+    for store in dict.fromkeys(piece.store for piece in todo):
+        view = next(view for view in views(query, operator).values() if view.store == store)
+        with closing(Partitions(query, view, version)) as partitions:
+            sizes = {number: partitions.size_bytes(number) for number in partitions.numbers}
+        most = max([most, *(piece.disk_bytes(sizes) for piece in todo if piece.store == store)])
+    return most
+
+
+def check_room(needed_bytes: int) -> None:
+    """Raise LocalDiskError if the disk of temporary files lacks the room that work needs."""
+    directory = Path(tempfile.gettempdir())
+    free = free_bytes(directory)
+    if free < needed_bytes:
+        raise LocalDiskError(
+            f"the disk of '{directory}' has {free >> 20} MiB free, and about {needed_bytes >> 20} MiB are "
+            "needed for the rows of a piece: set TMPDIR to another disk",
+            file=str(directory),
+        )
+
+
+class _Counted(Iterator[Any]):
+    """Rows that are counted while they are read."""
+
+    def __init__(self, records: Iterator[Any]) -> None:
+        self._records = records
+        self.rows = 0
+
+    def __next__(self) -> Any:
+        record = next(self._records)
+        self.rows += 1
+        return record
 
 
 class _Uncounted:
