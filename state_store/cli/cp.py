@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from state_store.cli.command import (
     DIRECTORIES,
     command,
@@ -12,6 +14,7 @@ from state_store.cli.command import (
 )
 from state_store.cli.output import print_json, say, size
 from state_store.cli.progress_display import Meter
+from state_store.cli.spark_session import spark_option
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
 from state_store.data.query.arguments import counted
@@ -25,9 +28,10 @@ _HELP_AFTER_CTRL_C = "the same command goes on with it"
     note=DIRECTORIES,
 )
 @json_option
+@spark_option
 @directory_argument
 @target_argument
-def cp(checkpoint: str, target: str, as_json: bool) -> None:
+def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     """Copy a checkpoint, consistent while the query runs.
 
     Copies the version that Spark committed last, all its stores and Spark's logs, to TARGET; a query that is
@@ -36,7 +40,7 @@ def cp(checkpoint: str, target: str, as_json: bool) -> None:
     """
     stores = len(Query.open(checkpoint).stores())
     with Meter("copied", stores) as meter, writing(target, if_interrupted=_HELP_AFTER_CTRL_C):
-        done = copy(checkpoint, target, progress=meter)
+        done = copy(checkpoint, target, spark=spark, progress=meter)
     if as_json:
         print_json(
             {"version": done.version, "files": done.files, "bytes": done.size_bytes, "present": done.present}

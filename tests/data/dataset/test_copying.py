@@ -15,7 +15,7 @@ from state_store.cli.main import main
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
-from state_store.errors import ConflictError, MissingError
+from state_store.errors import ConflictError, DamagedError, MissingError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 
@@ -92,3 +92,21 @@ def test_clean_ups_delete_nothing_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(copying, "_copy_store", after_a_clean_up)
     assert copy(str(source), target).version == 2
     assert rows(target) == expected("flights", 2)
+
+
+def test_a_copy_compares_the_sizes_of_files_that_were_there(tmp_path):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    copy(source, target)
+    (target / "commits").rename(tmp_path / "kept")
+    (target / "commits").mkdir()
+    marker = {"operation": "copy", "source": source}
+    (target / "commits/_incomplete.json").write_text(json.dumps(marker))
+    cut = next((target / "state/0/1").rglob("*.sst"))
+    content = cut.read_bytes()
+    cut.unlink()  # the source may have the same file, by a link
+    cut.write_bytes(content[:-1])
+    with pytest.raises(DamagedError, match=rf"'{cut}' has \d+ bytes, and what it is a copy of \d+: remove"):
+        copy(source, target)
+    cut.unlink()
+    assert copy(source, target).files == 1
+    assert rows(str(target)) == expected("flights", VERSIONS[-1])

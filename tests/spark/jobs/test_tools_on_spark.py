@@ -189,3 +189,18 @@ def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypa
     with state_store.open(target) as state:
         assert state.count() == done.rows
     assert state_store.verify(target).ok
+
+
+def test_a_copy_is_the_same_and_goes_on(spark, tmp_path):
+    source = str(checkpoint("flights", tmp_path))
+    targets = [tmp_path / "alone", tmp_path / "by-spark"]
+    done = [state_store.copy(source, targets[0]), state_store.copy(source, targets[1], spark=spark)]
+    assert done[0] == done[1] and done[0].files
+    files = [
+        {path.relative_to(target): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        for target in targets
+    ]
+    described = Path("state/0/_metadata/metadata")
+    assert files[0].keys() == files[1].keys()
+    assert [path for path in files[0] if files[0][path] != files[1][path]] in ([], [described])
+    assert not list(Path(source).rglob("lease/*.json"))

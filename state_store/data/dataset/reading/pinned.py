@@ -127,6 +127,11 @@ class PinnedVersion:
             file = f"{self.storage.location}/{path}"
             raise DamagedError(f"'{file}' is damaged: {reason}", file=file)
 
+    def file_bytes(self, path: str) -> int:
+        """Return the bytes of a file in `paths`."""
+        known = self._checksums[path]
+        return self._sizes[known] if isinstance(known, DeltaName) else known.size_bytes
+
     def metadata(self, delta: DeltaName, directory: Path) -> DeltaMetadata:
         """Return the metadata of a delta; `directory` is used meanwhile and removed. Raises DamagedError."""
         try:

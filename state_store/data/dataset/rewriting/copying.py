@@ -7,21 +7,26 @@ can be continued.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY
 from state_store.core.checkpoint.stored_documents import COPY
+from state_store.core.compat import zip
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage import open_storage
+from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.reading.pinned import PinnedVersion
 from state_store.data.dataset.rewriting import spark_files
+from state_store.data.jobs.workers import workers
 from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
 from state_store.data.query.targets import new_checkpoint
-from state_store.errors import MissingError
+from state_store.errors import ConflictError, DamagedError, MissingError
 
 _THREADS = 8
 
@@ -47,6 +52,7 @@ def copy(
     checkpoint: Location,
     target: Location,
     *,
+    spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Copied:
@@ -57,7 +63,9 @@ def copy(
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        target: a directory, a path or a URI: empty, or with a part of the same copy.
+        target: a directory, a path or a URI: empty, or with a part of the same copy; with `spark` one that
+            all machines share.
+        spark: a SparkSession, whose executors then copy, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -68,6 +76,7 @@ def copy(
         DamagedError: a file does not match its checksum; the target stays incomplete.
         StorageError: as the storages raise it.
     """
+    tasks = workers(spark, runtime)
     query = Query.open(checkpoint)
     batch = query.committed_batch()
     if batch is None:
@@ -83,14 +92,23 @@ def copy(
         new_checkpoint(COPY, query.location, target, goes_on=True) as (storage, location),
         ExitStack() as held,
     ):
-        pins = parallel(LISTED_AT_ONCE, pin, keys, runtime=runtime)
-        for pinned in pins:
+        pins = dict(zip(keys, parallel(LISTED_AT_ONCE, pin, keys, runtime=runtime), strict=True))
+        for pinned in pins.values():
             held.callback(pinned.release)
-        copies = []
-        for pinned in pins:
-            copies.append(_copy_store(pinned, f"{location}/{pinned.key.path}", meter, runtime))
+        shared = None if tasks.are_elsewhere else pins
+
+        def copy_one(key: StoreKey, meter: Progress | None) -> Copied:
+            pinned = pin(key) if shared is None else shared[key]
+            try:
+                copied = _copy_store(pinned, f"{location}/{key.path}", meter, runtime)
+            finally:
+                if shared is None:
+                    pinned.release()
             if meter is not None:
                 meter.store_done()
+            return copied
+
+        copies = tasks.run(copy_one, keys, at_once=1, meter=meter)
         source = open_storage(query.location)
         for operator in query.operators:
             spark_files.copy_operator(source, storage, operator)
@@ -112,24 +130,48 @@ def _copy_store(pin: PinnedVersion, location: str, meter: Progress | None, runti
     if meter is not None:
         meter.expect(pin.size_bytes)
     try:
+        present = _sizes(target)
         with ScratchDirectory("state-store-") as scratch:
 
             def copy_file(path: str) -> int | None:
-                if target.exists(path):
+                if path in present:
                     return None
                 local = Path(scratch) / path.replace("/", "@")
                 source.download(path, local)
                 pin.check(path, local)
                 size_bytes = local.stat().st_size
-                target.upload(local, path)
+                with suppress(ConflictError):  # another copy of this task has just stored the same file
+                    target.upload(local, path)
                 local.unlink(missing_ok=True)
                 return size_bytes
 
             sizes = parallel(_THREADS, copy_file, sorted(pin.paths), runtime=runtime)
+            _compare(pin, _sizes(target), location)
             for path, archive in pin.archives.items():
-                if not target.exists(path):
+                with suppress(ConflictError):
                     target.write(path, archive)
     finally:
         target.close()
     new = [size for size in sizes if size is not None]
     return Copied(pin.version.number, len(new), sum(new), len(sizes) - len(new))
+
+
+def _sizes(storage: Storage) -> dict[str, int]:
+    """Return the bytes of the SST files of a store by their paths."""
+    return {
+        f"{directory}/{entry.name}": entry.size_bytes
+        for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+        for entry in storage.list_files(directory)
+    }
+
+
+def _compare(pin: PinnedVersion, found: Mapping[str, int], location: str) -> None:
+    """Raise DamagedError if a copy lacks a file, or has one of another size."""
+    for path in sorted(pin.paths):
+        if found.get(path) != pin.file_bytes(path):
+            file = f"{location}/{path}"
+            raise DamagedError(
+                f"'{file}' has {found.get(path, 0)} bytes, and what it is a copy of {pin.file_bytes(path)}: "
+                "remove it, and copy again",
+                file=file,
+            )
