@@ -86,6 +86,12 @@ def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtim
         return Examination(verdict, None)
     finally:
         looker.close()
-    totals = totals_of(look.stores, committed_ms=look.committed_ms, start_problems=len(look.start_problems))
-    verdict = judge(totals, look.stores, runtime.wall_ms(), start=look.start_failure, batch=look.batch)
+    verdict = judge(
+        look.totals(),
+        look.stores,
+        runtime.wall_ms(),
+        start=look.start_failure,
+        verify=look.verify_failure,
+        batch=look.batch,
+    )
     return Examination(verdict, look)

@@ -44,6 +44,7 @@ def judge(
     *,
     error: Failure | None = None,
     start: Failure | None = None,
+    verify: Failure | None = None,
     batch: int | None = None,
     rules: Sequence[Rule] = RULES,
 ) -> Verdict:
@@ -55,6 +56,7 @@ def judge(
         now_ms: the time, milliseconds since 1970 UTC.
         error: why the query cannot be read, if that is so.
         start: why Spark could not start the query again, if that is so.
+        verify: a problem that verifications have found and that is still there, if there is one.
         batch: the batch that Spark committed last.
         rules: the rules.
 
@@ -63,11 +65,11 @@ def judge(
     """
     groups = grouped(stores)
     damaged = next((store.error for store in stores if store.error is not None), None)
+    reasons = {"start_problems": start, "verify_problems": verify}
     findings = []
     for rule in rules:
         if rule.subject == QUERY:
-            is_start = rule.field == "start_problems"
-            finding = _of_query(rule, totals, now_ms, start if is_start else error or damaged)
+            finding = _of_query(rule, totals, now_ms, reasons.get(rule.field, error or damaged))
         elif rule.subject == STORE:
             finding = _of_stores(rule, stores, now_ms)
         else:
@@ -77,7 +79,9 @@ def judge(
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     worst = findings[0].severity if findings else FINE
     severity = FINE if worst == NOTE else worst
-    return Verdict(severity, _sentence(severity, findings, stores, batch), findings)
+    if severity != FINE:
+        return Verdict(severity, _worst(findings), findings)
+    return Verdict(severity, _fine(totals, stores, batch, now_ms), findings)
 
 
 def totals_of(
@@ -86,6 +90,9 @@ def totals_of(
     unreadable: bool = False,
     committed_ms: int | None = None,
     start_problems: int = 0,
+    verify_problems: int = 0,
+    verified_ms: int | None = None,
+    began_ms: int | None = None,
 ) -> Totals:
     """Return the figures of a query from those of its stores.
 
@@ -94,6 +101,9 @@ def totals_of(
         unreadable: the last look failed.
         committed_ms: when the newest version was written; None: the latest time of a store.
         start_problems: files of Spark's without which the query cannot start again.
+        verify_problems: problems that verifications have found.
+        verified_ms: when the whole query was verified; None: it never was.
+        began_ms: when the query began.
     """
     if committed_ms is None:
         committed_ms = max((s.committed_ms for s in stores if s.committed_ms is not None), default=None)
@@ -103,6 +113,9 @@ def totals_of(
         unreadable=int(unreadable),
         damaged_stores=sum(s.error is not None for s in stores),
         start_problems=start_problems,
+        verify_problems=verify_problems,
+        verified_ms=verified_ms,
+        unverified_since_ms=began_ms if verified_ms is None else verified_ms,
         committed_ms=committed_ms,
         wasted_ratio=unneeded / needed if unneeded > UNNEEDED_LEAST_BYTES and needed > 0 else None,
     )
@@ -208,11 +221,14 @@ def _finding(
     )
 
 
-def _sentence(severity: str, findings: Sequence[Finding], stores: Sequence[Store], batch: int | None) -> str:
-    if severity != FINE:
-        others = sum(finding.severity != NOTE for finding in findings) - 1
-        more = f" (and {others} more)" if others else ""
-        return findings[0].sentence + more
+def _worst(findings: Sequence[Finding]) -> str:
+    others = sum(finding.severity != NOTE for finding in findings) - 1
+    return findings[0].sentence + (f" (and {others} more)" if others else "")
+
+
+def _fine(totals: Totals, stores: Sequence[Store], batch: int | None, now_ms: int) -> str:
+    """Return the sentence on a query of which nothing is wrong, with what was looked at and what was not."""
+    is_listed = totals.damaged_stores is not None
     at = "no batch was committed yet" if batch is None else f"batch {batch} was committed last"
     size = in_words(sum(store.bytes or 0 for store in stores), BYTES)
     slowest = max(
@@ -222,7 +238,16 @@ def _sentence(severity: str, findings: Sequence[Finding], stores: Sequence[Store
     if slowest is not None:
         restore = f", the slowest restore is expected to take {in_words(slowest, DURATION)}"
     plural = "store has" if len(stores) == 1 else "stores have"
-    return f"Fine: {at}; {len(stores)} {plural} {size}{restore}."
+    looked = "listings show" if is_listed else "executors report"
+    return f"Fine as far as {looked}: {at}; {len(stores)} {plural} {size}{restore}. {_unread(totals, now_ms)}"
+
+
+def _unread(totals: Totals, now_ms: int) -> str:
+    if totals.damaged_stores is None:
+        return "Files in storage are not read here."
+    if totals.verified_ms is None:
+        return "The files were never verified."
+    return f"The files were last verified {in_words(max(0, now_ms - totals.verified_ms), DURATION)} ago."
 
 
 def in_words(figure: float, unit: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from query_directory import QueryDirectory
 
+import state_store
 from state_store.cli.main import main
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import pack_tombstone
@@ -17,7 +18,9 @@ from state_store.observe.doctor import examine
 
 def test_a_healthy_query_is_fine(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", grown.location]) == 0
-    assert capsys.readouterr().out.startswith("Fine: batch 11 was committed last; 2 stores have ")
+    assert capsys.readouterr().out.startswith(
+        "Fine as far as listings show: batch 11 was committed last; 2 stores have "
+    )
 
 
 def test_a_restore_above_the_objective_is_a_finding(
@@ -48,7 +51,7 @@ def test_files_that_cannot_be_deleted_are_named_after_hours_of_commits(
 ) -> None:
     """A tombstone that is older than leases last, whose files are there and not needed."""
     store = query.root / query.keys[0].path
-    needed = next((store / "delta").glob("*.sst"))
+    needed = max((store / "delta").glob("*.sst"))
     held = ["shared/00000000000000000001_a_0_00000000.sst", "shared/00000000000000000001_a_1_00000000.sst"]
     (store / "shared").mkdir(exist_ok=True)
     for path in held:
@@ -62,6 +65,82 @@ def test_files_that_cannot_be_deleted_are_named_after_hours_of_commits(
     assert main(["doctor", query.location]) == (1 if files else 0)
     shown = capsys.readouterr().out
     assert ("2 files of store 0/0/default are still there" in shown) == bool(files)
+
+
+def spoiled(query: QueryDirectory) -> Path:
+    """Change a byte of the newest delta of a store, which no listing shows."""
+    path = max(
+        (path for path in query.files(query.keys[0]) if path.parent.name == "delta"), key=lambda p: p.name
+    )
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def test_a_verification_tells_the_doctor_what_it_found(
+    query: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert examine(query.location).verdict.sentence.endswith("The files were never verified.")
+    path = spoiled(query)
+    assert main(["doctor", query.location]) == 0, "no listing shows it"
+    assert main(["verify", query.location]) == 1
+    capsys.readouterr()
+    assert main(["doctor", query.location]) == 1
+    shown = capsys.readouterr().out
+    assert "critical: The last `state-store verify` found 1 problems" in shown
+    assert f"delta/{path.name} of store 0/0/default" in shown
+    assert "version 12 cannot be restored" in shown
+    assert main(["verify", query.location, "--partition", "1"]) == 0
+    assert main(["doctor", query.location]) == 1, "the other store alone was verified"
+    assert state_store.verify(query.location, partition=0, leave_result=False).findings
+    assert main(["doctor", query.location]) == 1
+
+
+def test_damage_that_was_repaired_is_not_shown_any_more(query: QueryDirectory) -> None:
+    path = spoiled(query)
+    good = bytearray(path.read_bytes())
+    good[len(good) // 3] ^= 1
+    state_store.verify(query.location)
+    assert examine(query.location).verdict.severity == "critical"
+    path.write_bytes(good)
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
+    assert examine(query.location).verdict.severity == "fine", "it is another file now"
+    state_store.verify(query.location)
+    verdict = examine(query.location).verdict
+    assert "The files were last verified " in verdict.sentence
+    assert verdict.findings == []
+
+
+def test_a_verification_of_some_stores_is_none_of_the_query(query: QueryDirectory) -> None:
+    assert state_store.verify(query.location, partition=1).not_left is None
+    assert examine(query.location).verdict.sentence.endswith("The files were never verified.")
+    assert state_store.verify(query.location).ok
+    assert "last verified " in examine(query.location).verdict.sentence
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"format": 2}', b"\xff"])
+def test_a_result_that_cannot_be_read_is_as_none(query: QueryDirectory, content: bytes) -> None:
+    (query.root / "_verified.json").write_bytes(content)
+    assert examine(query.location).verdict.sentence.endswith("The files were never verified.")
+
+
+def test_a_result_that_cannot_be_left_is_said(
+    query: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (query.root / "_verified.json").mkdir()
+    assert main(["verify", query.location]) == 0
+    assert "The result could not be left for `doctor` and `serve`: " in capsys.readouterr().out
+    assert main(["doctor", query.location]) == 0
+
+
+def test_a_query_without_a_checkpoint_for_long_is_what_its_alert_is(
+    query: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (query.root / "commits").iterdir():
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 31 * 60))
+    assert main(["doctor", query.location]) == 1
+    assert "warning: The last checkpoint was made 31 min ago" in capsys.readouterr().out
 
 
 def test_there_is_no_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from state_store.observe.model.declared import to_json
 from state_store.observe.model.rest_answers import Failure, Store
-from state_store.observe.model.rules import GROUP, QUERY, RULES, SEVERITIES, STORE
+from state_store.observe.model.rules import CRITICAL, GROUP, NOTE, QUERY, RULES, SEVERITIES, STORE, WARNING
 from state_store.observe.model.totals import Group, Totals
+from state_store.observe.monitoring.alerts import alert_rules, severity_of
+from state_store.observe.monitoring.generated_files import alert_section
 from state_store.observe.verdict import in_words, judge, totals_of
 
 CASES = json.loads((Path(__file__).parent / "cases/verdict.json").read_text(encoding="utf-8"))
@@ -48,6 +51,28 @@ def test_rules_name_fields_that_exist() -> None:
         assert rule.field in names, rule.code
         assert rule.above_field is None or rule.above_field in names, rule.code
         assert rule.severity in SEVERITIES
+
+
+def test_an_alert_has_the_severity_of_its_finding() -> None:
+    """A fact that wakes somebody is red on the page, and one that is green on the page wakes nobody."""
+    shown = {CRITICAL: "page", WARNING: "ticket", NOTE: "info"}
+    found = re.findall(
+        r"alert: (\w+)\n.*\n.*\n *labels: \{severity: (\w+), finding: ([\w-]+)\}", alert_rules()
+    )
+    rules = {rule.code: rule for rule in RULES}
+    assert {code for _, _, code in found} == {*rules, "absent"}
+    for alert, severity, code in found:
+        assert severity == shown[rules[code].severity if code in rules else WARNING], alert
+        (paragraph,) = re.findall(rf"### Alert: {alert}\n\n.*\(severity `(\w+)`\)", alert_section())
+        assert paragraph == severity
+
+
+def test_a_query_whose_alert_wakes_somebody_is_not_fine() -> None:
+    """The verdict of a query of which one finding alone is true, for each finding."""
+    colours = {"page": "critical", "ticket": "warning", "info": "fine"}
+    for case in CASES:
+        if len(case["findings"]) == 1:
+            assert case["severity"] == colours[severity_of(case["findings"][0]["code"])], case["case"]
 
 
 def test_every_rule_has_a_case_in_which_it_is_true() -> None:

@@ -49,6 +49,12 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
 @click.option("--all-versions", is_flag=True, help="Restore every restorable version, not only the newest.")
 @stores_option("read")
 @spark_option
+@click.option(
+    "--leave-result/--no-leave-result",
+    default=True,
+    show_default=True,
+    help="Leave the result in the checkpoint directory (_verified.json), where `doctor` and `serve` find it.",
+)
 def verify(
     checkpoint: str,
     chosen: Filter,
@@ -56,6 +62,7 @@ def verify(
     all_versions: bool,
     stores: int,
     spark: Any,
+    leave_result: bool,
 ) -> int:
     """Check all files and restore the newest checkpoint.
 
@@ -64,7 +71,8 @@ def verify(
     code is 1 if anything is wrong, and 4 if nothing but the storage failed. Beside a running
     query, a file that a clean-up removed meanwhile is looked for again before it is called a problem. The
     command needs disk for the state of a partition in the directory of temporary files (TMPDIR), for each
-    store read at once, and writes nothing to checkpoint storage.
+    store read at once. It writes one file to checkpoint storage, the result; a user who may not write there
+    is told so and loses nothing else.
     """
     with Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
         verification = verify_state(
@@ -76,11 +84,14 @@ def verify(
             stores=stores,
             spark=spark,
             progress=meter,
+            leave_result=leave_result,
         )
     if as_json:
         print_json(verification.to_json())
     else:
         _print(verification.verdicts, verification.findings)
+        if verification.not_left is not None:
+            say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
     return exit_codes.of_findings(finding.kind for finding in verification.findings)
 
 

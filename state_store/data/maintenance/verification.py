@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from state_store.data.dataset.html import table
 from state_store.data.jobs.workers import on_stores, workers
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.findings import Finding, Verdict, failed_store
+from state_store.data.maintenance.verified import leave_result as leave
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted
@@ -372,11 +373,14 @@ class Verification:
         checkpoint: the query's checkpoint directory.
         verdicts: one for each store, in the order of the stores.
         of_spark: problems of Spark's own files, without which the query cannot start again.
+        not_left: why the result could not be left in the checkpoint for `doctor` and `serve`; None: it was,
+            or should not be.
     """
 
     checkpoint: str
     verdicts: tuple[Verdict, ...]
     of_spark: tuple[Finding, ...] = ()
+    not_left: str | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -392,7 +396,8 @@ class Verification:
         """Return the verdicts as values for JSON."""
         stores = [verdict.to_json() for verdict in self.verdicts]
         of_spark = [finding.to_json() for finding in self.of_spark]
-        return {"checkpoint": self.checkpoint, "ok": self.ok, "spark": of_spark, "stores": stores}
+        shown = {"checkpoint": self.checkpoint, "ok": self.ok, "spark": of_spark, "stores": stores}
+        return shown if self.not_left is None else {**shown, "not_left": self.not_left}
 
     def __repr__(self) -> str:
         found = "no problem" if self.ok else counted(len(self.findings), "problem")
@@ -426,14 +431,16 @@ def verify(
     stores: int = 4,
     spark: Any = None,
     progress: ProgressOption = None,
+    leave_result: bool = True,
 ) -> Verification:
     """Check all files of a query's state, and restore the version that Spark committed last.
 
     Files of Spark that a restart reads are checked, too: `metadata`, the logs and the schemas.
 
-    Writes nothing to checkpoint storage. Needs local disk for the state of a partition in the directory of
-    temporary files (`TMPDIR`), for each store that is read at a time. The query may run meanwhile. Any thread
-    may call it, also several at a time.
+    Leaves its result in `_verified.json` in the checkpoint directory, where `doctor` and `serve` find it, and
+    writes nothing else to checkpoint storage. Needs local disk for the state of a partition in the directory
+    of temporary files (`TMPDIR`), for each store that is read at a time. The query may run meanwhile. Any
+    thread may call it, also several at a time.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -444,6 +451,8 @@ def verify(
         stores: stores that are read at a time in a process; fewer if file descriptors are short.
         spark: a SparkSession, whose executors then do the work, a task a store; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        leave_result: leave the result in the checkpoint. A user who may not write there gets the verdicts
+            all the same, and the reason in `Verification.not_left`.
 
     Returns:
         The verdicts; damage is no exception here but in `Verification.findings`.
@@ -454,6 +463,7 @@ def verify(
         StorageError: the storage fails where nothing can be found out.
     """
     check_flag("all_versions", all_versions)
+    check_flag("leave_result", leave_result)
     chosen = Filter(operator, partition, store)
     resources, tasks = share(stores), workers(spark)
     query = Query.open(checkpoint)
@@ -476,11 +486,30 @@ def verify(
 
     with reporting(progress, "verified", len(keys)) as meter:
         verdicts = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
+    not_left = _left(query, verdicts, is_whole=chosen == Filter()) if leave_result else None
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
     of_spark = tuple(
         Finding(None, problem.kind, problem.file, problem.problem) for problem in query.start_problems()
     )
-    return Verification(query.location, tuple(verdicts), of_spark)
+    return Verification(query.location, tuple(verdicts), of_spark, not_left)
+
+
+def _left(
+    query: Query, verdicts: Sequence[Verdict], *, is_whole: bool, runtime: Runtime = SYSTEM
+) -> str | None:
+    """Leave the verdicts on stores where the doctor looks for them; return the reason if that cannot be done.
+
+    Stores that the storage did not let be read are not verified: what was known of them stays.
+    """
+    read = [verdict for verdict in verdicts if all(finding.is_bad for finding in verdict.findings)]
+    restored = [verdict.restored.number for verdict in read if verdict.restored is not None]
+    return leave(
+        query.location,
+        [(verdict.key, verdict.findings) for verdict in read],
+        is_whole=is_whole and len(read) == len(verdicts),
+        version=max(restored, default=None),
+        now_ms=runtime.wall_ms(),
+    )
 
 
 def _keeps(chosen: Filter, key: StoreKey) -> bool:

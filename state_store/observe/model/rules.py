@@ -14,8 +14,8 @@ CRITICAL, WARNING, NOTE, FINE = "critical", "warning", "note", "fine"
 SEVERITIES = (CRITICAL, WARNING, NOTE)
 """Severities, worst first."""
 
-PAGE, TICKET = "page", "ticket"
-"""Severities of alerts: wake somebody, or tell somebody at work."""
+ALERT_SEVERITIES = {CRITICAL: "page", WARNING: "ticket", NOTE: "info"}
+"""Severities of alerts by that of their finding: wake somebody, tell somebody at work, or tell nobody."""
 
 QUERY, STORE, GROUP = "query", "store", "group"
 """Subjects of a rule: a query's totals, one store, or the stores of an operator that have one name."""
@@ -32,14 +32,12 @@ class Alert:
         name: name of the alert.
         expression: PromQL; it yields a series for each query that the rule is true of.
         lasts: how long the expression must hold before the alert fires.
-        severity: `page` or `ticket`.
         summary: sentence with Prometheus's placeholders.
     """
 
     name: str
     expression: str
     lasts: str
-    severity: str
     summary: str
 
 
@@ -52,7 +50,7 @@ class Rule:
 
     Attributes:
         code: name of the finding.
-        severity: severity of the finding.
+        severity: severity of the finding, which decides that of its alert, too.
         subject: `query` (the field is one of `Totals`), `store` (of `Store`), or `group` (of `Group`).
         field: field whose value is compared.
         above: constant limit, in the field's unit.
@@ -86,6 +84,7 @@ DAY_MS = 86_400_000
 
 STALE_MS = 15 * MINUTE_MS
 FULL_OLD_MS = 7 * DAY_MS
+UNVERIFIED_MS = 7 * DAY_MS
 CHAIN_DELTAS = 200
 SKEW = 4
 SKEW_LEAST_BYTES = 64 << 20
@@ -109,7 +108,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreUnreadable",
             "min by (query) (state_store_up) == 0",
             "5m",
-            PAGE,
             "The checkpoint of {{ $labels.query }} cannot be read.",
         ),
     ),
@@ -126,8 +124,23 @@ RULES: tuple[Rule, ...] = (
             "StateStoreDamaged",
             "max by (query) (state_store_damaged_stores) > 0",
             "2m",
-            PAGE,
             "{{ $value }} stores of {{ $labels.query }} cannot be restored.",
+        ),
+    ),
+    Rule(
+        "verify-found-damage",
+        CRITICAL,
+        QUERY,
+        "verify_problems",
+        NUMBER,
+        "The last `state-store verify` found {value} problems, and their files are still there: {error}",
+        "Run `state-store repair DIR`, then `state-store verify DIR` again.",
+        "docs/alerts.md#alert-statestoreverifyfounddamage",
+        alert=Alert(
+            "StateStoreVerifyFoundDamage",
+            "max by (query) (state_store_verify_problems) > 0",
+            "2m",
+            "The last verification of {{ $labels.query }} found {{ $value }} problems.",
         ),
     ),
     Rule(
@@ -144,7 +157,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreCannotStart",
             "max by (query) (state_store_start_problems) > 0",
             "5m",
-            PAGE,
             "Spark could not start {{ $labels.query }} again.",
         ),
     ),
@@ -162,7 +174,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreMergesFail",
             f"max by (query) (state_store_merge_failures_in_row) > {FAILURES_IN_ROW}",
             "5m",
-            PAGE,
             "Merges of {{ $labels.query }} failed {{ $value }} times in a row.",
         ),
     ),
@@ -179,7 +190,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreDamagedFiles",
             "sum by (query) (increase(state_store_damaged_files_total[1h])) > 0",
             "0m",
-            TICKET,
             "Files of {{ $labels.query }} were found damaged.",
         ),
     ),
@@ -200,7 +210,6 @@ RULES: tuple[Rule, ...] = (
             "max by (query) (state_store_restore_predicted_seconds) > on (query) "
             "(max by (query) (state_store_restore_objective_seconds) > 0)",
             "15m",
-            TICKET,
             "A restore of {{ $labels.query }} is expected to take {{ $value | humanizeDuration }}.",
         ),
     ),
@@ -218,7 +227,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreChainGrows",
             f"max by (query) (state_store_chain_deltas) > {CHAIN_DELTAS}",
             "15m",
-            TICKET,
             "{{ $labels.query }} has a chain of {{ $value }} deltas.",
         ),
     ),
@@ -237,7 +245,6 @@ RULES: tuple[Rule, ...] = (
             f"max by (query, operator, store) (state_store_largest_store_bytes) > {SKEW_LEAST_BYTES} and "
             f"max by (query, operator, store) (state_store_largest_store_ratio) > {SKEW}",
             "1h",
-            TICKET,
             "The largest store of {{ $labels.query }} operator {{ $labels.operator }} has more than "
             f"{SKEW} times the bytes of the median.",
         ),
@@ -257,7 +264,6 @@ RULES: tuple[Rule, ...] = (
             f"sum by (query) (state_store_unneeded_bytes) > {UNNEEDED_LEAST_BYTES} and sum by (query) "
             "(state_store_unneeded_bytes) > 0.5 * sum by (query) (state_store_stored_bytes)",
             "6h",
-            TICKET,
             "More than half of the bytes of {{ $labels.query }} in storage are not needed.",
         ),
     ),
@@ -277,7 +283,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreUndeletableFiles",
             "sum by (query) (state_store_undeletable_files) > 0",
             "1h",
-            TICKET,
             "{{ $value }} files of {{ $labels.query }} cannot be deleted.",
         ),
     ),
@@ -295,13 +300,12 @@ RULES: tuple[Rule, ...] = (
             "StateStoreAgentRestarts",
             f"sum by (query) (increase(state_store_agent_restarts_total[1h])) > {RESTARTS}",
             "0m",
-            TICKET,
             "Agents of {{ $labels.query }} were started again {{ $value }} times within an hour.",
         ),
     ),
     Rule(
         "no-checkpoint",
-        NOTE,
+        WARNING,
         QUERY,
         "committed_ms",
         DURATION,
@@ -314,7 +318,6 @@ RULES: tuple[Rule, ...] = (
             "StateStoreNoCheckpoint",
             f"time() - max by (query) (state_store_last_checkpoint_timestamp_seconds) > {STALE_MS // 1000}",
             "5m",
-            PAGE,
             "{{ $labels.query }} has made no checkpoint for {{ $value | humanizeDuration }}.",
         ),
     ),
@@ -334,9 +337,28 @@ RULES: tuple[Rule, ...] = (
             "StateStoreFullCheckpointOld",
             f"time() - min by (query) (state_store_chain_start_timestamp_seconds) > {FULL_OLD_MS // 1000}",
             "1h",
-            TICKET,
             "The newest checkpoint of {{ $labels.query }} depends on files that are "
             "{{ $value | humanizeDuration }} old.",
+        ),
+    ),
+    Rule(
+        "not-verified",
+        NOTE,
+        QUERY,
+        "unverified_since_ms",
+        DURATION,
+        "No `state-store verify` of the whole query has ended for {value}: damage of a file would be found "
+        "when it is needed.",
+        "Run `state-store verify DIR`, at best by a schedule, on a machine that reaches the checkpoint.",
+        "docs/alerts.md#alert-statestorenotverified",
+        above=UNVERIFIED_MS,
+        is_age=True,
+        alert=Alert(
+            "StateStoreNotVerified",
+            "time() - max by (query) (state_store_unverified_since_timestamp_seconds) > "
+            f"{UNVERIFIED_MS // 1000}",
+            "1h",
+            "The files of {{ $labels.query }} were not verified for {{ $value | humanizeDuration }}.",
         ),
     ),
 )

@@ -22,6 +22,19 @@ class Totals:
         sources=(SERVE,),
         default=None,
     )
+    verify_problems: int | None = declared(
+        "Problems that the last `state-store verify` found and whose files are still there as they were.",
+        sources=(SERVE,),
+        default=None,
+    )
+    verified_ms: int | None = declared(
+        "When `state-store verify` last checked the whole query, since 1970 UTC; absent if it never did.",
+        sources=(SERVE,),
+        default=None,
+    )
+    unverified_since_ms: int | None = declared(
+        "The same or, if it never did, when the query began.", sources=(SERVE,), default=None
+    )
     committed_ms: int | None = declared("When the newest version was written, since 1970 UTC.", default=None)
     wasted_ratio: float | None = declared(
         "Bytes in storage that no restorable version needs, per byte that one needs; absent below 1 GiB.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from state_store.observe.model.rules import RULES, Alert, Rule
+from state_store.observe.model.rules import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
 
 HEAD = """\
 # Alert rules of the incremental state store, for Prometheus. Written from the declarations by `make docs`; do
@@ -21,7 +21,6 @@ EXTRA: tuple[tuple[Alert, str], ...] = (
             "StateStoreAbsent",
             "absent(state_store_up)",
             "10m",
-            "ticket",
             "Nothing tells of any query: the service or the scrape is down.",
         ),
         "docs/alerts.md#alert-statestoreabsent",
@@ -39,6 +38,12 @@ def alerts() -> Iterator[tuple[Alert, str, str]]:
         yield alert, "absent", link
 
 
+def severity_of(code: str) -> str:
+    """Return the severity of the alert of a finding, or of that which has no finding."""
+    found = {rule.code: rule.severity for rule in RULES}
+    return ALERT_SEVERITIES[found.get(code, WARNING)]
+
+
 def alert_rules() -> str:
     """Return the rules as YAML. Texts are quoted as in JSON, which YAML takes."""
     return HEAD + "".join(_rule(*each) for each in alerts())
@@ -50,7 +55,7 @@ def _rule(alert: Alert, code: str, link: str) -> str:
         f"      - alert: {alert.name}\n"
         f"        expr: {quoted['expression']}\n"
         f"        for: {alert.lasts}\n"
-        f"        labels: {{severity: {alert.severity}, finding: {code}}}\n"
+        f"        labels: {{severity: {severity_of(code)}, finding: {code}}}\n"
         "        annotations:\n"
         f"          summary: {quoted['summary']}\n"
         f"          remedy: {quoted['remedy']}\n"

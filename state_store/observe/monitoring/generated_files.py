@@ -12,7 +12,7 @@ from state_store.observe.model.declared import DRIVER, HISTORY, SERVE
 from state_store.observe.model.endpoints import ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
 from state_store.observe.model.rules import RULES
-from state_store.observe.monitoring.alerts import alert_rules, alerts, remedy_of
+from state_store.observe.monitoring.alerts import alert_rules, alerts, remedy_of, severity_of
 from state_store.observe.monitoring.dashboard import dashboard_text
 
 MARK = "<!-- written by make docs from here on -->\n"
@@ -98,7 +98,8 @@ def alert_section() -> str:
         said = "" if rule is None else f' `state-store doctor` says: "{rule.sentence}"'
         paragraphs.append(
             f"\n### Alert: {alert.name}\n\n"
-            f"Fires after {alert.lasts} (severity `{alert.severity}`) while `{alert.expression}`.{said}\n\n"
+            f"Fires after {alert.lasts} (severity `{severity_of(code)}`) while `{alert.expression}`."
+            f"{said}\n\n"
             f"{remedy_of(code)}\n"
         )
     return "".join(paragraphs)

@@ -28,6 +28,8 @@ from state_store.observe.watching.watched import State, Watched
 
 _OVER: dict[str, Callable[[Iterable[float]], float]] = {"max": max, "min": min, "sum": sum}
 
+_OF_TOTALS = ("damaged_stores", "start_problems", "verify_problems", "verified_ms", "unverified_since_ms")
+
 Sample = tuple[list[str], float]
 
 
@@ -94,8 +96,8 @@ def _of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample
         "severity": LEVELS[watched.verdict(state).severity],
         "batch": look.batch if look else None,
         "stores": len(look.stores) if look else None,
-        "damaged_stores": watched.totals(state).damaged_stores if look else None,
-        "start_problems": watched.totals(state).start_problems if look else None,
+        **dict.fromkeys(_OF_TOTALS),
+        **({name: getattr(watched.totals(state), name) for name in _OF_TOTALS} if look else {}),
         "restore_objective_ms": look.objective_ms if look else None,
         "scan_ms": look.took_ms if look else None,
         "scan_errors": state.errors,

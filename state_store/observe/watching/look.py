@@ -17,6 +17,7 @@ from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.moments import latest
+from state_store.data.maintenance.verified import NEVER_VERIFIED, KnownProblem, Verified, read_verified
 from state_store.data.query import (
     LISTED_AT_ONCE,
     CommitTimes,
@@ -27,6 +28,8 @@ from state_store.data.query import (
 )
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
+from state_store.observe.model.totals import Totals
+from state_store.observe.verdict import totals_of
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
 from state_store.observe.watching.figures import (
     VersionFigures,
@@ -56,6 +59,8 @@ class Look:
         options: options of the query that differ from their defaults, by name, as its newest merge found
             them; None if no snapshot says.
         start_problems: files of Spark's that are lost or damaged, so that the query cannot start again.
+        verified: everything that verifications have left, without problems whose files are other ones now.
+        began_ms: when the query began, by the oldest description of its operators; None if nothing says it.
     """
 
     at_ms: int
@@ -71,6 +76,28 @@ class Look:
     pinned: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] | None = None
     start_problems: tuple[SparkFileProblem, ...] = ()
+    verified: Verified = NEVER_VERIFIED
+    began_ms: int | None = None
+
+    def totals(self, *, unreadable: bool = False) -> Totals:
+        """Return the figures of the query; `unreadable` if a later look failed."""
+        return totals_of(
+            self.stores,
+            unreadable=unreadable,
+            committed_ms=self.committed_ms,
+            start_problems=len(self.start_problems),
+            verify_problems=len(self.verified.problems),
+            verified_ms=self.verified.verified_ms,
+            began_ms=self.began_ms,
+        )
+
+    @property
+    def verify_failure(self) -> Failure | None:
+        """The first problem that verifications have found; None if there is none."""
+        if not self.verified.problems:
+            return None
+        first = self.verified.problems[0]
+        return Failure(first.kind, first.sentence(), first.file)
 
     @property
     def start_failure(self) -> Failure | None:
@@ -118,6 +145,7 @@ class Looker:
         self._query: Query | None = None
         self._id: str | None = None
         self._pinned: dict[str, str] = {}
+        self._began_ms: int | None = None
         self._last: Look | None = None
         self._skipped = 0
         self._looks = 0
@@ -177,9 +205,18 @@ class Looker:
             self._pinned,
             options,
             self._start_problems(query),
+            _still_true(self._verified(), found),
+            self._began_ms,
         )
         self._last = look
         return look
+
+    def _verified(self) -> Verified:
+        assert self._root is not None
+        try:
+            return read_verified(self._root)
+        except (StateStoreError, OSError):  # the figures do not depend on it
+            return self._last.verified if self._last is not None else NEVER_VERIFIED
 
     def _start_problems(self, query: Query) -> tuple[SparkFileProblem, ...]:
         """Return the problems of Spark's own files, read at the first look and at every tenth one."""
@@ -211,6 +248,8 @@ class Looker:
             self._id = str(json.loads(query.read("metadata"))["id"])
         except (StateStoreError, ValueError, KeyError, TypeError):
             self._id = None
+        described = [*query.list_files("state/0/_metadata"), *query.list_files("state/0/_metadata/v2")]
+        self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
         return query
@@ -246,6 +285,20 @@ class Looker:
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
+
+
+def _still_true(verified: Verified, found: Mapping[StoreKey, FoundStore]) -> Verified:
+    """Return what is known without the problems whose files were deleted or written anew since."""
+
+    def is_there(problem: KnownProblem) -> bool:
+        store = found.get(problem.key)
+        if store is None:
+            return True
+        entry = store.contents.entries.get(problem.file)
+        now = (None, None) if entry is None else (entry.size_bytes, entry.modified_ms)
+        return now == (problem.bytes, problem.modified_ms)
+
+    return replace(verified, problems=tuple(filter(is_there, verified.problems)))
 
 
 def broken_place(place: Store, failure: Failure) -> Store:

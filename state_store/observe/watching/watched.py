@@ -117,12 +117,7 @@ class Watched:
         unreadable = state.error is not None
         if look is None:
             return totals_of([], unreadable=unreadable)
-        return totals_of(
-            look.stores,
-            unreadable=unreadable,
-            committed_ms=look.committed_ms,
-            start_problems=len(look.start_problems),
-        )
+        return look.totals(unreadable=unreadable)
 
     def verdict(self, state: State) -> Verdict:
         """Return the verdict on the query, now."""
@@ -133,6 +128,7 @@ class Watched:
             int(time.time() * 1000),
             error=state.error,
             start=look.start_failure if look else None,
+            verify=look.verify_failure if look else None,
             batch=look.batch if look else None,
         )
 

@@ -70,7 +70,7 @@ private[observed] object Verdict {
     }.sortBy(found => Severities.indexOf(found.rule.severity))
     val worst = findings.headOption.fold("fine")(_.rule.severity)
     val severity = if (worst == "note") "fine" else worst
-    Verdict(severity, sentence(severity, findings, stores, number(figures, "batch")), findings)
+    Verdict(severity, sentence(severity, findings, totals, stores, number(figures, "batch"), nowMs), findings)
   }
 
   /** Returns the stores of each operator and store name, in the order of these. */
@@ -128,7 +128,13 @@ private[observed] object Verdict {
     Finding(rule, sentence, count, worst)
   }
 
-  private def sentence(severity: String, findings: Seq[Finding], stores: Seq[JsonNode], batch: Option[Double]): String =
+  private def sentence(
+      severity: String,
+      findings: Seq[Finding],
+      totals: JsonNode,
+      stores: Seq[JsonNode],
+      batch: Option[Double],
+      nowMs: Double): String =
     if (severity != "fine") {
       val others = findings.count(_.rule.severity != "note") - 1
       findings.head.sentence + (if (others > 0) s" (and $others more)" else "")
@@ -138,7 +144,16 @@ private[observed] object Verdict {
       val restore = stores.flatMap(number(_, "restore_predicted_ms")).maxOption.fold("") { slowest =>
         s", the slowest restore is expected to take ${inWords(slowest, "duration")}"
       }
-      s"Fine: $at; ${stores.size} ${if (stores.size == 1) "store has" else "stores have"} $size$restore."
+      val looked = if (totals.has("damaged_stores")) "listings show" else "executors report"
+      s"Fine as far as $looked: $at; ${stores.size} ${if (stores.size == 1) "store has" else "stores have"} " +
+        s"$size$restore. ${unread(totals, nowMs)}"
+    }
+
+  /** Says of what nothing was read. */
+  private def unread(totals: JsonNode, nowMs: Double): String =
+    if (!totals.has("damaged_stores")) "Files in storage are not read here."
+    else number(totals, "verified_ms").fold("The files were never verified.") { ms =>
+      s"The files were last verified ${inWords(math.max(0, nowMs - ms), "duration")} ago."
     }
 
   /** Writes a figure for people: `1.2 GB`, `340 ms`, `12.5 s`, `3 min`, `2 h`, `5 d`, `4.1`, `17`. */

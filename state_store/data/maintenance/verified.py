@@ -1,0 +1,180 @@
+"""The result of the last verification of a query, in a file that the verification leaves in the checkpoint.
+
+`_verified.json` lies in the checkpoint directory itself, beside Spark's `metadata`: Spark, the query and all
+commands but `verify`, `doctor` and `serve` neither list nor read it, and copies of a checkpoint do not have
+it. A verification of some stores replaces the problems of these stores alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from state_store.core.codec import JsonObject, Mismatch, from_json
+from state_store.core.storage import Storage, open_storage
+from state_store.data.maintenance.findings import Finding
+from state_store.data.query import StoreKey
+from state_store.errors import StateStoreError, as_store_error
+
+FILE = "_verified.json"
+"""Name of the file, in the checkpoint directory."""
+
+_FORMAT = 1
+_MAX_PROBLEMS = 1000
+
+
+@dataclass(frozen=True)
+class KnownProblem(JsonObject):
+    """A file that could not be used when it was verified.
+
+    Attributes:
+        operator: number of the operator.
+        partition: number of the partition.
+        store: name of the store.
+        file: the file, below the store's directory.
+        kind: kind of the error.
+        problem: the finding's sentence, a predicate about the file.
+        found_ms: when the verification ended that found it, milliseconds since 1970 UTC.
+        bytes: size of the file then; None: it was not there.
+        modified_ms: time of the file then, by the storage's clock.
+    """
+
+    operator: int
+    partition: int
+    store: str
+    file: str
+    kind: str
+    problem: str
+    found_ms: int
+    bytes: int | None = None
+    modified_ms: int | None = None
+
+    @property
+    def key(self) -> StoreKey:
+        """The store."""
+        return StoreKey(self.operator, self.partition, self.store)
+
+    def sentence(self) -> str:
+        """Return the store, the file and the problem."""
+        return f"{self.file} of store {self.operator}/{self.partition}/{self.store} {self.problem}"
+
+
+@dataclass(frozen=True)
+class Verified(JsonObject):
+    """Everything that verifications of a query have left.
+
+    Attributes:
+        verified_ms: when the newest verification of all stores ended; None: there was none.
+        version: the version of the state that it restored.
+        problems: the problems, of the newest verification of each store.
+        format: format of the file.
+    """
+
+    verified_ms: int | None = None
+    version: int | None = None
+    problems: tuple[KnownProblem, ...] = ()
+    format: int = _FORMAT
+
+    def after(
+        self,
+        checked: Collection[StoreKey],
+        problems: Sequence[KnownProblem],
+        *,
+        whole_ms: int | None,
+        version: int | None,
+    ) -> Verified:
+        """Return what is known after another verification.
+
+        Args:
+            checked: the stores that it read.
+            problems: the problems that it found in them.
+            whole_ms: when it ended if it read all stores; None: it did not.
+            version: the version that it restored.
+        """
+        kept = tuple(known for known in self.problems if known.key not in checked) if whole_ms is None else ()
+        return Verified(
+            self.verified_ms if whole_ms is None else whole_ms,
+            self.version if whole_ms is None else version,
+            (*problems, *kept)[:_MAX_PROBLEMS],
+        )
+
+
+NEVER_VERIFIED = Verified()
+"""The result where there is none."""
+
+
+def read_verified(storage: Storage) -> Verified:
+    """Return what verifications have left in a checkpoint directory; nothing if nobody can read it.
+
+    Raises:
+        StorageError: the storage fails.
+    """
+    if not storage.exists(FILE):
+        return NEVER_VERIFIED
+    try:
+        found = from_json(Verified, json.loads(storage.read(FILE)))
+    except (ValueError, Mismatch):  # cut off, or of a later release
+        return NEVER_VERIFIED
+    return found if found.format == _FORMAT else NEVER_VERIFIED
+
+
+def leave_result(
+    location: str,
+    checked: Sequence[tuple[StoreKey, Sequence[Finding]]],
+    *,
+    is_whole: bool,
+    version: int | None,
+    now_ms: int,
+) -> str | None:
+    """Write what a verification found into the checkpoint directory, beside what is known of other stores.
+
+    Args:
+        location: the checkpoint directory.
+        checked: the stores that were read, with the findings about their files.
+        is_whole: these are all stores of the query.
+        version: the version that was restored.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Returns:
+        The reason if that cannot be done, such as that the user may not write there; None if it is done.
+    """
+    try:
+        problems = [
+            _known(location, key, found, now_ms)
+            for key, findings in checked
+            for found in findings
+            if _costs(found)
+        ]
+        with closing(open_storage(location)) as storage:
+            before = read_verified(storage)
+            after = before.after(
+                {key for key, _ in checked}, problems, whole_ms=now_ms if is_whole else None, version=version
+            )
+            storage.write(FILE, json.dumps(after.to_json(), indent=1).encode(), overwrite=True)
+    except (StateStoreError, OSError) as error:
+        return as_store_error(error).message
+    return None
+
+
+def _costs(finding: Finding) -> bool:
+    return finding.is_bad and not finding.is_usable
+
+
+def _known(location: str, key: StoreKey, found: Finding, now_ms: int) -> KnownProblem:
+    directory, _, name = found.file.rpartition("/")
+    with closing(open_storage(f"{location}/{key.path}")) as storage:
+        listed = storage.list_files(directory) if directory else ()
+    entry = next((entry for entry in listed if entry.name == name), None)
+    return KnownProblem(
+        key.operator,
+        key.partition,
+        key.name,
+        found.file,
+        found.kind,
+        found.sentence(),
+        now_ms,
+        entry.size_bytes if entry else None,
+        entry.modified_ms if entry else None,
+    )
