@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from state_store.core.checkpoint.names import (
     SnapshotName,
@@ -495,24 +495,38 @@ MARKER = "commits/_incomplete.json"
 """The file that says that a checkpoint is not whole; JSON with `operation` and `source`."""
 
 COPY = "copy"
-"""The operation that continues after an interruption; every other begins anew."""
+"""The operation that copies a checkpoint as it is."""
 
 
-def marker_of(storage: Storage) -> tuple[str, str | None] | None:
-    """Return the operation and the source of the marker of a checkpoint directory; None without it."""
+class Marker(NamedTuple):
+    """The contents of the file.
+
+    Attributes:
+        operation: what writes the directory, in words.
+        source: the checkpoint that it is made of; None: there is none.
+        goes_on: True if the same call goes on after an interruption; every other begins anew.
+    """
+
+    operation: str
+    source: str | None
+    goes_on: bool
+
+
+def marker_of(storage: Storage) -> Marker | None:
+    """Return the marker of a checkpoint directory; None without it."""
     try:
         found = json.loads(storage.read(MARKER))
-        return str(found["operation"]), found["source"]
+        operation = str(found["operation"])
+        return Marker(operation, found["source"], bool(found.get("goes_on", operation == COPY)))
     except MissingError:
         return None
-    except (KeyError, TypeError, ValueError):
-        return "a program", "another directory"
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Marker("a program", "another directory", False)
 
 
-def in_words(marker: tuple[str, str | None]) -> str:
+def in_words(marker: Marker) -> str:
     """Return an operation and its source, if there is one, as part of a message."""
-    operation, source = marker
-    return operation if source is None else f"{operation} of '{source}'"
+    return marker.operation if marker.source is None else f"{marker.operation} of '{marker.source}'"
 
 
 def refuse_incomplete(storage: Storage, location: str) -> None:
@@ -524,9 +538,7 @@ def refuse_incomplete(storage: Storage, location: str) -> None:
     """
     marker = marker_of(storage)
     if marker is not None:
-        advice = (
-            "the same command continues it" if marker[0] == COPY else "remove the directory and start again"
-        )
+        advice = "the same command continues it" if marker.goes_on else "remove the directory and start again"
         raise MissingError(
             f"'{location}' is incomplete: {in_words(marker)} is still writing it, or was "
             f"interrupted. If it was interrupted, {advice}.",
