@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from state_store.session import build, compiler, installed, sources  # noqa: E402
+from state_store.session import build, compiler, releases, sources  # noqa: E402
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ def carry_jars(target: Path) -> None:
         else:
             _log.warning("%s is not of these sources: it is left out", jar)
     try:
-        build.build(installed.installed_pyspark(), target)
-    except (installed.NoSpark, compiler.NoJava) as missing:
+        build.build(releases.installed_pyspark(), target)
+    except (releases.NoSpark, compiler.NoJava) as missing:
         _log.warning("the package carries no jar but those of the tree: %s", missing)
 
 

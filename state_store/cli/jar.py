@@ -8,9 +8,8 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json, print_note, say
-from state_store.session.installed import installed_spark
 from state_store.session.jar import build_jar, jar_path
-from state_store.session.releases import SUPPORTED_SPARKS, is_supported
+from state_store.session.releases import SUPPORTED_SPARKS, installed_spark, is_supported
 
 
 @command("jar", examples=("", "--spark 4.2.0", "--build --out /opt/jars"))

@@ -22,8 +22,16 @@ from state_store import __version__
 from state_store.core.settings import option_pages
 from state_store.core.storage.durable import remove_unneeded
 from state_store.session import compiler, sources
-from state_store.session.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
-from state_store.session.releases import is_supported, jar_name, supported_sparks
+from state_store.session.releases import (
+    BuildError,
+    NoSpark,
+    installed_pyspark,
+    is_supported,
+    jar_name,
+    jars_of,
+    spark_version,
+    supported_sparks,
+)
 
 JAR_DIRECTORY = sources.PACKAGE / "jars"
 STAMP = "incremental-state-store.properties"

@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from state_store.session.installed import BuildError
-from state_store.session.releases import SUPPORTED_JAVAS
+from state_store.session.releases import SUPPORTED_JAVAS, BuildError
 
 LEAST_JAVA = SUPPORTED_JAVAS[0]
 _HOW = (

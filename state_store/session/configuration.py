@@ -27,7 +27,7 @@ from state_store.core.settings.session import (
     PROVIDER_KEY,
 )
 from state_store.errors import OptionError
-from state_store.session import inherited
+from state_store.session import configuration
 from state_store.session.jar import jar_path
 
 _AGENT_PYTHON = PREFIX + "agentPython"
@@ -140,7 +140,7 @@ def configure(
             _put_unless_kept(own, put, key, value)
         return target
     is_for_here = not isinstance(target, MutableMapping)
-    elsewhere = inherited.inherited() if is_for_here else {}
+    elsewhere = configuration.inherited() if is_for_here else {}
 
     def get(key: str) -> str | None:
         return own(key) or elsewhere.get(key)
@@ -159,7 +159,7 @@ def configure(
             RuntimeWarning,
             stacklevel=2,
         )
-    if is_for_here and inherited.runs_without(PROVIDER_CLASS):
+    if is_for_here and configuration.runs_without(PROVIDER_CLASS):
         warnings.warn(
             "a JVM without this store's jar is running: sessions of this process cannot use the store. Call "
             "configure() before the first session starts, or give the jar to spark-submit (--jars)",

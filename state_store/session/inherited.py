@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from state_store.session.installed import BuildError, installed_pyspark
+from state_store.session.releases import BuildError, installed_pyspark
 
 
 def inherited() -> dict[str, str]:

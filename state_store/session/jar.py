@@ -19,14 +19,17 @@ from pathlib import Path
 
 from state_store.errors import OptionError
 from state_store.session import build, sources
-from state_store.session.installed import (
+from state_store.session.releases import (
     BuildError,
     installed_pyspark,
     installed_spark,
+    is_supported,
+    jar_name,
     jars_of,
+    minor_of,
     spark_version,
+    supported_sparks,
 )
-from state_store.session.releases import is_supported, jar_name, minor_of, supported_sparks
 
 _NAME = "incremental-state-store"
 

@@ -17,8 +17,8 @@ from typing import Any
 from state_store.core.interruption import ScratchDirectory
 from state_store.errors import InternalError, OptionError
 from state_store.session.compiler import java, java_version
-from state_store.session.installed import installed_pyspark, jars_of
 from state_store.session.jar import jar_path
+from state_store.session.releases import installed_pyspark, jars_of
 
 OPENED = (
     "java.lang",

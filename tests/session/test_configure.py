@@ -20,7 +20,7 @@ from state_store.core.settings.session import (
     PROVIDER_CLASS,
 )
 from state_store.errors import OptionError
-from state_store.session import build, inherited, sources
+from state_store.session import build, configuration, sources
 
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -130,7 +130,7 @@ java.thing            x
 
 @pytest.fixture
 def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(inherited, "_has_jvm", lambda: False)
+    monkeypatch.setattr(configuration, "_has_jvm", lambda: False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     path = tmp_path / "spark-defaults.conf"

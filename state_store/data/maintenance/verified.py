@@ -16,7 +16,7 @@ from state_store.core.codec import JsonObject, Mismatch, from_json
 from state_store.core.storage import Storage, open_storage
 from state_store.data.maintenance.findings import Finding
 from state_store.data.query import StoreKey
-from state_store.errors import StateStoreError, as_store_error
+from state_store.errors import MissingError, StateStoreError, as_store_error
 
 FILE = "_verified.json"
 """Name of the file, in the checkpoint directory."""
@@ -36,7 +36,6 @@ class KnownProblem(JsonObject):
         file: the file, below the store's directory.
         kind: kind of the error.
         problem: the finding's sentence, a predicate about the file.
-        found_ms: when the verification ended that found it, milliseconds since 1970 UTC.
         bytes: size of the file then; None: it was not there.
         modified_ms: time of the file then, by the storage's clock.
     """
@@ -47,7 +46,6 @@ class KnownProblem(JsonObject):
     file: str
     kind: str
     problem: str
-    found_ms: int
     bytes: int | None = None
     modified_ms: int | None = None
 
@@ -111,11 +109,9 @@ def read_verified(storage: Storage) -> Verified:
     Raises:
         StorageError: the storage fails.
     """
-    if not storage.exists(FILE):
-        return NEVER_VERIFIED
     try:
         found = from_json(Verified, json.loads(storage.read(FILE)))
-    except (ValueError, Mismatch):  # cut off, or of a later release
+    except (MissingError, ValueError, Mismatch):  # none, cut off, or of a later release
         return NEVER_VERIFIED
     return found if found.format == _FORMAT else NEVER_VERIFIED
 
@@ -142,10 +138,7 @@ def leave_result(
     """
     try:
         problems = [
-            _known(location, key, found, now_ms)
-            for key, findings in checked
-            for found in findings
-            if _costs(found)
+            _known(location, key, found) for key, findings in checked for found in findings if _costs(found)
         ]
         with closing(open_storage(location)) as storage:
             before = read_verified(storage)
@@ -162,7 +155,7 @@ def _costs(finding: Finding) -> bool:
     return finding.is_bad and not finding.is_usable
 
 
-def _known(location: str, key: StoreKey, found: Finding, now_ms: int) -> KnownProblem:
+def _known(location: str, key: StoreKey, found: Finding) -> KnownProblem:
     directory, _, name = found.file.rpartition("/")
     with closing(open_storage(f"{location}/{key.path}")) as storage:
         listed = storage.list_files(directory) if directory else ()
@@ -174,7 +167,6 @@ def _known(location: str, key: StoreKey, found: Finding, now_ms: int) -> KnownPr
         found.file,
         found.kind,
         found.sentence(),
-        now_ms,
         entry.size_bytes if entry else None,
         entry.modified_ms if entry else None,
     )

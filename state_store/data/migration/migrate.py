@@ -47,8 +47,8 @@ from state_store.data.query import Operator, ProgressOption, Query, StoreKey, re
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import MissingError, OptionError
-from state_store.session.installed import installed_spark
 from state_store.session.jar_program import JvmProgram
+from state_store.session.releases import installed_spark
 
 _HADOOP = "spark.hadoop."
 _SIDES = ("left", "right")

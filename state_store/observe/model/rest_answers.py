@@ -83,6 +83,10 @@ class OperatorNames:
     operator: int = declared("Number of the operator in the query.")
     name: str = declared("Spark's name of the operator, or the user's name of its processor.")
     stores: list[str] = declared("Names of its stores; a join of some formats has four.")
+    title: str | None = declared(
+        "Its name for people, with its grouping columns where they are known: `aggregation on user`.",
+        default=None,
+    )
     variables: list[str] = declared(
         "State variables of `transformWithState` and other column families, the user's before internal ones.",
         default=[],
@@ -107,6 +111,16 @@ class Query:
     version: int | None = declared("The version of the state after it: batch + 1.", default=None)
     committed_ms: int | None = declared("When it was committed, since 1970 UTC.", default=None)
     stores: int | None = declared("Number of stores.", default=None)
+    sentence: str | None = declared("The verdict in one sentence.", default=None)
+    verified_ms: int | None = declared(
+        "When `state-store verify` last checked the whole query, since 1970 UTC; absent if it never did.",
+        sources=(SERVE,),
+        default=None,
+    )
+    verified_version: int | None = declared("The version that it restored.", sources=(SERVE,), default=None)
+    verify_problems: int | None = declared(
+        "Problems that it found and whose files are still there as they were.", sources=(SERVE,), default=None
+    )
     error: Failure | None = declared("Why the checkpoint cannot be read.", sources=(SERVE,), default=None)
     operators: list[OperatorNames] = declared("The stateful operators.", default=[])
 
@@ -257,6 +271,15 @@ class Summary:
     stored_bytes: Spread | None = declared(
         "Bytes in storage, of all versions.", sources=(SERVE,), default=None
     )
+    commit_ms: Spread | None = declared(
+        "Duration of the commit: writing the delta and storing it.", sources=RUNNING, default=None
+    )
+    write_ms: Spread | None = declared(
+        "The part of it in which the delta was sorted and written.", sources=RUNNING, default=None
+    )
+    store_ms: Spread | None = declared(
+        "The part of it until the delta was in checkpoint storage.", sources=RUNNING, default=None
+    )
 
 
 @dataclass(frozen=True)
@@ -270,6 +293,7 @@ class Counts:
         "Versions that every store can restore.", sources=(SERVE,), default=None
     )
     failed: int | None = declared("Merges that failed in this run.", sources=RUNNING, default=None)
+    restored: int | None = declared("Restores of stores in this run.", sources=RUNNING, default=None)
 
 
 @dataclass(frozen=True)
@@ -302,6 +326,39 @@ class Checkpoint:
         "Merges that failed since the batch before.", sources=RUNNING, default=None
     )
     reasons: list[str] = declared("Why merges were made, as far as it is known.", default=[])
+    batch_ms: int | None = declared(
+        "How long its batch took, from the entry in Spark's offset log to that in the commit log; absent in a "
+        "copy of a checkpoint.",
+        sources=(SERVE,),
+        default=None,
+    )
+    commit_ms: int | None = declared(
+        "The longest commit of a store: writing the delta and storing it.", sources=RUNNING, default=None
+    )
+    write_ms: int | None = declared(
+        "The longest time in which a store sorted and wrote its delta.", sources=RUNNING, default=None
+    )
+    store_ms: int | None = declared(
+        "The longest time until the delta of a store was in checkpoint storage.",
+        sources=RUNNING,
+        default=None,
+    )
+    merge_ms: int | None = declared(
+        "The longest merge of it that was published.", sources=RUNNING, default=None
+    )
+
+
+@dataclass(frozen=True)
+class Happening:
+    """The latest failure, or the latest restore, of a query."""
+
+    at_ms: int = declared("When it ended, since 1970 UTC.")
+    message: str = declared("What happened, in a sentence.")
+    operator: int | None = declared("Number of the operator.", default=None)
+    partition: int | None = declared("Number of the partition.", default=None)
+    store: str | None = declared("Name of the store.", default=None)
+    version: int | None = declared("The version that it is about.", default=None)
+    took_ms: int | None = declared("How long it took.", default=None)
 
 
 @dataclass(frozen=True)
@@ -313,6 +370,18 @@ class Checkpoints:
     history: list[Checkpoint] = declared("Checkpoints, newest first: at most `limit`, older than `before`.")
     more: bool = declared("There are older ones: ask again with `before` the oldest version of this answer.")
     latest: Checkpoint | None = declared("The newest checkpoint.", default=None)
+    full_version: int | None = declared(
+        "The newest full checkpoint that each store has: its version, of the store with the oldest; absent if a "
+        "store never had one.",
+        default=None,
+    )
+    full_ms: int | None = declared("When it was made, since 1970 UTC.", default=None)
+    latest_failure: Happening | None = declared(
+        "The latest merge that failed, or the error that ended the query.", default=None
+    )
+    latest_restore: Happening | None = declared(
+        "The latest restore of a store, in this run.", sources=RUNNING, default=None
+    )
 
 
 @dataclass(frozen=True)

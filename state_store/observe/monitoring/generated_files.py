@@ -12,6 +12,7 @@ from state_store.observe.model.declared import DRIVER, HISTORY, SERVE
 from state_store.observe.model.endpoints import ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
 from state_store.observe.model.rules import RULES
+from state_store.observe.monitoring import page_help
 from state_store.observe.monitoring.alerts import alert_rules, alerts, remedy_of, severity_of
 from state_store.observe.monitoring.dashboard import dashboard_text
 
@@ -119,7 +120,7 @@ def written(checkout: Path) -> dict[str, str]:
         made[name] = above + MARK + section
     made["conf/prometheus/state-store-rules.yml"] = alert_rules()
     made["conf/grafana/state-store-dashboard.json"] = dashboard_text()
-    return made
+    return {**made, **page_help.files()}
 
 
 def main(checkout: Path) -> None:

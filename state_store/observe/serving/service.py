@@ -19,6 +19,8 @@ from state_store.observe.model.rest_answers import (
     Configuration,
     Counts,
     FullCheckpointRequest,
+    Happening,
+    Merge,
     Merges,
     Operation,
     Queries,
@@ -80,10 +82,15 @@ class Answers:
         watched = self.find(name)
         state = watched.state()
         look = state.look
+        verdict = watched.verdict(state)
         return QueryAnswer(
             name=watched.name,
             checkpoint=watched.location,
-            verdict=watched.verdict(state).severity,
+            verdict=verdict.severity,
+            sentence=verdict.sentence if look or state.error else None,
+            verified_ms=look.verified.verified_ms if look else None,
+            verified_version=look.verified.version if look else None,
+            verify_problems=len(look.verified.problems) if look else None,
             read_ms=look.at_ms if look else None,
             id=look.id if look else None,
             batch=look.batch if look else None,
@@ -115,8 +122,16 @@ class Answers:
         )
         chosen = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
         page = chosen[::-1][:limit]
+        oldest = min(look.stores, key=lambda store: store.full_ms or 0, default=None)
         return Checkpoints(
-            counts, _summary(look.stores), page, len(chosen) > len(page), history[-1] if history else None
+            counts,
+            _summary(look.stores),
+            page,
+            len(chosen) > len(page),
+            history[-1] if history else None,
+            full_version=oldest.full_version if oldest else None,
+            full_ms=oldest.full_ms if oldest else None,
+            latest_failure=_latest_failure(self.operations.merges(self.find(name).name)[2]),
         )
 
     def latest(
@@ -296,6 +311,22 @@ def paged(
             )
         )
     return len(found), found[offset : offset + limit]
+
+
+def _latest_failure(failed: Sequence[Merge]) -> Happening | None:
+    """Return the newest of the merges that failed, in words."""
+    if not failed:
+        return None
+    newest = max(failed, key=lambda merge: merge.since_ms or 0)
+    why = newest.failure.message if newest.failure else "no reason is known"
+    return Happening(
+        newest.since_ms or 0,
+        f"A {newest.kind} merge failed: {why}",
+        newest.operator,
+        newest.partition,
+        newest.store,
+        newest.version,
+    )
 
 
 def _summary(stores: Sequence[Store]) -> Summary:

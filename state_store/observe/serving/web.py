@@ -59,7 +59,13 @@ STATUS_OF_KIND = {
 }
 """HTTP status of an error of each kind."""
 
-MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+MEDIA_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -396,6 +402,7 @@ PAGE = """<!DOCTYPE html>
 <body class="state-store-alone">
 <div id="state-store" data-api="v1"></div>
 <script src="static/uPlot.iife.min.js"></script>
+<script src="static/words.js"></script>
 <script src="static/page.js"></script>
 </body>
 </html>

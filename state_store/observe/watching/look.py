@@ -37,6 +37,7 @@ from state_store.observe.watching.figures import (
     lineage_figures,
     store_figures,
 )
+from state_store.observe.watching.titles import title
 from state_store.session.configuration import check_pinned
 
 
@@ -146,6 +147,7 @@ class Looker:
         self._id: str | None = None
         self._pinned: dict[str, str] = {}
         self._began_ms: int | None = None
+        self._titles: dict[int, str] = {}
         self._last: Look | None = None
         self._skipped = 0
         self._looks = 0
@@ -194,13 +196,13 @@ class Looker:
             self._id,
             batch,
             None if batch is None else times.ends_ms.get(batch),
-            tuple(_names(operator, found) for operator in query.operators),
+            tuple(_names(operator, found, self._titles.get(operator.id)) for operator in query.operators),
             tuple(
                 figures if figures.version is None else replace(figures, restore_objective_ms=objective_ms)
                 for _, figures, _ in pairs
             ),
             found,
-            tuple(_history([history for _, _, history in pairs], objective_ms)),
+            tuple(_history([history for _, _, history in pairs], objective_ms, _batches_ms(query, times))),
             objective_ms,
             self._pinned,
             options,
@@ -252,6 +254,7 @@ class Looker:
         self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
+            self._titles = {operator.id: title(query, operator) for operator in query.operators}
         return query
 
     def _read(
@@ -327,7 +330,7 @@ def _objective_ms(options: Mapping[str, str]) -> int:
         return Options().restore_objective_ms
 
 
-def _names(operator: Operator, found: Mapping[StoreKey, FoundStore]) -> OperatorNames:
+def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str | None) -> OperatorNames:
     families: dict[str, bool] = {}
     for key, store in found.items():
         if key.operator == operator.id and store.contents.manifests:
@@ -336,11 +339,31 @@ def _names(operator: Operator, found: Mapping[StoreKey, FoundStore]) -> Operator
             break
     shown = sorted(families, key=lambda name: (families[name], name))
     return OperatorNames(
-        operator.id, operator.name, list(operator.stores), [name for name in shown if name != "default"]
+        operator.id,
+        operator.name,
+        list(operator.stores),
+        title,
+        [name for name in shown if name != "default"],
     )
 
 
-def _history(of_stores: list[list[VersionFigures]], objective_ms: int) -> list[Checkpoint]:
+def _batches_ms(query: Query, times: CommitTimes) -> dict[int, int]:
+    """Return how long batches took, by the times of the files of Spark's logs."""
+    if times.copied:
+        return {}
+    began = {
+        int(entry.name): entry.modified_ms for entry in query.list_files("offsets") if entry.name.isdigit()
+    }
+    return {
+        batch: end_ms - began[batch]
+        for batch, end_ms in times.ends_ms.items()
+        if batch in began and end_ms >= began[batch]
+    }
+
+
+def _history(
+    of_stores: list[list[VersionFigures]], objective_ms: int, batches_ms: Mapping[int, int]
+) -> list[Checkpoint]:
     rows: dict[int, list[VersionFigures]] = {}
     for figures in of_stores:
         for version in figures:
@@ -356,6 +379,7 @@ def _history(of_stores: list[list[VersionFigures]], objective_ms: int) -> list[C
             Checkpoint(
                 version=number,
                 batch=number - 1,
+                batch_ms=batches_ms.get(number - 1),
                 made_ms=latest(version.made_ms for version in same),
                 stores=len(same),
                 wrote=wrote,

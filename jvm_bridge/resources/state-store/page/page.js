@@ -6,9 +6,12 @@
   const root = document.getElementById("state-store");
   if (!root) return;
   const API = root.dataset.api || "v1";
+  // Where this script lies: the page of help is beside it.
+  const ASSETS = new URL(".", document.currentScript.src);
+  const WORDS = window.stateStoreWords || {};
   const EVERY_MS = 5000, PAGE = 25, HISTORY = 300;
   const AGES = ["0-9", "10-99", "100-999", "1000+"];
-  const state = { query: null, sort: "bytes", offset: 0, filter: "", place: null, service: {}, seen: {}, request: null };
+  const state = { query: null, sort: "bytes", offset: 0, filter: "", place: null, service: {}, seen: {}, open: new Map(), titles: {} };
   const charts = {};
 
   // --- elements -------------------------------------------------------------------------------------------------
@@ -42,6 +45,7 @@
     return ms < 172800e3 ? `${Math.round(ms / 3600e3)} h` : `${Math.round(ms / 86400e3)} d`;
   }
   const count = (n) => (n === undefined || n === null ? "–" : n.toLocaleString("en"));
+  const titleOf = (operator) => operator.title || operator.name;
   const ago = (ms) => (ms ? `${duration(Math.max(0, Date.now() - ms))} ago` : "never");
   const clock = (ms) => (ms ? new Date(ms).toLocaleString() : "–");
   const placeOf = (s) => `${s.operator}/${s.partition}/${s.store}`;
@@ -66,6 +70,9 @@
     }
     return value;
   }
+  // A heading of a column, with its meaning as a hint.
+  const hint = (part, name) => (WORDS[part] && WORDS[part][name] ? WORDS[part][name].replace(/`/g, "") : undefined);
+  const heads = (part, names, numbersFrom) => el("thead", {}, el("tr", {}, ...names.map((name, i) => el("th", { scope: "col", title: hint(part, name), class: i >= numbersFrom ? "number" : null }, name))));
   // Shows a part only if its data changed, so that focus, selection and scrolling stay where they are.
   function changed(name, value) {
     const text = JSON.stringify(value);
@@ -86,14 +93,21 @@
           el("select", { id: "ss-query", onchange: (event) => choose(event.target.value) }),
           el("button", { class: "main", id: "ss-full", type: "button", disabled: true, onclick: requestFull }, "Make a full checkpoint")),
         el("p", { class: "status", id: "ss-status", role: "status", "aria-live": "polite" }),
+        el("section", { id: "ss-all-card", class: "card grid", hidden: true, "aria-labelledby": "ss-h-all" },
+          el("div", { class: "head" }, el("h2", { id: "ss-h-all" }, "All queries")),
+          el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-all" }, el("table", { class: "data", id: "ss-all" }))),
         el("section", { id: "ss-verdict", class: "card verdict", "aria-label": "Verdict" },
           el("div", { class: "words" }, el("p", { class: "first" }, "Reading …"))),
         el("div", { id: "ss-body" },
           el("dl", { class: "figures", id: "ss-figures" }),
+          el("dl", { class: "card latest", id: "ss-latest", hidden: true }),
           el("div", { class: "grid three" },
             chartCard("chain", "Chain", "Deltas that a restore reads. A saw-tooth is right: merges cut it. A slope says that they fail or lag."),
             chartCard("restore", "Restore", "Expected duration of the slowest restore, and the objective."),
             chartCard("bytes", "Bytes of a checkpoint", "Shared bytes were written by older versions, and are not uploaded again.")),
+          el("section", { class: "card grid", "aria-labelledby": "ss-h-summary" },
+            el("div", { class: "head" }, el("h2", { id: "ss-h-summary" }, "Summary"), el("div", { class: "grow soft small", id: "ss-summary-about" })),
+            el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-summary" }, el("table", { class: "data", id: "ss-summary" }))),
           el("section", { class: "card grid", "aria-labelledby": "ss-h-stores" },
             el("div", { class: "head" },
               el("h2", { id: "ss-h-stores" }, "Stores"), el("div", { class: "key grow", id: "ss-ages" }),
@@ -109,19 +123,24 @@
               el("div", { class: "key" }, keyed("shared", "made by a merge"), keyed("delta", "delta of a batch"), keyed("snapshot", "archive of a snapshot"))),
             el("div", { class: "drawing", id: "ss-drawing", tabindex: 0, role: "group", "aria-labelledby": "ss-h-files" })),
           el("section", { class: "card grid", "aria-labelledby": "ss-h-history" },
-            el("div", { class: "head" }, el("h2", { id: "ss-h-history" }, "Checkpoints that can be restored"), el("div", { class: "grow soft small", id: "ss-counts" })),
+            el("div", { class: "head" }, el("h2", { id: "ss-h-history" }, "Checkpoints"), el("div", { class: "grow soft small", id: "ss-counts" })),
             el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-history" }, el("table", { class: "data", id: "ss-history" })),
             el("div", { class: "head", id: "ss-older" })),
-          el("details", { class: "card" }, el("summary", {}, "Configuration"), el("div", { class: "scroll", id: "ss-config" })))));
+          el("details", { class: "card" }, el("summary", {}, "Configuration"), el("div", { class: "scroll", id: "ss-config" }))),
+        el("p", { class: "small foot" }, el("a", { href: new URL("help.html", ASSETS).href, target: "_blank", rel: "noreferrer" }, "What the figures and columns mean"))));
   }
   const chartCard = (id, title, about) => el("section", { class: "card", "aria-labelledby": `ss-h-${id}` },
     el("h2", { id: `ss-h-${id}` }, title), el("p", { class: "soft small" }, about), el("div", { class: "chart", id: `ss-${id}`, role: "img" }));
   const keyed = (kind, text) => el("span", {}, el("i", { class: kind }), text);
 
   // --- verdict and figures --------------------------------------------------------------------------------------
+  // Without an address of the documentation, the page of help that travels with this one has each finding.
   function link(finding) {
-    if (!state.service.documentation) return el("span", { class: "mono" }, finding.link);
-    return el("a", { href: state.service.documentation + finding.link.replace(/\.md(?=#|$)/, ".html").replace(/^docs\//, ""), rel: "noreferrer", target: "_blank" }, "Read more");
+    const anchor = finding.link.split("#")[1];
+    const own = new URL(`help.html#${anchor}`, ASSETS).href;
+    const address = state.service.documentation
+      ? state.service.documentation + finding.link.replace(/\.md(?=#|$)/, ".html").replace(/^docs\//, "") : own;
+    return el("a", { href: address, rel: "noreferrer", target: "_blank" }, "Read more");
   }
   // Puts what stands between back-ticks into <code>.
   const coded = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
@@ -155,24 +174,84 @@
     el("div", { class: "head" }, el("input", { id: "ss-token", type: "password", autocomplete: "off" }), el("button", { type: "submit" }, "Continue"))));
   }
   function figure(name, value, note) {
-    return el("div", { class: "card figure" }, el("dt", {}, name), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null);
+    return el("div", { class: "card figure", title: hint("The figures at the top", name) }, el("dt", {}, name), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null);
   }
   function showFigures(history, about) {
     const { summary, latest } = history;
     if (!latest) { by("figures").replaceChildren(); return; }
     const objective = latest.restore_objective_ms;
-    const full = history.history.find((each) => each.wrote.full);
     const share = latest.bytes && latest.shared_bytes !== undefined ? `${Math.round((100 * latest.shared_bytes) / latest.bytes)} % shared with older ones` : null;
     by("figures").replaceChildren(
       figure("Slowest restore", duration(latest.restore_predicted_ms), objective ? `objective ${duration(objective)}` : null),
       figure("A checkpoint has", size(latest.bytes), share),
       figure("The last one wrote", size(latest.new_bytes), latest.stores === 1 ? "in one store" : `in ${count(latest.stores)} stores`),
       figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
-      figure("Full checkpoint", full ? `version ${full.version}` : "not here", full ? (full.made_ms ? ago(full.made_ms) : "when is unknown") : "none in this history"),
-      figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions can be restored` : null));
+      figure("Full checkpoint", history.full_ms ? ago(history.full_ms) : "never", history.full_ms ? `of version ${count(history.full_version)}` : "of some stores or of all"),
+      ...(isServe() ? [
+        figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions can be restored` : null),
+        figure("Last batch took", duration(latest.batch_ms), "by Spark's logs"),
+        figure("Verified", about.verified_ms ? ago(about.verified_ms) : "never", about.verify_problems ? `${count(about.verify_problems)} problems are known` : about.verified_ms ? `version ${count(about.verified_version)}` : "run state-store verify"),
+      ] : [
+        figure("Last commit took", duration(latest.commit_ms), latest.store_ms !== undefined ? `of it storing ${duration(latest.store_ms)}` : null),
+        figure("Merges failed", count(history.counts.failed), "in this run"),
+        figure("Stores restored", count(history.counts.restored), "in this run"),
+      ]));
+    showLatest(history);
+    showSummary(history);
     by("facts").textContent = [about.name, about.batch === undefined ? "no batch yet" : `batch ${count(about.batch)}, ${ago(about.committed_ms)}`,
-      about.stores === undefined ? "" : `${count(about.stores)} stores`, (about.operators || []).map((o) => o.name + (o.variables.length ? ` (${o.variables.join(", ")})` : "")).join(", "),
+      about.stores === undefined ? "" : `${count(about.stores)} stores`, (about.operators || []).map((o) => titleOf(o) + (o.variables.length ? ` (${o.variables.join(", ")})` : "")).join(", "),
       about.read_ms ? `read ${ago(about.read_ms)}` : ""].filter(Boolean).join("  ·  ");
+  }
+
+  const isServe = () => state.service.source === "serve";
+  function showLatest(history) {
+    const parts = [["Latest failure", history.latest_failure, "none is known"], ["Latest restore", history.latest_restore, isServe() ? "the query's Spark UI has it" : "none in this run"]];
+    const said = (h) => [h.store !== undefined ? `Store ${placeOf(h)}, ` : "", `${ago(h.at_ms)}: `, h.message];
+    by("latest").hidden = false;
+    by("latest").replaceChildren(...parts.flatMap(([name, happening, none]) => [el("dt", { title: hint("Latest", name) }, name),
+      el("dd", { class: happening ? (name === "Latest failure" ? "bad" : null) : "soft" }, ...(happening ? said(happening) : [none]))]));
+  }
+  // p50, p95 and maximum: over the stores at the newest checkpoint, and over the checkpoints of the history.
+  function showSummary(history) {
+    const { summary } = history, rows = [];
+    const over = (name, spread, words, hasSum) => { if (spread) rows.push([name, words(spread.p50), words(spread.p95), words(spread.max), hasSum ? words(spread.sum) : ""]); };
+    const spreadOf = (field) => {
+      const values = history.history.map((r) => r[field]).filter((v) => v !== undefined).sort((a, b) => a - b);
+      const at = (part) => values[Math.max(0, Math.ceil(part * values.length) - 1)];
+      return values.length ? { p50: at(0.5), p95: at(0.95), max: values[values.length - 1], sum: values.reduce((a, b) => a + b, 0) } : null;
+    };
+    over("Bytes of a store", summary.bytes, size, true);
+    over("Bytes of a store in storage", summary.stored_bytes, size, true);
+    over("Keys of a store", summary.keys, count, true);
+    over("Files of a store", summary.files, count, true);
+    over("Deltas of a store", summary.deltas, count);
+    over("Restore of a store", summary.restore_predicted_ms, duration);
+    over("Commit of a store", summary.commit_ms, duration);
+    over("– writing the delta", summary.write_ms, duration);
+    over("– storing it", summary.store_ms, duration);
+    over("Batch, over checkpoints", spreadOf("batch_ms"), duration);
+    over("Commit, over checkpoints", spreadOf("commit_ms"), duration);
+    over("Merge, over checkpoints", spreadOf("merge_ms"), duration);
+    over("New bytes, over checkpoints", spreadOf("new_bytes"), size, true);
+    if (!changed("summary", rows)) return;
+    by("summary-about").textContent = `Over the stores at the newest checkpoint, and over the newest ${count(history.history.length)} checkpoints.`;
+    by("summary").replaceChildren(el("caption", { class: "hidden" }, "Median, 95th percentile and largest value"), heads("Summary", ["Figure", "Median", "95 %", "Largest", "All"], 1),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((text, i) => el(i ? "td" : "th", { scope: i ? null : "row", class: i ? "number" : null }, text))))));
+  }
+  function showAll(queries) {
+    by("all-card").hidden = queries.length < 2;
+    const select = by("query");
+    if (queries.length < 2) { select.hidden = true; return; }
+    if (!changed("all", [queries, state.query])) return;
+    const focused = document.activeElement && document.activeElement.dataset.focus;
+    select.hidden = false;
+    select.replaceChildren(...queries.map((q) => el("option", { value: q.name }, q.verdict === "fine" ? q.name : `${q.name} (${q.verdict})`)));
+    select.value = state.query;
+    by("all").replaceChildren(el("caption", { class: "hidden" }, "All queries, the worst first"), heads("All queries", ["Query", "Verdict", "What it says", "Last checkpoint", "Stores"], 3),
+      el("tbody", {}, ...queries.map((q) => el("tr", { class: q.name === state.query ? "chosen" : null },
+        el("td", {}, el("button", { class: "plain", type: "button", "data-focus": `query-${q.name}`, onclick: () => choose(q.name) }, q.name), q.running === false ? el("span", { class: "soft small" }, " ended") : null),
+        el("td", {}, el("span", { class: `tag ${q.verdict}` }, q.verdict)), el("td", { class: "small said" }, q.sentence || "–"), el("td", { class: "number" }, clock(q.committed_ms)), el("td", { class: "number" }, count(q.stores))))));
+    if (focused) { const again = root.querySelector(`[data-focus="${CSS.escape(focused)}"]`); if (again) again.focus(); }
   }
 
   // --- charts ---------------------------------------------------------------------------------------------------
@@ -233,7 +312,7 @@
     by("ages").replaceChildren(...(answer.stores.some((s) => (s.bytes_by_age || []).length) ? AGES.map((age, i) => el("span", {}, el("i", { class: `k-age${i}` }), `${age} versions old`)) : []));
     by("stores").replaceChildren(
       el("caption", { class: "hidden" }, "Stores, damaged ones first"),
-      el("thead", {}, el("tr", {}, ...columns.map(([index, field, title]) => el("th", { scope: "col", class: index > 1 ? "number" : index === 1 ? "bar" : null, "aria-sort": field === state.sort && index !== 1 ? (field === "partition" ? "ascending" : "descending") : null },
+      el("thead", {}, el("tr", {}, ...columns.map(([index, field, title]) => el("th", { scope: "col", title: hint("Stores", title), class: index > 1 ? "number" : index === 1 ? "bar" : null, "aria-sort": field === state.sort && index !== 1 ? (field === "partition" ? "ascending" : "descending") : null },
         field && index !== 1 ? el("button", { type: "button", "data-focus": `sort-${field}`, onclick: () => { state.sort = field; state.offset = 0; show(); } }, title) : title)))),
       el("tbody", {}, ...answer.stores.map((store) => {
         const place = placeOf(store);
@@ -242,11 +321,11 @@
         if (store.error) return el("tr", { class: chosen ? "chosen" : null }, el("td", {}, name), el("td", { colspan: columns.length - 1, class: "bad" }, store.error.message));
         const slow = store.restore_objective_ms && store.restore_predicted_ms > store.restore_objective_ms;
         return el("tr", { class: chosen ? "chosen" : null },
-          el("td", {}, name, store.operator_name ? el("span", { class: "soft small" }, ` ${store.operator_name}`) : null),
+          el("td", {}, name, el("span", { class: "soft small" }, ` ${state.titles[store.operator] || store.operator_name || ""}`)),
           el("td", { class: "bar" }, ages(store, most)), el("td", { class: "number" }, size(store.bytes)), hasKeys ? el("td", { class: "number" }, count(store.keys)) : null,
           el("td", { class: "number" }, count(store.deltas)), el("td", { class: "number" }, count(store.files)),
           el("td", { class: slow ? "number bad" : "number" }, duration(store.restore_predicted_ms)),
-          el("td", { class: "number" }, store.full_ms ? ago(store.full_ms).replace(/ ms ago$/, " ms ago") : "never"));
+          el("td", { class: "number" }, store.full_ms ? ago(store.full_ms) : "never"));
       })));
     const last = Math.min(answer.total, answer.offset + answer.stores.length);
     const turn = (to, title, can) => el("button", { type: "button", disabled: !can, "data-focus": title, onclick: () => { state.offset = to; show(); } }, title);
@@ -261,7 +340,7 @@
     const all = [...merges.running, ...merges.waiting, ...merges.failed].slice(0, 100);
     if (!all.length) { by("merges").replaceChildren(el("p", { class: "empty" }, state.service.source === "serve" ? "None that was requested here. Merges of the running query are in its Spark UI." : "None runs, waits or failed.")); return; }
     by("merges").replaceChildren(el("table", { class: "data" }, el("caption", { class: "hidden" }, "Merges"),
-      el("thead", {}, el("tr", {}, ...["State", "Store", "Kind", "Since", "Why, or what it waits for"].map((t) => el("th", { scope: "col" }, t)))),
+      heads("Merges", ["State", "Store", "Kind", "Since", "Why, or what it waits for"]),
       el("tbody", {}, ...all.map((m) => el("tr", {}, el("td", {}, el("span", { class: `tag ${m.state === "failed" ? "critical" : m.state === "running" ? "full" : "delta"}` }, m.state)), el("td", { class: "mono" }, placeOf(m)),
         el("td", {}, m.kind), el("td", {}, m.since_ms ? clock(m.since_ms) : "–"), el("td", { class: m.failure ? "bad" : null }, m.failure ? m.failure.message : m.waits_for || m.reason || "–"))))));
   }
@@ -305,23 +384,66 @@
   }
 
   // --- history and configuration --------------------------------------------------------------------------------
+  // Columns of the history: heading, field, words. A column that no checkpoint has a figure for is left out.
+  const HISTORY_COLUMNS = [["Batch", "batch_ms", duration], ["Commit", "commit_ms", duration], ["Merge", "merge_ms", duration], ["Stores", "stores", count], ["Deltas", "deltas", count], ["Files", "files", count],
+    ["Bytes", "bytes", size], ["New bytes", "new_bytes", size], ["Restore", "restore_predicted_ms", duration]];
   function showHistory(answer) {
-    const rows = answer.history.filter((r) => r.restorable !== false).slice(0, state.rows || 20);
-    if (!changed("history", [rows, answer.counts])) return;
-    const { counts } = answer;
-    by("counts").textContent = `of ${count(answer.history.length)} versions shown: ${count(counts.delta)} with a delta alone, ${count(counts.merge)} with a merge, ${count(counts.full)} full`;
-    by("history").replaceChildren(el("caption", { class: "hidden" }, "Checkpoints, newest first"),
-      el("thead", {}, el("tr", {}, ...["Version", "Made", "Wrote", "Stores", "Deltas", "Files", "Bytes", "New bytes", "Restore"].map((t, i) => el("th", { scope: "col", class: i > 2 ? "number" : null }, t)))),
-      el("tbody", {}, ...rows.map((r) => el("tr", {}, el("td", {}, el("strong", {}, count(r.version))), el("td", {}, clock(r.made_ms)),
-        el("td", {}, ...Object.entries(r.wrote).map(([kind, n]) => el("span", { class: `tag ${kind}` }, n === r.stores ? kind : `${kind} ${n}`)), ...(r.reasons || []).map((reason) => el("span", { class: "soft small" }, reason))),
-        el("td", { class: "number" }, count(r.stores)), el("td", { class: "number" }, count(r.deltas)), el("td", { class: "number" }, count(r.files)), el("td", { class: "number" }, size(r.bytes)), el("td", { class: "number" }, size(r.new_bytes)), el("td", { class: "number" }, duration(r.restore_predicted_ms))))));
-    const left = answer.history.filter((r) => r.restorable !== false).length - rows.length;
+    const kept = answer.history.filter((r) => r.restorable !== false), rows = kept.slice(0, state.rows || 20);
+    if (!changed("history", [rows, answer.counts, [...state.open]])) return;
+    const focused = document.activeElement && document.activeElement.dataset.focus;
+    const { counts } = answer, columns = HISTORY_COLUMNS.filter(([, field]) => rows.some((r) => r[field] !== undefined));
+    by("counts").textContent = [`${count(counts.delta)} with a delta alone, ${count(counts.merge)} with a merge, ${count(counts.full)} full`,
+      counts.restorable !== undefined ? `${count(counts.restorable)} can be restored` : "", counts.failed !== undefined ? `${count(counts.failed)} merges failed` : "", counts.restored !== undefined ? `${count(counts.restored)} restores` : ""].filter(Boolean).join("  ·  ");
+    by("history").replaceChildren(el("caption", { class: "hidden" }, "Checkpoints, newest first; a version opens"),
+      heads("Checkpoints", ["Version", "Made", "Wrote", ...columns.map(([title]) => title)], 3),
+      el("tbody", {}, ...rows.flatMap((r) => {
+        const opened = state.open.get(r.version);
+        const row = el("tr", { class: opened ? "chosen" : null }, el("td", {}, el("button", { class: "plain", type: "button", "aria-expanded": String(Boolean(opened)), "data-focus": `version-${r.version}`, "aria-label": `Version ${r.version}: its stores and files`, onclick: () => toggle(r.version) }, `${opened ? "▾" : "▸"} ${count(r.version)}`)),
+          el("td", {}, clock(r.made_ms)),
+          el("td", {}, ...Object.entries(r.wrote).map(([kind, n]) => el("span", { class: `tag ${kind}` }, n === r.stores ? kind : `${kind} ${n}`)), ...(r.reasons || []).map((reason) => el("span", { class: "soft small" }, reason))),
+          ...columns.map(([, field, words]) => el("td", { class: "number" }, words(r[field]))));
+        return opened ? [row, el("tr", { class: "inside" }, el("td", { colspan: 3 + columns.length }, ...details(r, opened)))] : [row];
+      })));
+    const left = kept.length - rows.length;
     by("older").replaceChildren(...(left > 0 ? [el("button", { type: "button", onclick: () => { state.rows = (state.rows || 20) + 100; show(); } }, `Show older (${left})`)] : []));
+    if (focused) { const again = root.querySelector(`[data-focus="${CSS.escape(focused)}"]`); if (again) again.focus(); }
+  }
+  // Opens a version: asks for its stores. Its files are asked for store by store.
+  async function toggle(version) {
+    if (state.open.delete(version)) return show();
+    const query = state.query;
+    const answer = await ask(`${path(query)}/checkpoints/${version}?limit=${PAGE}`).catch((error) => ({ problem: error.message }));
+    if (query !== state.query) return;
+    state.open.set(version, answer);
+    show();
+  }
+  async function filesOf(version, store) {
+    const found = await ask(`${path(state.query)}/checkpoints/${version}/files?operator=${store.operator}&partition=${store.partition}&store=${encodeURIComponent(store.store)}`).catch((error) => ({ problem: error.message }));
+    const opened = state.open.get(version);
+    if (opened) { state.open.set(version, { ...opened, place: placeOf(store), files: found }); show(); }
+  }
+  function details(row, opened) {
+    if (opened.problem) return [el("p", { class: "soft" }, opened.problem)];
+    const phases = [["writing the deltas took", row.write_ms], ["storing them", row.store_ms], ["the longest merge", row.merge_ms], ["the whole batch", row.batch_ms]].filter(([, ms]) => ms !== undefined).map(([name, ms]) => `${name} ${duration(ms)}`);
+    const why = row.reasons && row.reasons.length ? `Merged because of ${row.reasons.join("; ")}.` : row.wrote.full || row.wrote.merge ? "No reason is known: an older release made it, or it was asked for." : "Each store wrote a delta; nothing was merged.";
+    const parts = [el("p", { class: "small" }, why, phases.length ? ` Of this version, ${phases.join(", ")}.` : "")];
+    parts.push(el("table", { class: "data" }, el("caption", { class: "hidden" }, `Stores of version ${row.version}`), heads("Stores", ["Store", "Bytes", "Files", "Restore"], 1),
+      el("tbody", {}, ...opened.stores.map((s) => el("tr", {}, el("td", {}, isServe() ? el("button", { class: "plain mono", type: "button", "data-focus": `files-${row.version}-${placeOf(s)}`, "aria-label": `Show the files of store ${placeOf(s)} at version ${row.version}`, onclick: () => filesOf(row.version, s) }, placeOf(s)) : el("span", { class: "mono" }, placeOf(s)),
+        el("span", { class: "soft small" }, ` ${state.titles[s.operator] || ""}`), s.error ? el("span", { class: "bad" }, ` ${s.error.message}`) : null),
+      el("td", { class: "number" }, size(s.bytes)), el("td", { class: "number" }, count(s.files)), el("td", { class: "number" }, duration(s.restore_predicted_ms)))))));
+    if (opened.total > opened.stores.length) parts.push(el("p", { class: "soft small" }, `The largest ${count(opened.stores.length)} of ${count(opened.total)} stores.`));
+    if (opened.files && opened.files.problem) parts.push(el("p", { class: "bad" }, opened.files.problem));
+    else if (opened.files) {
+      parts.push(el("table", { class: "data" }, el("caption", {}, `Files of store ${opened.place} at version ${row.version}`),
+        el("thead", {}, el("tr", {}, ...["File", "Bytes", "Written at", "Needed by"].map((t, i) => el("th", { scope: "col", class: i ? "number" : null }, t)))),
+        el("tbody", {}, ...opened.files.files.slice().reverse().map((f) => el("tr", {}, el("td", { class: "mono" }, f.path), el("td", { class: "number" }, size(f.bytes)), el("td", { class: "number" }, count(f.origin)), el("td", { class: "number" }, `${count(f.count)} versions`))))));
+    }
+    return parts;
   }
   function showConfig(config) {
     if (!changed("config", config)) return;
     by("config").replaceChildren(el("table", { class: "data" }, el("caption", { class: "hidden" }, "Options in force"),
-      el("thead", {}, el("tr", {}, ...["Option", "Value", "Default", "Meaning"].map((t) => el("th", { scope: "col" }, t)))),
+      heads("Configuration", ["Option", "Value", "Default", "Meaning"]),
       el("tbody", {}, ...config.options.map((o) => el("tr", {}, el("td", { class: "mono" }, o.name), el("td", { class: "mono" }, o.value), el("td", { class: "mono soft" }, o.default), el("td", { class: "soft small" }, o.meaning))))));
   }
 
@@ -357,7 +479,7 @@
 
   // --- the whole ------------------------------------------------------------------------------------------------
   function choose(query) {
-    Object.assign(state, { query, offset: 0, place: null, filter: "", seen: {} });
+    Object.assign(state, { query, offset: 0, place: null, filter: "", seen: {}, open: new Map() });
     by("filter").value = "";
     show();
   }
@@ -367,10 +489,12 @@
     try {
       const base = path(query);
       const filter = state.filter !== "" ? `&partition=${encodeURIComponent(state.filter)}` : "";
-      const [about, verdict, history, stores, merges] = await Promise.all([
-        ask(base), ask(`${base}/verdict`), ask(`${base}/checkpoints?limit=${HISTORY}`).catch((error) => (error.status === 401 ? Promise.reject(error) : null)),
+      const [all, about, verdict, history, stores, merges] = await Promise.all([
+        ask("queries"), ask(base), ask(`${base}/verdict`), ask(`${base}/checkpoints?limit=${HISTORY}`).catch((error) => (error.status === 401 ? Promise.reject(error) : null)),
         ask(`${base}/stores?limit=${PAGE}&offset=${state.offset}&sort=${state.sort}${filter}`).catch(() => null), ask(`${base}/merges`).catch(() => null)]);
       if (query !== state.query) return;
+      state.titles = Object.fromEntries((about.operators || []).map((o) => [o.operator, titleOf(o)]));
+      showAll(all.queries);
       showVerdict(verdict);
       if (!history || !stores) { by("body").hidden = true; by("facts").textContent = about.name; return; }
       by("body").hidden = false;
@@ -380,7 +504,7 @@
       if (merges) showMerges(merges);
       showHistory(history);
       const place = state.place || stores.stores[0];
-      if (state.service.source !== "serve") by("files-card").hidden = true; // it does not read storage
+      if (!isServe()) by("files-card").hidden = true; // it does not read storage
       else if (place) {
         const files = await ask(`${base}/files?operator=${place.operator}&partition=${place.partition}&store=${encodeURIComponent(place.store)}`).catch((error) => error);
         if (!(files instanceof Error)) showFiles(files);
@@ -393,12 +517,8 @@
     try {
       state.service = await ask("");
       const { queries } = await ask("queries");
-      const select = by("query");
-      select.replaceChildren(...queries.map((q) => el("option", { value: q.name }, q.verdict === "fine" ? q.name : `${q.name} (${q.verdict})`)));
-      select.hidden = queries.length < 2;
       if (!queries.length) { by("facts").textContent = "No query with this state store has run yet."; setTimeout(begin, EVERY_MS); return; }
       state.query = state.query && queries.some((q) => q.name === state.query) ? state.query : queries[0].name;
-      select.value = state.query;
       const button = by("full");
       button.disabled = !state.service.full_checkpoints;
       if (!state.service.full_checkpoints) by("status").textContent = `Full checkpoints cannot be requested here: ${state.service.full_checkpoints_because || "use `state-store full DIR`"}.`;

@@ -57,6 +57,7 @@ private[observed] final class CheckpointsPage(tab: CheckpointsTab, token: String
       <div id="state-store" data-api={s"$base/api/${Model.api}"} data-token={token}
         data-token-header={ApiServlet.TokenHeader}></div>
       <script src={s"$base/assets/uPlot.iife.min.js"}></script>
+      <script src={s"$base/assets/words.js"}></script>
       <script src={s"$base/assets/page.js"}></script>
     UIUtils.headerSparkPage(request, "Checkpoints", content, tab)
   }
@@ -94,5 +95,5 @@ private object AssetsServlet {
   val Root = "/state-store/page/"
   val Kinds: Map[String, String] = Map(
     ".js" -> "text/javascript;charset=utf-8", ".css" -> "text/css;charset=utf-8", ".svg" -> "image/svg+xml",
-    ".txt" -> "text/plain;charset=utf-8")
+    ".html" -> "text/html;charset=utf-8", ".txt" -> "text/plain;charset=utf-8")
 }
