@@ -22,7 +22,7 @@ from state_store.observe.model import rest_answers, totals
 from state_store.observe.model.declared import EVERYWHERE
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
-from state_store.observe.model.operator_words import WORDS
+from state_store.observe.model.operator_words import MOST_KEYS, WORDS
 from state_store.observe.model.rules import RULES
 
 DIRECTORY = "jvm_bridge/resources/state-store/v1"
@@ -185,6 +185,7 @@ def declarations() -> dict[str, Any]:
         "max_stores": MAX_STORES,
         "labels": {subject: list(names) for subject, names in LABELS.items()},
         "operator_words": WORDS,
+        "most_keys": MOST_KEYS,
         "rules": [_without_none(asdict(rule)) for rule in RULES],
         "metrics": [_without_none(asdict(metric)) for metric in METRICS],
     }

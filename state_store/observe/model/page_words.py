@@ -20,32 +20,37 @@ WORDS: dict[str, dict[str, str]] = {
         "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
         "Merges": "Merges of this run that failed, and restores of stores.",
         "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
-        "Last commit took": "The longest commit of a store in the newest batch: writing the delta, and storing it.",
-        "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, not "
-        "changed bytes.",
+        "Last commit took": "The longest commit of a store in the newest batch: writing the delta, "
+        "and storing it.",
+        "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, "
+        "not changed bytes.",
     },
     "All queries": {
         "Query": "The name of the query, else its id or its directory. Choose one to see it.",
-        "Verdict": "The worst severity of its findings: critical, warning or fine. The list asks again every few "
-        "seconds.",
+        "Verdict": "The worst severity of its findings: critical, warning or fine. The list asks again "
+        "every few seconds.",
         "What it says": "The verdict in one sentence.",
         "Last checkpoint": "When Spark committed the newest batch.",
-        "Stores": "How many stores it has: partitions of its stateful operators, each with the stores of its side "
-        "or kind.",
+        "Stores": "How many stores it has: partitions of its stateful operators, each with the stores of "
+        "its side or kind.",
     },
     "Latest": {
-        "Latest failure": "The newest merge that failed, or the error that ended the query, in its own words.",
-        "Latest restore": "The newest restore of a store: how long it took. Known to the Spark UI of the query.",
+        "Latest failure": "The newest merge that failed, or the error that ended the query, in "
+        "its own words.",
+        "Latest restore": "The newest restore of a store: how long it took. Known to the Spark UI "
+        "of the query.",
     },
     "Summary": {
-        "Figure": "A figure over the stores, at the newest checkpoint, or over the checkpoints of the history.",
+        "Figure": "A figure over the stores, at the newest checkpoint, or over the checkpoints of the "
+        "history.",
         "Median": "Half of the stores, or checkpoints, have at most this.",
         "95 %": "95 of 100 have at most this.",
         "Largest": "The largest value.",
         "All": "The sum, where a sum says something.",
     },
     "Stores": {
-        "Store": "Number of the operator, number of the partition, name of the store; and what the operator does.",
+        "Store": "Number of the operator, number of the partition, name of the store; and what the "
+        "operator does.",
         "Bytes, by age of the files": "The files that a restore of the store reads, by the number of versions "
         "since they were written. Old bytes are shared by many checkpoints.",
         "Bytes": "Bytes of the files that a restore needs.",
@@ -66,7 +71,8 @@ WORDS: dict[str, dict[str, str]] = {
     "Checkpoints": {
         "Version": "The state after batch version - 1. Open it to see its stores, its files and its reasons.",
         "Made": "When Spark committed it.",
-        "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with the reason.",
+        "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with "
+        "the reason.",
         "Batch": "How long the whole batch took, from Spark's offset log to its commit log.",
         "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch.",
         "Merge": "The longest merge of it that was published. Merges run beside batches.",

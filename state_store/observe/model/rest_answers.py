@@ -327,8 +327,8 @@ class Checkpoint:
     )
     reasons: list[str] = declared("Why merges were made, as far as it is known.", default=[])
     batch_ms: int | None = declared(
-        "How long its batch took, from the entry in Spark's offset log to that in the commit log; absent in a "
-        "copy of a checkpoint.",
+        "How long its batch took, from the entry in Spark's offset log to that in the commit log; absent in "
+        "a copy of a checkpoint.",
         sources=(SERVE,),
         default=None,
     )
@@ -371,8 +371,8 @@ class Checkpoints:
     more: bool = declared("There are older ones: ask again with `before` the oldest version of this answer.")
     latest: Checkpoint | None = declared("The newest checkpoint.", default=None)
     full_version: int | None = declared(
-        "The newest full checkpoint that each store has: its version, of the store with the oldest; absent if a "
-        "store never had one.",
+        "The newest full checkpoint that each store has: its version, of the store with the oldest; absent "
+        "if a store never had one.",
         default=None,
     )
     full_ms: int | None = declared("When it was made, since 1970 UTC.", default=None)

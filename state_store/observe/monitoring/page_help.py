@@ -31,22 +31,22 @@ _HEAD = """\
 <div id="state-store">
 <main class="help">
 <h1>Read the page of checkpoints</h1>
-<p class="card">A version is the state of the query after a batch. A delta is what one batch changed; a merge makes one
-snapshot of many deltas and shares the files that did not change; a full checkpoint shares nothing with older ones. The
-verdict says what is wrong, worst first, and what to do; each finding has its paragraph below.</p>
+<p class="card">A version is the state of the query after a batch. A delta is what one batch changed; a merge
+makes one snapshot of many deltas and shares the files that did not change; a full checkpoint shares nothing
+with older ones. The verdict says what is wrong, worst first, and what to do; each finding has its paragraph
+below.</p>
 """
+
+_END = "</main>\n</div>\n</body>\n</html>\n"
 
 
 def files() -> dict[str, str]:
     """Return the texts of the files by their paths in a checkout."""
     words = json.dumps(WORDS, indent=1, ensure_ascii=False)
-    comment = "// What figures and columns of the page show. Written from the declarations by `make docs`.\n"
+    comment = "// Words of the page. Written from the declarations by `make docs`.\n"
     return {
         f"{DIRECTORY}/words.js": f"{comment}window.stateStoreWords = {words};\n",
-        f"{DIRECTORY}/help.html": _HEAD
-        + "".join(_parts())
-        + "".join(_findings())
-        + "</main>\n</div>\n</body>\n</html>\n",
+        f"{DIRECTORY}/help.html": "".join((_HEAD, *_parts(), *_findings(), _END)),
     }
 
 
@@ -60,12 +60,14 @@ def _findings() -> Iterator[str]:
     sentences = {rule.code: rule.sentence for rule in RULES}
     yield '<h1 id="findings">Findings and alerts</h1>\n'
     for alert, code, link in alerts():
+        anchor = escape(link.partition("#")[2])
         said = f"<p><strong>{_coded(sentences[code])}</strong></p>\n" if code in sentences else ""
+        fires = f"after {escape(alert.lasts)} of <code>{escape(alert.expression)}</code>"
         yield (
-            f'<section class="card"><h2 id="{escape(link.partition("#")[2])}">{escape(alert.name)}</h2>\n{said}'
+            f'<section class="card"><h2 id="{anchor}">{escape(alert.name)}</h2>\n{said}'
             f"<p>{_coded(remedy_of(code))}</p>\n"
-            f'<p class="soft small">Finding <code>{escape(code)}</code>, alert of severity {severity_of(code)} after '
-            f"{escape(alert.lasts)} of <code>{escape(alert.expression)}</code></p></section>\n"
+            f'<p class="soft small">Finding <code>{escape(code)}</code>, alert of severity '
+            f"{severity_of(code)} {fires}</p></section>\n"
         )
 
 

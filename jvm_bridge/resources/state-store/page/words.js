@@ -1,4 +1,4 @@
-// What figures and columns of the page show. Written from the declarations by `make docs`.
+// Words of the page. Written from the declarations by `make docs`.
 window.stateStoreWords = {
  "The figures at the top": {
   "Slowest restore": "How long the slowest store is expected to take if a task must restore it without local files, beside the query's `restoreObjective`.",

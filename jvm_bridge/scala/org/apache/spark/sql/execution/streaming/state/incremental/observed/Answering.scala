@@ -138,9 +138,13 @@ private[observed] final class Answering(queries: Queries) {
     val records = recordsOf(query)
     val all = Documents.checkpoints(records, since(query))
     val older = all.filter(_.path("version").asLong < before)
+    val stores = query.record.stores
     Json.present(
-      "counts" -> Documents.counts(all, records), "summary" -> Documents.summary(query.record.totals),
-      "latest" -> all.headOption, "history" -> Json.array(older.take(limit)), "more" -> (older.size > limit))
+      Seq(
+        "counts" -> Documents.counts(all, records, stores), "summary" -> Documents.summary(query.record.totals),
+        "latest" -> all.headOption, "history" -> Json.array(older.take(limit)), "more" -> (older.size > limit),
+        "latest_failure" -> Documents.latestFailure(query.record, failuresOf(query)),
+        "latest_restore" -> Documents.latestRestore(stores)) ++ Documents.full(stores): _*)
   }
 
   private def details(query: KnownQuery, version: String, parameters: Parameters): ObjectNode = {
@@ -183,10 +187,11 @@ private[observed] final class Answering(queries: Queries) {
         s"The request '${id.take(64)}' is not known, or not known any more. The checkpoint shows its result: see " +
           "full_ms of each store in checkpoints/latest"))
 
+  private def failuresOf(query: KnownQuery): Seq[MergeReport] = query.live
+    .fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
+
   private def merges(query: KnownQuery): ObjectNode = {
-    val failures = query.live
-      .fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
-    Documents.merges(observed(query).getOrElse(Nil), failures, System.currentTimeMillis)
+    Documents.merges(observed(query).getOrElse(Nil), failuresOf(query), System.currentTimeMillis)
   }
 
   private def observed(query: KnownQuery): Option[Seq[(String, CurrentMerge)]] =

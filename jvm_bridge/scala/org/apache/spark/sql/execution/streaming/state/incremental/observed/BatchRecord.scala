@@ -32,7 +32,7 @@ private[observed] object Spread {
  *
  * @param stores      number of stores that have reported the version
  * @param sharedBytes bytes that older versions wrote
- * @param spreads     spreads of bytes, files, keys, deltas and predicted restores over the stores, by name
+ * @param spreads     spreads of bytes, files, keys, deltas, predicted restores and commits over the stores, by name
  */
 private[observed] final case class BatchTotals(
     stores: Int,
@@ -50,7 +50,10 @@ private[observed] object BatchTotals {
       "files" -> reports.iterator.map(_.chainFiles),
       "keys" -> reports.iterator.map(_.keys),
       "deltas" -> reports.iterator.map(_.chainDeltas),
-      "restore_predicted_ms" -> reports.iterator.flatMap(_.predictedMs))
+      "restore_predicted_ms" -> reports.iterator.flatMap(_.predictedMs),
+      "commit_ms" -> reports.iterator.map(r => r.writeMs + r.storeMs),
+      "write_ms" -> reports.iterator.map(_.writeMs),
+      "store_ms" -> reports.iterator.map(_.storeMs))
     BatchTotals(
       stores.size, reports.map(_.deltaBytes).sum, reports.map(_.deltasSinceFull).maxOption.getOrElse(0L),
       reports.map(_.sharedBytes).sum, reports.flatMap(_.objectiveMs).minOption,
@@ -183,6 +186,7 @@ private[observed] object BatchRecord {
     "v" -> 1, "application" -> record.application, "query" -> record.facts.id, "run" -> record.facts.run,
     "name" -> record.facts.name, "started_ms" -> record.facts.startedMs, "options" -> record.facts.options,
     "operators" -> record.facts.operators.map { case (id, name) => id.toString -> name },
+    "titles" -> record.facts.titles.map { case (id, title) => id.toString -> title },
     "checkpoint" -> record.checkpoint, "batch" -> record.batch, "at_ms" -> record.atMs,
     "totals" -> Json.obj(
       "stores" -> record.totals.stores, "new_bytes" -> record.totals.newBytes,
@@ -194,6 +198,9 @@ private[observed] object BatchRecord {
     "variables" -> variables(record.stores),
     "merged" -> Json.array(record.merges.counts.toSeq.sortBy(_._1).map { case ((version, kind, ok), count) =>
       Json.obj("version" -> version, "kind" -> kind, "ok" -> ok, "count" -> count)
+    }),
+    "longest" -> Json.array(record.merges.longest.toSeq.sorted.map { case (version, ms) =>
+      Json.obj("version" -> version, "ms" -> ms)
     }),
     "reasons" -> Json.array(record.merges.reasons.toSeq.sorted.map { case (version, reason) =>
       Json.obj("version" -> version, "reason" -> reason)
@@ -219,7 +226,7 @@ private[observed] object BatchRecord {
       QueryFacts(
         node.path("query").asText, run, Json.text(node, "name"), node.path("started_ms").asLong,
         node.path("options").properties.asScala.map(option => option.getKey -> option.getValue.asText).toMap,
-        node.path("operators").properties.asScala.map(name => name.getKey.toLong -> name.getValue.asText).toMap),
+        names(node.path("operators")), names(node.path("titles"))),
       node.path("checkpoint").asText, node.path("batch").asLong, node.path("at_ms").asLong,
       BatchTotals(
         totals.path("stores").asInt, totals.path("new_bytes").asLong, totals.path("deltas_since_full").asLong,
@@ -234,6 +241,9 @@ private[observed] object BatchRecord {
       node.path("ended").asBoolean, Json.text(node, "error"))
   }
 
+  private def names(node: JsonNode): Map[Long, String] =
+    node.properties.asScala.map(name => name.getKey.toLong -> name.getValue.asText).toMap
+
   private def decodeMerges(node: JsonNode, run: String): MergesBetween = MergesBetween(
     node.path("merged").elements.asScala.map { merged =>
       (merged.path("version").asLong, merged.path("kind").asText, merged.path("ok").asBoolean) ->
@@ -246,7 +256,8 @@ private[observed] object BatchRecord {
         StoreKey(run, failed.path("operator").asLong, failed.path("partition").asInt, failed.path("store").asText),
         failed.path("at_ms").asLong, failed.path("version").asLong, failed.path("kind").asText,
         failed.path("reason").asText, 0, 0, 0, 0, 0, Messages.readFailed(failed.get("failure")))
-    }.toSeq)
+    }.toSeq,
+    node.path("longest").elements.asScala.map(of => of.path("version").asLong -> of.path("ms").asLong).toMap)
 
   /** Returns the variables of each operator's stores, with the keys of all partitions of these stores. */
   private def variables(stores: Seq[StoreView]): ObjectNode = Json.obj(
@@ -271,8 +282,9 @@ private[observed] object BatchRecord {
       r.chainFiles, r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
       r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow, r.lastFailure.map(_.kind),
       r.lastFailure.map(failed => Messages.brief(failed.message)), r.sharedFiles, r.sharedBytes, r.snapshotVersion,
-      r.snapshotKind, r.fullVersion, store.sums.uploadedBytes, store.sums.restores, store.sums.restoredMs,
-      store.sums.damagedFiles, r.agentRestarts - r.agentRestartsBefore))
+      r.snapshotKind, r.fullVersion, store.sums.uploadedBytes, store.sums.restores,
+      store.sums.restored.map(_.tookMs), store.sums.damagedFiles, r.agentRestarts - r.agentRestartsBefore,
+      store.sums.restored.map(_.atMs), store.sums.restored.map(_.predictedMs), store.sums.restored.map(_.version)))
   }
 
   private def store(row: JsonNode, run: String, root: String): StoreView = {
@@ -291,7 +303,8 @@ private[observed] object BatchRecord {
         snapshotVersion = optional(row.get(31)), snapshotKind = text(32), fullVersion = optional(row.get(33)),
         damagedFiles = 0, agentRestarts = long(38), agentRestartsBefore = 0, restored = None),
       row.path(3).asText, row.path(4).asText,
-      StoreSums(long(34), long(35), optional(row.get(36)), long(37)))
+      StoreSums(
+        long(34), long(35), optional(row.get(36)).map(LastRestore(long(39), _, long(40), long(41))), long(37)))
   }
 
   private def optional(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.asLong)

@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Decla
  * @param name       its name if it has one
  * @param options    the options of the state store that are in force, by name
  * @param operators  Spark's names of the stateful operators, by their ids; empty until a batch was planned
+ * @param titles     the names of these for people, such as `aggregation on user`
  * @param partitions the numbers of partitions of the stateful operators, by their ids; empty until a batch was planned,
  *     and in records of Spark's status store
  */
@@ -22,20 +23,29 @@ private[observed] final case class QueryFacts(
     startedMs: Long,
     options: Map[String, String] = Map.empty,
     operators: Map[Long, String] = Map.empty,
+    titles: Map[Long, String] = Map.empty,
     partitions: Map[Long, Int] = Map.empty)
+
+/**
+ * The last restore of a store.
+ *
+ * @param atMs the time of the commit that it preceded
+ */
+private[observed] final case class LastRestore(atMs: Long, tookMs: Long, predictedMs: Long, version: Long)
 
 /**
  * Sums over a store's reports in a run, from all executors that sent them.
  *
- * @param restoredMs duration of the last restore
+ * @param restored the last restore
  */
 private[observed] final case class StoreSums(
-    uploadedBytes: Long = 0, restores: Long = 0, restoredMs: Option[Long] = None, damagedFiles: Long = 0) {
+    uploadedBytes: Long = 0, restores: Long = 0, restored: Option[LastRestore] = None, damagedFiles: Long = 0) {
 
   /** Returns the sums with a commit, before which that many more files were found damaged. */
   def plus(commit: StoreReport, damaged: Long): StoreSums = StoreSums(
     uploadedBytes + commit.deltaBytes, restores + commit.restored.size,
-    commit.restored.map(_.tookMs).orElse(restoredMs), damagedFiles + damaged)
+    commit.restored.map(of => LastRestore(commit.atMs, of.tookMs, of.predictedMs, commit.version - 1)).orElse(restored),
+    damagedFiles + damaged)
 }
 
 /** A store's newest report, the executor that sent it, and sums over all of them. */
@@ -50,11 +60,13 @@ private[observed] final case class StoreView(
  * @param counts   numbers of merges, by version, kind and success
  * @param reasons  reasons for the merges of a version
  * @param failures the newest failures
+ * @param longest  the durations of the longest merge of a version that was published
  */
 private[observed] final case class MergesBetween(
     counts: Map[(Long, String, Boolean), Long] = Map.empty,
     reasons: Set[(Long, String)] = Set.empty,
-    failures: Seq[MergeReport] = Nil) {
+    failures: Seq[MergeReport] = Nil,
+    longest: Map[Long, Long] = Map.empty) {
 
   /** Returns the merges and one more. */
   def plus(merge: MergeReport): MergesBetween = {
@@ -63,7 +75,9 @@ private[observed] final case class MergesBetween(
       counts.updated(kind, counts.getOrElse(kind, 0L) + 1),
       if (reasons.size < MergesBetween.MaxReasons) reasons + (merge.version -> Messages.brief(merge.reason))
       else reasons,
-      if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MaxFailures))
+      if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MaxFailures),
+      if (merge.failure.isDefined || merge.kind == Declarations.ingestMerge) longest
+      else longest.updated(merge.version, math.max(merge.tookMs, longest.getOrElse(merge.version, 0L))))
   }
 }
 

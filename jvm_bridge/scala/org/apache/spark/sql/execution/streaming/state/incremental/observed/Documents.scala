@@ -36,7 +36,7 @@ private[observed] object Documents {
       "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
       "last_failure" -> r.lastFailure.map(failure), "memory_bytes" -> r.memoryBytes,
       "uploaded_bytes" -> view.sums.uploadedBytes, "restores" -> view.sums.restores,
-      "restored_ms" -> view.sums.restoredMs, "damaged_files" -> view.sums.damagedFiles,
+      "restored_ms" -> view.sums.restored.map(_.tookMs), "damaged_files" -> view.sums.damagedFiles,
       "agent_restarts" -> (r.agentRestarts - r.agentRestartsBefore))
   }
 
@@ -48,6 +48,7 @@ private[observed] object Documents {
       "read_ms" -> record.atMs, "id" -> record.facts.id, "run" -> record.facts.run,
       "application" -> record.application, "running" -> query.running, "batch" -> record.batch,
       "version" -> record.version, "committed_ms" -> record.atMs, "stores" -> record.totals.stores,
+      "sentence" -> verdict.sentence,
       "operators" -> Json.array(operators(record)))
   }
 
@@ -57,6 +58,7 @@ private[observed] object Documents {
       val variables = stores.flatMap(_.report.variables).map(v => (v.internal, v.name)).distinct.sorted.map(_._2)
       Json.present(
         "operator" -> operator, "name" -> record.facts.operators.getOrElse(operator, s"operator $operator"),
+        "title" -> record.facts.titles.get(operator),
         "stores" -> Json.texts(stores.map(_.key.store).distinct.sorted),
         "variables" -> Json.texts(if (variables == Seq("default")) Nil else variables.filter(_ != "default")))
     }
@@ -87,6 +89,7 @@ private[observed] object Documents {
     val merges = since +: records.map(_.merges)
     val counts = merges.flatMap(_.counts).groupMapReduce(_._1)(_._2)(_ + _)
     val reasons = merges.flatMap(_.reasons).groupMap(_._1)(_._2)
+    val longest = merges.flatMap(_.longest).groupMapReduce(_._1)(_._2)(math.max)
     records.map { record =>
       val published = counts.toSeq.collect {
         case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge =>
@@ -106,19 +109,61 @@ private[observed] object Documents {
         "restore_predicted_ms" -> spreads.get("restore_predicted_ms").map(_.max),
         "restore_objective_ms" -> record.totals.objectiveMs,
         "merge_failures" -> record.merges.counts.collect { case ((_, _, false), count) => count }.sum,
-        "reasons" -> Json.texts(reasons.getOrElse(record.version, Nil).distinct.sorted))
+        "reasons" -> Json.texts(reasons.getOrElse(record.version, Nil).distinct.sorted),
+        "commit_ms" -> spreads.get("commit_ms").map(_.max.toLong),
+        "write_ms" -> spreads.get("write_ms").map(_.max.toLong),
+        "store_ms" -> spreads.get("store_ms").map(_.max.toLong), "merge_ms" -> longest.get(record.version))
     }
   }
 
   /** Returns the `Counts` of these checkpoints. */
-  def counts(checkpoints: Seq[ObjectNode], records: Seq[BatchRecord]): ObjectNode = {
+  def counts(checkpoints: Seq[ObjectNode], records: Seq[BatchRecord], stores: Seq[StoreView]): ObjectNode = {
     def wrote(checkpoint: ObjectNode, kind: String): Boolean = checkpoint.path("wrote").path(kind).asLong > 0
     Json.present(
       "delta" -> checkpoints.count(checkpoint => !wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
       "merge" -> checkpoints.count(checkpoint => wrote(checkpoint, "merge") && !wrote(checkpoint, "full")),
       "full" -> checkpoints.count(wrote(_, "full")),
-      "failed" -> records.flatMap(_.merges.counts).collect { case ((_, _, false), count) => count }.sum)
+      "failed" -> records.flatMap(_.merges.counts).collect { case ((_, _, false), count) => count }.sum,
+      "restored" -> stores.map(_.sums.restores).sum)
   }
+
+  /** Returns the version and the time of the newest full checkpoint, of the store with the oldest, as fields. */
+  def full(stores: Seq[StoreView]): Seq[(String, Any)] = {
+    val times = stores.map(store => store.report.sinceFullMs.map(store.report.atMs - _) -> store.report.fullVersion)
+    val oldest = if (times.forall(_._1.isDefined)) times.minByOption(_._1) else None
+    Seq("full_version" -> oldest.flatMap(_._2), "full_ms" -> oldest.flatMap(_._1))
+  }
+
+  /**
+   * Returns the latest failure as a `Happening`: a merge, or the end of the query.
+   *
+   * @param failures merges that failed, newest first
+   */
+  def latestFailure(record: BatchRecord, failures: Seq[MergeReport]): Option[ObjectNode] = {
+    val ended = record.error.map { error =>
+      Json.obj(
+        "at_ms" -> record.atMs, "message" -> s"The query failed after version ${record.version}: $error",
+        "version" -> record.version)
+    }
+    ended.orElse(failures.maxByOption(_.atMs).map { merge =>
+      happening(
+        merge.key, merge.atMs, merge.version, s"A merge of kind ${merge.kind} failed: ${merge.failure.fold("")(_.message)}")
+    })
+  }
+
+  /** Returns the latest restore as a `Happening`. */
+  def latestRestore(stores: Seq[StoreView]): Option[ObjectNode] = {
+    val restores = for { store <- stores; restore <- store.sums.restored } yield store -> restore
+    restores.maxByOption(_._2.atMs).map { case (store, restore) =>
+      val message = s"Version ${restore.version} was restored on executor ${store.executor} (${store.host}) in " +
+        s"${restore.tookMs} ms; ${restore.predictedMs} ms were expected."
+      happening(store.key, restore.atMs, restore.version, message).put("took_ms", restore.tookMs)
+    }
+  }
+
+  private def happening(key: StoreKey, atMs: Long, version: Long, message: String): ObjectNode = Json.obj(
+    "at_ms" -> atMs, "message" -> message, "operator" -> key.operator, "partition" -> key.partition,
+    "store" -> key.store, "version" -> version)
 
   /** Returns a `Summary`. */
   def summary(totals: BatchTotals): ObjectNode =

@@ -57,6 +57,23 @@ private[observed] object Model {
   /** The number of stores of a query above which metrics of stores are aggregated over the partitions. */
   val maxStores: Int = root.path("max_stores").asInt
 
+  private val operatorWords: Map[String, String] =
+    root.path("operator_words").properties.asScala.map(words => words.getKey -> words.getValue.asText).toMap
+
+  /** The number of columns that the title of an operator names. */
+  private val mostKeys: Int = root.path("most_keys").asInt
+
+  /**
+   * Returns the name of an operator for people, such as `aggregation on user`.
+   *
+   * @param name Spark's name of the operator
+   * @param keys the columns by which it groups its rows
+   */
+  def titleOf(name: String, keys: Seq[String]): String = {
+    val more = if (keys.size > mostKeys) s" and ${keys.size - mostKeys} more" else ""
+    operatorWords.getOrElse(name, name) + (if (keys.isEmpty) "" else s" on ${keys.take(mostKeys).mkString(", ")}$more")
+  }
+
   /** The labels of the metrics of a subject. */
   val labels: Map[String, Seq[String]] =
     root.path("labels").properties.asScala.map(subject => subject.getKey -> texts(subject.getValue)).toMap

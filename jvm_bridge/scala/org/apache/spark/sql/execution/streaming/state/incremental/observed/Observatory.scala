@@ -10,6 +10,8 @@ import scala.concurrent.duration._
 import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, RpcTimeout, ThreadSafeRpcEndpoint}
+import org.apache.spark.sql.catalyst.expressions.NamedExpression
+import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, StatefulOpClusteredDistribution}
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{CurrentMerge, Supervised}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateStoreWriter, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
@@ -109,12 +111,23 @@ final class Observatory private (context: SparkContext) extends Logging {
       } yield {
         // An operator without grouping keys has a single partition, whatever Spark's option says.
         val partitions = Option(writer.outputPartitioning.numPartitions).filter(_ > 0).getOrElse(info.numPartitions)
-        (info.operatorId, writer.shortName, math.min(partitions, info.numPartitions))
+        (info.operatorId, writer.shortName, math.min(partitions, info.numPartitions), keysOf(writer))
       }
       board.learned(facts.copy(
-        operators = operators.map { case (id, name, _) => id -> name }.toMap,
-        partitions = operators.map { case (id, _, partitions) => id -> partitions }.toMap))
+        operators = operators.map { case (id, name, _, _) => id -> name }.toMap,
+        titles = operators.map { case (id, name, _, keys) => id -> Model.titleOf(name, keys) }.toMap,
+        partitions = operators.map { case (id, _, partitions, _) => id -> partitions }.toMap))
     }
+
+  /** Returns the names of the columns by which an operator distributes its rows. */
+  private def keysOf(writer: StateStoreWriter): Seq[String] = {
+    val keys = writer.requiredChildDistribution.headOption.toSeq.flatMap {
+      case distribution: ClusteredDistribution => distribution.clustering
+      case distribution: StatefulOpClusteredDistribution => distribution.expressions
+      case _ => Nil
+    }
+    keys.collect { case key: NamedExpression => key.name }
+  }
 
   private def drain(): Unit = {
     draining.set(false)
