@@ -88,9 +88,13 @@ def test_a_verification_tells_the_doctor_what_it_found(
     capsys.readouterr()
     assert main(["doctor", query.location]) == 1
     shown = capsys.readouterr().out
-    assert "critical: The last `state-store verify` found 1 problems" in shown
-    assert f"delta/{path.name} of store 0/0/default" in shown
+    assert "critical: Problems that `state-store verify` found, and whose files are still there: 1." in shown
+    assert "the delta of version 12 in store 0/0/default is damaged" in shown
     assert "version 12 cannot be restored" in shown
+    (problem,) = [
+        store.verify_problem for store in examine(query.location).look.stores if store.verify_problem
+    ]
+    assert problem.file == f"delta/{path.name}"
     assert main(["verify", query.location, "--partition", "1"]) == 0
     assert main(["doctor", query.location]) == 1, "the other store alone was verified"
     assert state_store.verify(query.location, partition=0, leave_result=False).findings

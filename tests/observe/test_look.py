@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,28 @@ def test_files_know_the_versions_that_need_them(grown: QueryDirectory) -> None:
     few = store_files(look.found[grown.keys[0]], limit=3)
     assert len(few.files) == 3 and few.omitted == len(files.files) - 3
     assert few.files[-1] == files.files[-1]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "title"),
+    [
+        ("states/types", "aggregation on k_text, k_number, k_flag and 7 more"),
+        ("states/flights", "applyInPandasWithState on carrier"),
+        ("release-0.2.0/ids", "join of two streams"),
+    ],
+)
+def test_an_operator_has_a_name_for_people(checkpoint: str, title: str, checkout: Path) -> None:
+    looker = Looker(str(checkout / "tests/golden" / checkpoint))
+    assert [operator.title for operator in looker.look().operators] == [title]
+    looker.close()
+
+
+def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:
+    for number, log in ((3, "offsets"), (10, "commits")):
+        path = query.root / log / "11"
+        if log == "offsets":
+            path.write_text("v1")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    newest = Looker(query.location).look().history[-1]
+    assert (newest.batch, newest.batch_ms) == (11, 7000)
+    assert Looker(query.location).look().history[0].batch_ms is None, "its log entry is gone"

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
+import httpx
 import pytest
 from browser import Browser
 from query_directory import QueryDirectory, rows
 from running_service import Served, serving
 
+import state_store
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Cause
 
 pytestmark = pytest.mark.tier("more")
@@ -100,6 +102,69 @@ def test_the_verdict_comes_first_and_everything_is_shown(
     pictured(page, "checkpoints-page-dark", tmp_path, high=900)
 
 
+def test_every_figure_and_column_is_explained(page: Browser, shown: Served) -> None:
+    """The hint of each heading is in the page of help, to which the page leads."""
+    page.open(shown.url)
+    page.evaluate("document.querySelector('#ss-history tbody button').click()")
+    page.wait("document.querySelector('#ss-history tr.inside') !== null")
+    said = "[...document.querySelectorAll('{}')].map((e) => [e.innerText.replace(/ [↓]$/, ''), e.title])"
+    for selector in (
+        "#ss-figures .figure",
+        "#ss-latest dt",
+        "#ss-summary thead th",
+        "#ss-stores th",
+        "#ss-history > thead th",
+    ):
+        found = page.evaluate(said.format(selector))
+        assert found and all(hint for _, hint in found), (selector, found)
+    hints = {hint for _, hint in page.evaluate(said.format("#ss-history > thead th"))}
+    page.call("Page.navigate", url=page.evaluate("document.querySelector('.foot a').href"))
+    page.wait("document.querySelector('main.help') !== null")
+    help_page = page.evaluate("document.body.innerText")
+    assert all(hint in help_page for hint in hints)
+    assert page.problems == []
+
+
+def test_a_version_opens(page: Browser, shown: Served) -> None:
+    """The row of a version has its reason and its stores, and each store its files; it stays open."""
+    page.open(shown.url)
+    page.evaluate("document.querySelector('[data-focus=\"version-35\"]').click()")
+    page.wait("document.querySelector('#ss-history tr.inside') !== null")
+    inside = "document.querySelector('#ss-history tr.inside')"
+    assert page.evaluate(f"{inside}.querySelectorAll(':scope table tbody tr').length") == 12
+    page.evaluate("document.querySelector('[data-focus=\"files-35-0/3/default\"]').click()")
+    page.wait(f"{inside} && {inside}.querySelectorAll('table').length === 2")
+    assert "Files of store 0/3/default at version 35" in page.evaluate(f"{inside}.innerText")
+    assert "snapshot/" in page.evaluate(f"{inside}.innerText")
+    assert page.evaluate("document.querySelector('[data-focus=\"version-35\"]').ariaExpanded") == "true"
+    page.evaluate("document.querySelector('[data-focus=\"version-35\"]').click()")
+    page.wait(f"{inside} === null")
+
+
+def test_all_queries_are_seen_at_once_and_again(page: Browser, grown: QueryDirectory, tmp_path: Path) -> None:
+    """The worst comes first; the list shows by itself what happens to another query than the chosen one."""
+    good, other = grown.copied(tmp_path / "good"), grown.copied(tmp_path / "other")
+    service = serving(good.location, other.location, every_s=0.5)
+    cells = "[...row.cells].slice(0, 2).map((cell) => cell.innerText.trim())"
+    verdicts = f"[...document.querySelectorAll('#ss-all tbody tr')].map((row) => {cells})"
+    try:
+        page.open(service.url)
+        page.wait("document.querySelectorAll('#ss-all tbody tr').length === 2")
+        assert page.evaluate(verdicts) == [["good", "fine"], ["other", "fine"]]
+        for path in other.files(other.keys[0]):
+            if path.parent.name == "delta":
+                path.unlink()
+        other.commit(rows(1, 2))
+        page.wait(f"{verdicts}[0].join() === 'other,critical'", 60)
+        assert "cannot be restored" in page.evaluate("document.querySelector('#ss-all tbody tr').innerText")
+        pictured(page, "checkpoints-queries", tmp_path, high=620)
+        page.click("[data-focus='query-other']")
+        page.wait("document.title.includes('other')")
+        assert page.problems == []
+    finally:
+        service.stop()
+
+
 def test_it_asks_its_own_service_only_and_breaks_no_rule_of_its_policy(page: Browser, shown: Served) -> None:
     page.open(shown.url)
     page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
@@ -136,11 +201,60 @@ def test_faults_are_shown_with_the_remedy(page: Browser, query: QueryDirectory, 
         text = page.evaluate("document.querySelector('#ss-verdict').innerText")
         assert text.index("cannot be restored") < text.index("state-store repair DIR")
         assert text.index("critical") < text.index("warning")
+        address = page.evaluate("document.querySelector('#ss-verdict a').href")
+        assert address == f"{service.url.rstrip('/')}/static/help.html#alert-statestoredamaged"
+        helped = httpx.get(address).text
+        assert 'id="alert-statestoredamaged"' in helped
         assert page.evaluate("document.title").startswith("(critical)")
         assert "cannot be restored" in page.evaluate(
             "document.querySelector('#ss-stores tbody tr').innerText"
         )
         pictured(page, "checkpoints-wrong", tmp_path, high=620)
+    finally:
+        service.stop()
+
+
+def test_known_damage_is_red(page: Browser, query: QueryDirectory, tmp_path: Path) -> None:
+    """A byte of the newest delta changed: no listing shows it, and a verification has found it."""
+    path = max(path for path in query.files(query.keys[0]) if path.parent.name == "delta")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    state_store.verify(query.location)
+    service = serving(query.location)
+    try:
+        page.open(service.url)
+        assert page.evaluate("document.querySelector('#ss-verdict').className").endswith("critical")
+        said = "the delta of version 12 in store 0/0/default is damaged"
+        assert said in page.evaluate("document.querySelector('#ss-verdict').innerText")
+        assert said in page.evaluate("document.querySelector('#ss-stores').innerText")
+        assert "problems: 1" in page.evaluate("document.querySelector('#ss-figures').innerText")
+        pictured(page, "checkpoints-damaged", tmp_path, high=620)
+    finally:
+        service.stop()
+
+
+def test_a_full_checkpoint_is_as_old_as_it_is_and_never_if_there_is_none(
+    page: Browser, query: QueryDirectory, tmp_path: Path
+) -> None:
+    """The card has the time at which the checkpoint was made, not that of the commit of its version."""
+    cards = "[...document.querySelectorAll('#ss-figures .figure')].map((e) => e.innerText)"
+    for path in (query.root / "commits").iterdir():
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 7200))
+    service = serving(query.location)
+    try:
+        page.open(service.url)
+        (card,) = [text for text in page.evaluate(cards) if text.startswith("Full checkpoint")]
+        assert "of version 4" in card and " h ago" not in card, "the commit was two hours earlier"
+    finally:
+        service.stop()
+    plain = QueryDirectory(tmp_path / "plain", tmp_path / "scratch")
+    plain.commit(rows(1, 20))
+    service = serving(plain.location)
+    try:
+        page.open(service.url)
+        (card,) = [text for text in page.evaluate(cards) if text.startswith("Full checkpoint")]
+        assert "never" in card
     finally:
         service.stop()
 

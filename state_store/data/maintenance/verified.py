@@ -8,6 +8,7 @@ it. A verification of some stores replaces the problems of these stores alone.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ FILE = "_verified.json"
 
 _FORMAT = 1
 _MAX_PROBLEMS = 1000
+_NAMED = re.compile(r"(delta|shared|snapshot)/(\d+)")
+_KINDS = {"delta": "delta", "shared": "table", "snapshot": "archive of the snapshot"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class KnownProblem(JsonObject):
         return StoreKey(self.operator, self.partition, self.store)
 
     def sentence(self) -> str:
-        """Return the store, the file and the problem."""
-        return f"{self.file} of store {self.operator}/{self.partition}/{self.store} {self.problem}"
+        """Return the file by its kind and version, the store, and the problem."""
+        known = _NAMED.match(self.file)
+        file = f"the {_KINDS[known[1]]} of version {int(known[2])}" if known else self.file
+        return f"{file} in store {self.operator}/{self.partition}/{self.store} {self.problem}"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ WORDS: dict[str, dict[str, str]] = {
         "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the "
         "oldest. Older files are not needed for a restore of it. `never`: a store has none.",
         "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
-        "Merges": "Merges of this run that failed, and restores of stores.",
+        "Merges failed": "Merges of this run that failed.",
+        "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
         "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
         "Last commit took": "The longest commit of a store in the newest batch: writing the delta, "
         "and storing it.",
@@ -51,8 +52,8 @@ WORDS: dict[str, dict[str, str]] = {
     "Stores": {
         "Store": "Number of the operator, number of the partition, name of the store; and what the "
         "operator does.",
-        "Bytes, by age of the files": "The files that a restore of the store reads, by the number of versions "
-        "since they were written. Old bytes are shared by many checkpoints.",
+        "Bytes, by age of the files": "The files that a restore of the store reads, by the number of "
+        "versions since they were written. Old bytes are shared by many checkpoints.",
         "Bytes": "Bytes of the files that a restore needs.",
         "Keys": "Rows of the store, where they are known without reading it.",
         "Deltas": "Deltas that a restore reads after the snapshot.",

@@ -214,6 +214,11 @@ class Store:
         sources=(SERVE,),
         default=None,
     )
+    verify_problem: Failure | None = declared(
+        "A problem of it that `state-store verify` found and whose file is still there as it was.",
+        sources=(SERVE,),
+        default=None,
+    )
     executor: str | None = declared("Id of the executor that has the store.", sources=RUNNING, default=None)
     host: str | None = declared("Host of that executor.", sources=RUNNING, default=None)
     merges: int | None = declared("Merges in this run, full ones among them.", sources=RUNNING, default=None)

@@ -133,7 +133,8 @@ RULES: tuple[Rule, ...] = (
         QUERY,
         "verify_problems",
         NUMBER,
-        "The last `state-store verify` found {value} problems, and their files are still there: {error}",
+        "Problems that `state-store verify` found, and whose files are still there: {value}. The first: "
+        "{error}",
         "Run `state-store repair DIR`, then `state-store verify DIR` again.",
         "docs/alerts.md#alert-statestoreverifyfounddamage",
         alert=Alert(

@@ -53,7 +53,8 @@ def files() -> dict[str, str]:
 def _parts() -> Iterator[str]:
     for part, words in WORDS.items():
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_coded(text)}</dd>\n" for name, text in words.items())
-        yield f'<section class="card"><h2 id="{_slug(part)}">{escape(part)}</h2>\n<dl>\n{rows}</dl></section>\n'
+        heading = f'<h2 id="{_slug(part)}">{escape(part)}</h2>'
+        yield f'<section class="card">{heading}\n<dl>\n{rows}</dl></section>\n'
 
 
 def _findings() -> Iterator[str]:

@@ -97,8 +97,7 @@ class Look:
         """The first problem that verifications have found; None if there is none."""
         if not self.verified.problems:
             return None
-        first = self.verified.problems[0]
-        return Failure(first.kind, first.sentence(), first.file)
+        return _failure(self.verified.problems[0])
 
     @property
     def start_failure(self) -> Failure | None:
@@ -190,6 +189,8 @@ class Looker:
         objective_ms = self.objective_ms
         if objective_ms is None:
             objective_ms = _objective_ms(options or {})
+        verified = _still_true(self._verified(), found)
+        problems = {problem.key: _failure(problem) for problem in reversed(verified.problems)}
         look = Look(
             began_ms,
             (self._runtime.monotonic_s() - began_s) * 1000,
@@ -198,8 +199,12 @@ class Looker:
             None if batch is None else times.ends_ms.get(batch),
             tuple(_names(operator, found, self._titles.get(operator.id)) for operator in query.operators),
             tuple(
-                figures if figures.version is None else replace(figures, restore_objective_ms=objective_ms)
-                for _, figures, _ in pairs
+                replace(
+                    figures,
+                    restore_objective_ms=None if figures.version is None else objective_ms,
+                    verify_problem=problems.get(key),
+                )
+                for key, (_, figures, _) in zip(keys, pairs, strict=True)
             ),
             found,
             tuple(_history([history for _, _, history in pairs], objective_ms, _batches_ms(query, times))),
@@ -207,7 +212,7 @@ class Looker:
             self._pinned,
             options,
             self._start_problems(query),
-            _still_true(self._verified(), found),
+            verified,
             self._began_ms,
         )
         self._last = look
@@ -288,6 +293,10 @@ class Looker:
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
+
+
+def _failure(problem: KnownProblem) -> Failure:
+    return Failure(problem.kind, problem.sentence(), problem.file)
 
 
 def _still_true(verified: Verified, found: Mapping[StoreKey, FoundStore]) -> Verified:

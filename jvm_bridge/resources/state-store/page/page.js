@@ -153,9 +153,9 @@
     card.replaceChildren(
       el("div", { class: "sign", "aria-hidden": "true" }, sign),
       el("div", { class: "words" },
-        fine ? el("p", { class: "first" }, verdict.sentence) : null,
+        fine ? el("p", { class: "first" }, ...coded(verdict.sentence)) : null,
         verdict.findings.length ? el("ul", { class: "findings" }, ...verdict.findings.map((finding) => el("li", {},
-          el("p", {}, el("span", { class: `tag ${finding.severity}` }, finding.severity), el("span", { class: "said" }, finding.sentence)),
+          el("p", {}, el("span", { class: `tag ${finding.severity}` }, finding.severity), el("span", { class: "said" }, ...coded(finding.sentence))),
           el("p", { class: "small" }, ...coded(finding.remedy), " ", link(finding))))) : null));
     document.title = `${fine ? "" : `(${verdict.severity}) `}${state.query} – checkpoints`;
   }
@@ -188,9 +188,9 @@
       figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
       figure("Full checkpoint", history.full_ms ? ago(history.full_ms) : "never", history.full_ms ? `of version ${count(history.full_version)}` : "of some stores or of all"),
       ...(isServe() ? [
-        figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions can be restored` : null),
+        figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions, as listings show` : null),
         figure("Last batch took", duration(latest.batch_ms), "by Spark's logs"),
-        figure("Verified", about.verified_ms ? ago(about.verified_ms) : "never", about.verify_problems ? `${count(about.verify_problems)} problems are known` : about.verified_ms ? `version ${count(about.verified_version)}` : "run state-store verify"),
+        figure("Verified", about.verified_ms ? ago(about.verified_ms) : "never", about.verify_problems ? `problems: ${count(about.verify_problems)}` : about.verified_ms ? `version ${count(about.verified_version)}` : "run state-store verify"),
       ] : [
         figure("Last commit took", duration(latest.commit_ms), latest.store_ms !== undefined ? `of it storing ${duration(latest.store_ms)}` : null),
         figure("Merges failed", count(history.counts.failed), "in this run"),
@@ -250,7 +250,7 @@
     by("all").replaceChildren(el("caption", { class: "hidden" }, "All queries, the worst first"), heads("All queries", ["Query", "Verdict", "What it says", "Last checkpoint", "Stores"], 3),
       el("tbody", {}, ...queries.map((q) => el("tr", { class: q.name === state.query ? "chosen" : null },
         el("td", {}, el("button", { class: "plain", type: "button", "data-focus": `query-${q.name}`, onclick: () => choose(q.name) }, q.name), q.running === false ? el("span", { class: "soft small" }, " ended") : null),
-        el("td", {}, el("span", { class: `tag ${q.verdict}` }, q.verdict)), el("td", { class: "small said" }, q.sentence || "–"), el("td", { class: "number" }, clock(q.committed_ms)), el("td", { class: "number" }, count(q.stores))))));
+        el("td", {}, el("span", { class: `tag ${q.verdict}` }, q.verdict)), el("td", { class: "small says" }, ...coded(q.sentence || "–")), el("td", { class: "number" }, clock(q.committed_ms)), el("td", { class: "number" }, count(q.stores))))));
     if (focused) { const again = root.querySelector(`[data-focus="${CSS.escape(focused)}"]`); if (again) again.focus(); }
   }
 
@@ -321,7 +321,7 @@
         if (store.error) return el("tr", { class: chosen ? "chosen" : null }, el("td", {}, name), el("td", { colspan: columns.length - 1, class: "bad" }, store.error.message));
         const slow = store.restore_objective_ms && store.restore_predicted_ms > store.restore_objective_ms;
         return el("tr", { class: chosen ? "chosen" : null },
-          el("td", {}, name, el("span", { class: "soft small" }, ` ${state.titles[store.operator] || store.operator_name || ""}`)),
+          el("td", {}, name, el("span", { class: "soft small" }, ` ${state.titles[store.operator] || store.operator_name || ""}`), store.verify_problem ? el("div", { class: "bad small" }, store.verify_problem.message) : null),
           el("td", { class: "bar" }, ages(store, most)), el("td", { class: "number" }, size(store.bytes)), hasKeys ? el("td", { class: "number" }, count(store.keys)) : null,
           el("td", { class: "number" }, count(store.deltas)), el("td", { class: "number" }, count(store.files)),
           el("td", { class: slow ? "number bad" : "number" }, duration(store.restore_predicted_ms)),

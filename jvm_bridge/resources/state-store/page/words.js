@@ -7,7 +7,8 @@ window.stateStoreWords = {
   "Longest chain": "Deltas that a restore reads after the snapshot, of the store with the most. Merges cut it.",
   "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the oldest. Older files are not needed for a restore of it. `never`: a store has none.",
   "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
-  "Merges": "Merges of this run that failed, and restores of stores.",
+  "Merges failed": "Merges of this run that failed.",
+  "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
   "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
   "Last commit took": "The longest commit of a store in the newest batch: writing the delta, and storing it.",
   "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, not changed bytes."
