@@ -28,8 +28,8 @@ from state_store.observe.model.rules import FINE, NOTE
 def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
     """Say what is wrong with a query's checkpoints, worst first, and what to do.
 
-    Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 if something is
-    wrong; notes do not count. Works beside the running query and on a stopped one.
+    Looks at listings, at archives of snapshots and at what `verify` found last; `verify` reads every file.
+    Exits with 1 if something is wrong; notes do not count. Works beside the running query and on a stopped one.
     """
     examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look
@@ -37,6 +37,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
         shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}
         if look is not None:
             shown["batch"] = look.batch
+            shown["verified"] = look.verified.to_json()
             shown["stores"] = to_json(list(look.stores))
         print_json(shown)
     else:

@@ -116,6 +116,15 @@ def test_damage_that_was_repaired_is_not_shown_any_more(query: QueryDirectory) -
     assert verdict.findings == []
 
 
+def test_a_copy_was_not_verified(query: QueryDirectory, tmp_path: Path) -> None:
+    state_store.verify(query.location)
+    assert (query.root / "_verified.json").exists()
+    assert main(["cp", query.location, str(tmp_path / "copy")]) == 0
+    assert not (tmp_path / "copy/_verified.json").exists()
+    assert state_store.verify(str(tmp_path / "copy"), leave_result=False).ok
+    assert not (tmp_path / "copy/_verified.json").exists()
+
+
 def test_a_verification_of_some_stores_is_none_of_the_query(query: QueryDirectory) -> None:
     assert state_store.verify(query.location, partition=1).not_left is None
     assert examine(query.location).verdict.sentence.endswith("The files were never verified.")

@@ -114,6 +114,14 @@ def test_history_has_every_batch_with_its_merges(app: Running) -> None:
     merged = [version for version in answer["history"] if version["wrote"].keys() & {"merge", "full"}]
     assert merged
     assert all(version["reasons"] for version in merged)
+    assert all(version["merge_ms"] >= 0 for version in merged)
+    for version in answer["history"]:
+        assert version["commit_ms"] >= max(version["write_ms"], version["store_ms"]) >= 0
+        assert version["commit_ms"] <= version["write_ms"] + version["store_ms"]
+    assert answer["summary"]["commit_ms"]["max"] == answer["history"][0]["commit_ms"]
+    fulls = [version["version"] for version in merged if version["wrote"].get("full") == 2]
+    assert ("full_ms" in answer) == ("full_version" in answer)
+    assert not fulls or answer["full_version"] >= fulls[-1]
     page = app.get("queries/totals/checkpoints?limit=2&before=5").json
     assert [version["version"] for version in page["history"]] == [4, 3]
     assert page["more"]
@@ -124,6 +132,9 @@ def test_queries_have_their_names_operators_and_stores(app: Running) -> None:
     joined = queries["joined"]["operators"]
     assert [operator["name"] for operator in joined] == ["symmetricHashJoin"]
     assert joined[0]["stores"]
+    assert joined[0]["title"] == "join of two streams on key"
+    assert queries["totals"]["operators"][0]["title"] == "aggregation on key"
+    assert queries["totals"]["sentence"] == app.get("queries/totals/verdict").json["sentence"]
     assert "stateless" not in queries
     hostile = next(query for name, query in queries.items() if name not in ("totals", "joined"))
     assert hostile["name"] == hostile["id"], "a name that is no path is not an address"
@@ -267,6 +278,9 @@ def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
     assert failed[0]["failure"]["kind"]
     stores = app.get("queries/failing/stores").json["stores"]
     assert all(store["failures_in_row"] >= 1 for store in stores)
+    latest = app.get("queries/failing/checkpoints").json["latest_failure"]
+    assert latest["message"].endswith(failed[0]["failure"]["message"])
+    assert (latest["at_ms"], latest["store"]) == (failed[0]["since_ms"], "default")
 
 
 def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> None:
@@ -285,8 +299,12 @@ def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.do("stop", name="again")
     app.start("again")
     app.feed("again", 1)
-    history = app.get("queries/again/checkpoints").json["history"]
-    assert [entry["version"] for entry in history] == [3, 2, 1]
+    answer = app.get("queries/again/checkpoints").json
+    assert [entry["version"] for entry in answer["history"]] == [3, 2, 1]
+    assert answer["counts"]["restored"] == 2
+    restore = answer["latest_restore"]
+    assert restore["version"] == 2
+    assert restore["message"].startswith("Version 2 was restored on executor driver (")
     assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
 
 

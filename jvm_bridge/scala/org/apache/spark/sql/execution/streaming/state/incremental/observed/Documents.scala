@@ -147,7 +147,8 @@ private[observed] object Documents {
     }
     ended.orElse(failures.maxByOption(_.atMs).map { merge =>
       happening(
-        merge.key, merge.atMs, merge.version, s"A merge of kind ${merge.kind} failed: ${merge.failure.fold("")(_.message)}")
+        merge.key, merge.atMs, merge.version,
+        s"A merge of kind ${merge.kind} failed: ${merge.failure.fold("")(_.message)}")
     })
   }
 
