@@ -23,6 +23,7 @@ from state_store.core.storage.open import NO_FILE_NAME, is_file_name
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.dataset.table_files import local_path
 from state_store.data.query import Filter, Query
+from state_store.data.query.identification import root_files
 from state_store.data.query.targets import unfinished_batch
 from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 
@@ -242,7 +243,7 @@ def _has_files(location: str) -> bool:
         if path is not None:
             return path.exists() and (path.is_file() or any(path.iterdir()))
         storage = open_storage(location)
-        return bool(storage.list_files("") or storage.directories())
+        return bool(root_files(storage, location) or storage.directories())
     except (StateStoreError, OSError):
         return True
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import DURATION
 from state_store.data.query.arguments import Location, check_text, checked_location
+from state_store.data.query.identification import not_committed
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.rest_answers import Failure, Verdict
 from state_store.observe.verdict import judge, totals_of
@@ -40,7 +41,7 @@ def doctor(checkpoint: Location, *, restore_objective: str | None = None) -> Exa
             the query's `restoreObjective`, as its newest merge found it.
 
     Raises:
-        MissingError: no stateful query has run there.
+        MissingError: no stateful query has committed a batch there.
         OptionError: an argument is wrong, or another provider keeps the query's state.
     """
     location = checked_location(checkpoint)
@@ -72,7 +73,7 @@ def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtim
         runtime: the clock.
 
     Raises:
-        MissingError: no stateful query has run there.
+        MissingError: no stateful query has committed a batch there.
         OptionError: another provider keeps the query's state.
     """
     looker = Looker(checkpoint, objective_ms=objective_ms, runtime=runtime)
@@ -86,6 +87,8 @@ def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtim
         return Examination(verdict, None)
     finally:
         looker.close()
+    if look.batch is None:
+        raise not_committed(checkpoint)
     verdict = judge(
         look.totals(),
         look.stores,

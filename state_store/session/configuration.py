@@ -30,6 +30,10 @@ from state_store.errors import OptionError
 from state_store.session import configuration
 from state_store.session.jar import jar_path
 
+_SPARK_PREFIX = "org.apache.spark.sql.execution.streaming."
+_SPARK_STORES = {"HDFSBackedStateStoreProvider": "HDFS-backed", "RocksDBStateStoreProvider": "RocksDB"}
+"""Spark's own state stores by the simple names of their providers, whose package differs by version."""
+
 _AGENT_PYTHON = PREFIX + "agentPython"
 _LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")
 
@@ -249,11 +253,14 @@ def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
     pinned = conf.get(PROVIDER_KEY)
     if pinned is None or pinned == PROVIDER_CLASS:
         return
+    name = _SPARK_STORES.get(pinned.rpartition(".")[2]) if pinned.startswith(_SPARK_PREFIX) else None
+    store = f"the state store {pinned}" if name is None else f"Spark's {name} state store, {pinned}"
     raise OptionError(
-        f"the query of {checkpoint} was started with the state store {pinned}. Spark keeps a query's first "
+        f"the query of {checkpoint} was started with {store}. Spark keeps a query's first "
         f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
         "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
-        "new checkpoint directory.",
+        "new checkpoint directory. To read its rows as it is, use Spark's own reader of states: "
+        "spark.read.format('statestore').",
         option=PROVIDER_KEY,
     )
 

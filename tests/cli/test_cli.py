@@ -262,10 +262,10 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
         (
             ["checkpoints", "{root}/nowhere"],
             exit_codes.NOT_FOUND,
-            "not the checkpoint directory of a stateful query",
+            "does not exist. Give the directory that the query has as checkpointLocation",
         ),
         (["files", "{root}", "--needed-by", "99"], exit_codes.NOT_FOUND, "versions that can be: "),
-        (["chain", "{root}", "--version", "99"], exit_codes.NOT_FOUND, "has no version 99"),
+        (["chain", "{root}", "--version", "99"], exit_codes.NOT_FOUND, "there is no version 99 yet"),
         (["checkpoints", "ftp://host/checkpoint"], exit_codes.USAGE, "ftp"),
         (["options", "memoryBuget=1g"], exit_codes.USAGE, "nearest is"),
         (["options", "memoryBudget=much"], exit_codes.USAGE, "512m"),
@@ -288,9 +288,11 @@ def test_a_query_without_state_is_told_from_another_directory(tmp_path, capsys):
     (tmp_path / "offsets" / "0").write_text("v1")
     code, _, err = run(capsys, "checkpoints", tmp_path)
     assert code == exit_codes.NOT_FOUND
+    assert "the query has not committed a batch yet" in err
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1")
+    code, _, err = run(capsys, "checkpoints", tmp_path)
     assert "has no stateful operator" in err
-    code, _, err = run(capsys, "checkpoints", tmp_path / "offsets")
-    assert "lacks state/0/_metadata/metadata" in err
 
 
 def test_a_checkpoint_of_another_store_is_refused(tmp_path, capsys):

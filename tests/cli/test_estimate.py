@@ -68,7 +68,7 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
         ([*PLANNED, "--option", "maxDelta=3"], exit_codes.USAGE, "maxDeltas"),
         ([*PLANNED, "--interval", "soon"], exit_codes.USAGE, "duration"),
         (["DIR", "--operator", "3"], exit_codes.NOT_FOUND, "there are operator 0 "),
-        (["nowhere"], exit_codes.NOT_FOUND, "not the checkpoint directory"),
+        (["nowhere"], exit_codes.NOT_FOUND, "the directory nowhere does not exist"),
     ],
 )
 def test_mistakes_are_named(flights, capsys, words, code, says):

@@ -19,7 +19,7 @@ from state_store.data.dataset.layout.views import View, users_first, views
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.reading import decoding
 from state_store.data.dataset.reading.partitions import Partitions
-from state_store.data.dataset.reading.versions import version_number
+from state_store.data.dataset.reading.versions import check_committed, version_number
 from state_store.data.dataset.sql.conditions import STATE, Condition
 from state_store.data.dataset.sql.connection import MEMORY, quoted
 from state_store.data.dataset.sql.state_tables import Named, run
@@ -552,6 +552,8 @@ class State:
 
     def _number(self, since: int | Moment) -> int:
         if isinstance(since, int) and not isinstance(since, bool):
+            if since > self.version:
+                check_committed(self._query, since, self._query.newest_batch())
             return since
         return version_number(self._query, at=since)
 

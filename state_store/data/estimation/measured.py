@@ -158,9 +158,7 @@ def _measured(
     progress: Progress | None,
     runtime: Runtime,
 ) -> Measured:
-    batch = query.committed_batch()
-    if batch is None:
-        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    batch = query.newest_batch()
     version, committed = batch + 1, query.committed(batch)
     read = on_stores(query, keys, lambda _, storage, __: StoreContents.read(storage), meter=progress)
     contents = dict(zip(keys, read, strict=True))

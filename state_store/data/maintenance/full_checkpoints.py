@@ -164,8 +164,6 @@ def full_checkpoint(
     resources, tasks = share(stores), workers(spark, runtime)
     query = Query.open(checkpoint)
     keys = query.stores(chosen)
-    if query.committed_batch() is None:
-        raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> FullCheckpoint | Failure:
         try:

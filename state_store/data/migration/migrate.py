@@ -46,7 +46,7 @@ from state_store.data.migration.state_stores import (
 from state_store.data.query import Operator, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
-from state_store.errors import MissingError, OptionError
+from state_store.errors import OptionError
 from state_store.session.jar_program import JvmProgram
 from state_store.session.releases import installed_spark
 
@@ -162,12 +162,7 @@ class _Migration:
         self._from = of_provider(self._pinned.get(PROVIDER_KEY), self._query.location)
         self._to = STORES[to]
         self._conf = conf
-        batch = self._query.committed_batch()
-        if batch is None:
-            raise MissingError(
-                f"{self._query.location} has no state yet: Spark has committed no batch of the query"
-            )
-        self._batch = batch
+        self._batch = self._query.newest_batch()
         self._format = checkpoint_format or self._to.formats[0]
         self._check_target_store()
         self._versions = self._query.committed()

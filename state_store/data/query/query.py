@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import refuse_incomplete
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.identification import absence, not_committed
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import (
     Operator,
@@ -28,41 +29,6 @@ from state_store.session.configuration import check_pinned
 
 LISTED_AT_ONCE = 16
 """Stores whose directories are read at a time if nothing more is done with them."""
-
-DESCRIPTION = "state/0/_metadata/metadata"
-"""Spark's description of the first stateful operator, which makes a directory the checkpoint of one."""
-
-_SHOWN_NEIGHBOURS = 5
-
-
-def _described_absence(location: str, storage: Storage) -> str:
-    """Return why a directory is not that of a stateful query, and where there is one."""
-    if storage.list_files("offsets"):
-        with suppress(StorageError):
-            if any(name.isdigit() for name in storage.directories("state/0")):
-                return (
-                    "there is state of operator 0, but Spark's description of it, "
-                    f"'{DESCRIPTION}', is missing, so that no tool can read its state. The query goes on, "
-                    "and writes the file again when it starts; or put it back from a copy of the checkpoint"
-                )
-        return "the query there has no stateful operator, or has run no batch"
-    with suppress(StorageError):  # some storages cannot list directories
-        names = [name for name in storage.directories() if name[0] not in "._"]
-        below = [name for name in names if _is_checkpoint(storage, f"{name}/")]
-        if below:
-            more = "" if len(below) <= _SHOWN_NEIGHBOURS else f", and {len(below) - _SHOWN_NEIGHBOURS} more"
-            listed = ", ".join(f"'{location}/{name}'" for name in below[:_SHOWN_NEIGHBOURS])
-            return f"it has the checkpoint directories {listed}{more}"
-    parts = location.split("/")
-    if "state" in parts:
-        above = "/".join(parts[: len(parts) - 1 - parts[::-1].index("state")])
-        if above:
-            return f"it is below the directory 'state' of '{above}'"
-    return f"it lacks {DESCRIPTION}"
-
-
-def _is_checkpoint(storage: Storage, prefix: str) -> bool:
-    return bool(storage.list_files(f"{prefix}offsets")) or storage.exists(f"{prefix}metadata")
 
 
 class Query:
@@ -83,27 +49,28 @@ class Query:
         """Read what Spark says of the query in a checkpoint directory.
 
         Raises:
-            MissingError: no stateful query has run there, or what is there is incomplete.
+            MissingError: no stateful query has committed a batch there, or what is there is incomplete.
             OptionError: another provider keeps its state, or `location` is no directory's name.
             DamagedError: Spark's metadata cannot be read.
         """
-        query = cls.of_any_store(location)
-        check_pinned(query.logs.pinned_conf(), query.location)
+        query = cls._described(location, check_pinned)
+        query.newest_batch()
         return query
 
     @classmethod
     def of_any_store(cls, location: Location) -> Query:
-        """Do as `open`, whichever provider keeps the state."""
+        """Do as `open`, whichever provider keeps the state, and before the first commit, too."""
+        return cls._described(location, lambda _conf, _location: None)
+
+    @classmethod
+    def _described(cls, location: Location, check: Callable[[Mapping[str, str], str], None]) -> Query:
+        """Return the query of a checkpoint directory; `check` gets the configuration that Spark pinned."""
         text = checked_location(location)
         storage = open_storage(text)
         query = cls.described_in(storage, text)
+        check(BatchLogs(storage).pinned_conf(), text)
         if query is None:
-            raise MissingError(
-                f"{text} is not the checkpoint directory of a stateful query: "
-                f"{_described_absence(text, storage)}. Give the directory that the query has as "
-                "checkpointLocation.",
-                file=f"{text}/{DESCRIPTION}",
-            )
+            raise absence(storage, text)
         return query
 
     @classmethod
@@ -131,6 +98,13 @@ class Query:
     def committed_batch(self) -> int | None:
         """Return the newest batch that Spark has committed; None before the first."""
         return self.logs.newest_committed()
+
+    def newest_batch(self) -> int:
+        """Return the newest batch that Spark has committed. Raises MissingError before the first."""
+        batch = self.committed_batch()
+        if batch is None:
+            raise not_committed(self.location)
+        return batch
 
     def described_at(self, operator: Operator) -> dict[int, Operator]:
         """Return the descriptions of the operator in Spark's metadata by the batch since which they hold.

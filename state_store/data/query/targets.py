@@ -19,6 +19,7 @@ from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage
 from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.identification import root_files
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.store_names import StoreKey
 from state_store.errors import (
@@ -245,18 +246,5 @@ def _refuse_used(storage: Storage, location: str, own: Marker) -> None:
             file=location,
         )
     names = [name for name in storage.directories() if not name.startswith(SCRATCH_PREFIX)]
-    if names or _has_files(storage, location):
+    if names or root_files(storage, location):
         raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
-
-
-def _has_files(storage: Storage, location: str) -> bool:
-    if isinstance(storage, LocalStorage):
-        return storage.directory.exists() and any(path.is_file() for path in storage.directory.iterdir())
-    parent, _, name = location.rpartition("/")
-    if not parent or parent.endswith("/"):  # the root of a bucket or of a file system
-        return storage.exists("metadata")
-    above = open_storage(parent)
-    try:
-        return bool(above.list_files(name))
-    finally:
-        above.close()

@@ -34,19 +34,23 @@ def version_number(
     for name, given in (("version", version), ("batch", batch)):
         if given is not None:
             check_number(name, given)
-    newest = query.committed_batch()
-    if newest is None:
-        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    newest = query.newest_batch()
     if at is not None:
         batch = _batch_at(query, at)
     number = newest + 1 if version is None and batch is None else version if batch is None else batch + 1
     assert number is not None
-    if not 1 <= number <= newest + 1:
-        raise MissingError(
-            f"{query.location} has no version {number}: Spark has committed batch {newest} last, which is "
-            f"version {newest + 1}"
-        )
+    check_committed(query, number, newest)
     return number
+
+
+def check_committed(query: Query, number: int, newest: int) -> None:
+    """Raise MissingError if there is no version of a number; `newest` is the batch committed last."""
+    if not 1 <= number <= newest + 1:
+        yet = " yet" if number > newest else ""
+        raise MissingError(
+            f"there is no version {number}{yet}: of {query.location} Spark has committed batch {newest} last, "
+            f"which is version {newest + 1}"
+        )
 
 
 def identified(listing: Listing, number: int, newest: VersionId, where: str) -> VersionId:

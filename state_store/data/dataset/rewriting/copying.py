@@ -26,7 +26,7 @@ from state_store.data.jobs.workers import workers
 from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location
 from state_store.data.query.targets import new_checkpoint
-from state_store.errors import ConflictError, DamagedError, MissingError
+from state_store.errors import ConflictError, DamagedError
 
 _THREADS = 8
 
@@ -78,9 +78,7 @@ def copy(
     """
     tasks = workers(spark, runtime)
     query = Query.open(checkpoint)
-    batch = query.committed_batch()
-    if batch is None:
-        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    batch = query.newest_batch()
     versions = query.committed()
     keys = query.stores()
 

@@ -31,7 +31,6 @@ from state_store.data.jobs.workers import Workers, workers
 from state_store.data.query import Operator, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_number
 from state_store.data.query.targets import Stopped, new_checkpoint
-from state_store.errors import MissingError
 
 MOST_PARTITIONS = 100_000
 
@@ -129,9 +128,7 @@ def rewrite(
         ConflictError: the query has gone on meanwhile.
         StateStoreError: as the files and the rows are.
     """
-    batch = query.committed_batch()
-    if batch is None:
-        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    batch = query.newest_batch()
     stopped = Stopped(query)
     source = open_storage(query.location)
     has_ids = any(version.checkpoint_id for version in query.committed().values())
