@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.output import print_error, print_note, set_utc, visible, zone
+from state_store.cli.output import print_error, print_note
 from state_store.cli.signals import NOTHING_WRITTEN, note_left
+from state_store.cli.streams import set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
@@ -109,6 +110,24 @@ class OptionValue(click.ParamType):
         return found
 
 
+class WholeNumber(click.ParamType):
+    """A whole number within bounds, which are in the message of a wrong one and not in each help."""
+
+    name = "integer"
+
+    def __init__(self, minimum: int, maximum: int) -> None:
+        self._minimum = minimum
+        self._maximum = maximum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or fail with the bounds."""
+        found = int(click.INT.convert(value, param, ctx))
+        if not self._minimum <= found <= self._maximum:
+            most = "" if self._maximum >= _MAXIMUM else f" and at most {self._maximum}"
+            self.fail(f"{value} is not a whole number of at least {self._minimum}{most}", param, ctx)
+        return found
+
+
 class Number(click.ParamType):
     """A finite number within bounds, such as 50e6."""
 
@@ -145,7 +164,7 @@ utc_option = click.option(
 )
 directory_argument = click.argument("checkpoint", metavar="DIR", type=Location())
 target_argument = click.argument("target", metavar="TARGET", type=Location(is_target=True))
-NUMBER = click.IntRange(min=0, max=_MAXIMUM)
+NUMBER = WholeNumber(0, _MAXIMUM)
 """The type of numbers of operators, partitions, batches and versions."""
 
 
@@ -162,7 +181,7 @@ def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     """
     return click.option(
         "--stores",
-        type=click.IntRange(min=1, max=1024),
+        type=WholeNumber(1, 1024),
         default=STORES_AT_ONCE,
         show_default=True,
         metavar="N",

@@ -1,71 +1,95 @@
-"""The group of all commands of `state-store`, and the one that makes a shell complete them."""
+"""The group of all commands of `state-store`; the module of a command is imported when it is used."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from state_store import __version__
 from state_store.cli import exit_codes
-from state_store.cli.command import PROGRAM, command
-from state_store.cli.cp import cp
-from state_store.cli.doctor import doctor
-from state_store.cli.estimate import estimate_command
-from state_store.cli.jar import jar
-from state_store.cli.migrate import migrate
-from state_store.cli.options import options
-from state_store.cli.output import prepare, visible
-from state_store.cli.repartition import repartition
-from state_store.cli.rows.diff import diff
-from state_store.cli.rows.export import export
-from state_store.cli.rows.get import get
-from state_store.cli.rows.history import history
-from state_store.cli.rows.import_ import import_
-from state_store.cli.rows.show import show
-from state_store.cli.rows.sql import sql
-from state_store.cli.rows.stats import stats
-from state_store.cli.serve import serve
-from state_store.cli.stores.chain import chain
-from state_store.cli.stores.checkpoints import checkpoints
-from state_store.cli.stores.files import files
-from state_store.cli.stores.full import full
-from state_store.cli.stores.repair import repair
-from state_store.cli.stores.verify import verify
+from state_store.cli.streams import prepare, visible
 from state_store.errors import Interrupted, masked
 
-_SHELLS = ("bash", "zsh", "fish")
+_PROGRAM = "state-store"
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Look at a query": {
+        "doctor": "Say what is wrong with a query's checkpoints, and what to do.",
+        "serve": "Serve a page, a REST API and metrics of queries.",
+        "checkpoints": "List the versions that can be restored.",
+        "chain": "Draw the files of a version.",
+        "files": "List the files, each with the checkpoints that need it.",
+        "stats": "Show the sizes of the state, and its changes.",
+    },
+    "Read its state": {
+        "show": "Show rows of the state.",
+        "sql": "Query the state in SQL.",
+        "get": "Print the state of one key.",
+        "diff": "Show what changed between two versions.",
+        "history": "Show the state of a key over the versions.",
+        "export": "Write the state as Parquet files.",
+    },
+    "Keep it whole": {
+        "verify": "Check all files and restore the newest checkpoint.",
+        "full": "Make a full checkpoint now, which depends on no older file.",
+        "repair": "Remove files that nothing needs, and repair snapshots.",
+    },
+    "Move or change it, as a copy": {
+        "cp": "Copy a checkpoint, consistent while the query runs.",
+        "import": "Replace the state of a stopped query by rows of tables.",
+        "repartition": "Give a stopped query another number of partitions.",
+        "migrate": "Move a stopped query to another state store, as a copy.",
+    },
+    "Prepare a job": {
+        "estimate": "Estimate storage, memory and restore times of a query.",
+        "options": "List the options, or explain some.",
+        "jar": "Print the path of the jar, or compile it.",
+        "completion": "Print the script that makes a shell complete the commands.",
+    },
+}
+"""The commands by what they are for, each with the first sentence of its help."""
+
+NAMES = tuple(name for group in GROUPS.values() for name in group)
+
+_PACKAGES = {
+    **dict.fromkeys(("show", "sql", "get", "diff", "history", "stats", "export", "import"), "rows."),
+    **dict.fromkeys(("checkpoints", "chain", "files", "full", "verify", "repair"), "stores."),
+}
 
 
-_FOR_THIS_SHELL = """\
-For this shell alone:
-  eval "$(state-store completion bash)"        in bash
-  eval "$(state-store completion zsh)"         in zsh
-  state-store completion fish | source         in fish"""
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of that name."""
+        return load(cmd_name) if cmd_name in NAMES else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups, without importing them."""
+        longest = max(map(len, NAMES))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), text) for name, text in commands.items()])
 
 
-@command(
-    "completion",
-    examples=("bash > ~/.local/share/bash-completion/completions/state-store",),
-    note=f"\b\n{_FOR_THIS_SHELL}",
-)
-@click.argument("shell", type=click.Choice(_SHELLS))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes a shell complete the commands.
-
-    Put the line that runs it into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish for every shell.
-    """
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(ctx.find_root().command, {}, PROGRAM, "_STATE_STORE_COMPLETE").source())
+def load(name: str) -> click.Command:
+    """Return a command, whose module is imported."""
+    module = f"state_store.cli.{_PACKAGES.get(name, '')}{name}{'_' if name == 'import' else ''}"
+    imported = importlib.import_module(module)
+    return next(
+        found for found in vars(imported).values() if isinstance(found, click.Command) and found.name == name
+    )
 
 
 @click.group(
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""\
 \b
@@ -79,44 +103,16 @@ Examples:
 {exit_codes.HELP}
 `state-store COMMAND --help` explains each command; docs/operations.md says which one helps when.""",
 )
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
 def state_store_command() -> None:
     """Inspect and maintain the state of a Structured Streaming query, running or stopped."""
-
-
-for _command in (
-    doctor,
-    serve,
-    checkpoints,
-    chain,
-    files,
-    full,
-    verify,
-    repair,
-    show,
-    sql,
-    get,
-    diff,
-    history,
-    stats,
-    estimate_command,
-    export,
-    cp,
-    import_,
-    repartition,
-    migrate,
-    jar,
-    options,
-    completion,
-):
-    state_store_command.add_command(_command)
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     prepare()
     try:
-        code: Any = state_store_command.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        code: Any = state_store_command.main(arguments, prog_name=_PROGRAM, standalone_mode=False)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
@@ -124,6 +120,6 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, Interrupted):
-            print(f"{PROGRAM}: interrupted: {abort.__cause__}", file=sys.stderr)
+            print(f"{_PROGRAM}: interrupted: {abort.__cause__}", file=sys.stderr)
         return exit_codes.INTERRUPTED
     return code if isinstance(code, int) else exit_codes.OK

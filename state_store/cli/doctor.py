@@ -26,10 +26,11 @@ from state_store.observe.model.rules import FINE, NOTE
 )
 @json_option
 def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
-    """Say what is wrong with a query's checkpoints, worst first, and what to do.
+    """Say what is wrong with a query's checkpoints, and what to do.
 
-    Looks at listings, at archives of snapshots and at what `verify` found last; `verify` reads every file.
-    Exits with 1 if something is wrong; notes do not count. Works beside the running query and on a stopped one.
+    Findings come worst first. Looks at listings, at archives of snapshots and at what `verify` found last;
+    `verify` reads every file. Exits with 1 if something is wrong; notes do not count. Works beside the
+    running query and on a stopped one.
     """
     examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look

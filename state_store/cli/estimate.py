@@ -14,6 +14,7 @@ from state_store.cli.command import (
     Location,
     Number,
     OptionValue,
+    WholeNumber,
     command,
     json_option,
     store_option,
@@ -128,7 +129,7 @@ class Planned:
 )
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1, max=1_000_000),
+    type=WholeNumber(1, 1_000_000),
     metavar="N",
     help=f"Partitions; default: {PARTITIONS}.",
 )
@@ -141,7 +142,7 @@ class Planned:
 )
 @click.option(
     "--retain",
-    type=click.IntRange(min=1, max=100_000),
+    type=WholeNumber(1, 100_000),
     metavar="N",
     help=f"Spark's minBatchesToRetain; default: that of DIR, or {RETAIN}.",
 )
@@ -158,7 +159,7 @@ class Planned:
 )
 @click.option(
     "--executors",
-    type=click.IntRange(min=1, max=1_000_000),
+    type=WholeNumber(1, 1_000_000),
     default=1,
     show_default=True,
     metavar="N",

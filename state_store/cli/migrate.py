@@ -7,6 +7,7 @@ import click
 from state_store.cli.command import (
     Location,
     OptionValue,
+    WholeNumber,
     command,
     json_option,
     note_unfinished,
@@ -59,7 +60,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1, max=1024),
+    type=WholeNumber(1, 1024),
     metavar="N",
     help="Stores at a time. Default: the number of cores, at most 4.",
 )
@@ -67,7 +68,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     "--format",
     "checkpoint_format",
     metavar="N",
-    type=click.IntRange(1, 2),
+    type=WholeNumber(1, 2),
     help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
 )
 @click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")

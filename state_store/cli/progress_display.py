@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from state_store.cli.output import visible
+from state_store.cli.streams import visible
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage.contract import Storage
 from state_store.data.query.progress import MeteredStorage

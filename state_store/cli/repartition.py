@@ -8,6 +8,7 @@ import click
 
 from state_store.cli.command import (
     DIRECTORIES,
+    WholeNumber,
     command,
     directory_argument,
     json_option,
@@ -31,7 +32,7 @@ GOES_ON = "the same command goes on with it"
 @json_option
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1, max=MOST_PARTITIONS),
+    type=WholeNumber(1, MOST_PARTITIONS),
     required=True,
     metavar="N",
     help="Partitions in TARGET.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from state_store.cli.command import DIRECTORY, command
+from state_store.cli.command import DIRECTORY, WholeNumber, command
 from state_store.cli.output import say
 from state_store.observe.serving.starting import serve as run
 
@@ -30,7 +30,7 @@ from state_store.observe.serving.starting import serve as run
     metavar="N",
     default=8190,
     show_default=True,
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="Port to listen on; 0: a free one.",
 )
 @click.option(
@@ -60,7 +60,7 @@ from state_store.observe.serving.starting import serve as run
     "--stores",
     default=2,
     show_default=True,
-    type=click.IntRange(min=1, max=1024),
+    type=WholeNumber(1, 1024),
     metavar="N",
     help="Stores of which full checkpoints are made at a time.",
 )
@@ -79,11 +79,11 @@ def serve(
     stores: int,
     documentation: str | None,
 ) -> None:
-    """Serve a page, a REST API and Prometheus metrics of queries, running or stopped.
+    """Serve a page, a REST API and metrics of queries.
 
-    Needs no Spark: it reads listings and archives in checkpoint storage. Requests for full checkpoints work
-    as `state-store full` does. Listens on this machine alone, unless there is a token. Ctrl-C or
-    SIGTERM ends it.
+    The metrics are for Prometheus; queries may run or be stopped. Needs no Spark: it reads listings and
+    archives in checkpoint storage. Requests for full checkpoints work as `state-store full` does. Listens on
+    this machine alone, unless there is a token. Ctrl-C or SIGTERM ends it.
     """
     with contextlib.suppress(KeyboardInterrupt):
         run(

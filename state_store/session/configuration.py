@@ -5,7 +5,6 @@ Nothing here starts a JVM. Safe for any thread.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
@@ -29,10 +28,7 @@ from state_store.core.settings.session import (
 from state_store.errors import OptionError
 from state_store.session import configuration
 from state_store.session.jar import jar_path
-
-_SPARK_PREFIX = "org.apache.spark.sql.execution.streaming."
-_SPARK_STORES = {"HDFSBackedStateStoreProvider": "HDFS-backed", "RocksDBStateStoreProvider": "RocksDB"}
-"""Spark's own state stores by the simple names of their providers, whose package differs by version."""
+from state_store.session.pinned import check_pinned, pinned_conf
 
 _AGENT_PYTHON = PREFIX + "agentPython"
 _LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")
@@ -207,19 +203,6 @@ def _accessors(target: Any) -> tuple[Callable[[str], str | None], Callable[[str,
     )
 
 
-def pinned_conf(offset_log_entry: str) -> dict[str, str]:
-    """Return the configuration that Spark pinned when the query began, from a file of its offset log.
-
-    The layout is Spark's: a line with the version, a line of JSON with the metadata, then a line for each
-    source. Entries without metadata give an empty result.
-    """
-    lines = offset_log_entry.splitlines()
-    if len(lines) < 2 or not lines[1].startswith("{"):
-        return {}
-    conf = json.loads(lines[1]).get("conf", {})
-    return {str(key): str(value) for key, value in conf.items()}
-
-
 def check_checkpoint(checkpoint: str | Path) -> None:
     """Raise OptionError if the query of a checkpoint (a path or URI) was started with another store.
 
@@ -246,23 +229,6 @@ def check_checkpoint(checkpoint: str | Path) -> None:
             check_pinned(pinned_conf(newest.decode("utf-8")), location)
     finally:
         storage.close()
-
-
-def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
-    """Raise OptionError if a pinned configuration names another provider than this one."""
-    pinned = conf.get(PROVIDER_KEY)
-    if pinned is None or pinned == PROVIDER_CLASS:
-        return
-    name = _SPARK_STORES.get(pinned.rpartition(".")[2]) if pinned.startswith(_SPARK_PREFIX) else None
-    store = f"the state store {pinned}" if name is None else f"Spark's {name} state store, {pinned}"
-    raise OptionError(
-        f"the query of {checkpoint} was started with {store}. Spark keeps a query's first "
-        f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
-        "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
-        "new checkpoint directory. To read its rows as it is, use Spark's own reader of states: "
-        "spark.read.format('statestore').",
-        option=PROVIDER_KEY,
-    )
 
 
 def _text(value: Any) -> str:

@@ -20,7 +20,7 @@ from terminal import on_terminal
 
 import state_store
 from state_store.cli import exit_codes, progress_display, repartition
-from state_store.cli.commands import state_store_command
+from state_store.cli.commands import NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress_display import Meter
 from state_store.cli.rows import chosen, import_
@@ -28,7 +28,7 @@ from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
 from state_store.errors import KINDS, as_store_error
 
-COMMANDS = sorted(state_store_command.commands)
+COMMANDS = sorted(NAMES)
 
 
 def help_of(capsys, *arguments: str) -> str:
@@ -48,7 +48,7 @@ def test_every_command_has_examples_that_its_arguments_allow(capsys, command):
         assert words[0] == command
         words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
         with click.Context(state_store_command, info_name="state-store") as parent:
-            state_store_command.commands[command].make_context(command, words[1:], parent=parent)
+            load(command).make_context(command, words[1:], parent=parent)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -104,7 +104,8 @@ def test_the_process_answers_a_shell_that_completes():
 
 @pytest.mark.parametrize("package", ["click", "rich"])
 def test_without_its_packages_the_command_says_in_one_line_what_to_install(package):
-    code = f"import sys; sys.modules['{package}'] = None; from state_store.cli.main import run; run()"
+    code = f"import sys; sys.modules['{package}'] = None; from state_store.cli.main import main; "
+    code += "sys.exit(main(['options']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == exit_codes.USAGE
     assert done.stderr.count("\n") == 1

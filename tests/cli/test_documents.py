@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dataset.golden_states import checkpoint
 
-from state_store.cli.commands import state_store_command
+from state_store.cli.commands import load
 from state_store.cli.main import main
 from state_store.core.settings.options import OPTIONS
 
@@ -112,7 +112,7 @@ def test_commands_of_the_documents_are_understood():
                 "TARGET": "/data/target",
             }
             words = [places.get(word, word) for word in words]
-            state_store_command.commands[name].make_context(name, words)
+            load(name).make_context(name, words)
 
 
 WRONG_TYPES = """\

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import state_store
 from state_store.cli import exit_codes
-from state_store.cli.commands import state_store_command
+from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
 from state_store.data.migration import migrate as migration
 from state_store.errors import InternalError, OptionError, StateStoreError
@@ -157,8 +157,8 @@ def files_below(root: Path) -> dict[str, int]:
 @st.composite
 def arguments(draw: st.DrawFn) -> list[str]:
     """Draw a command with arguments, most of its required ones right and the others of any kind."""
-    name = draw(st.sampled_from(sorted(state_store_command.commands)))
-    command = state_store_command.commands[name]
+    name = draw(st.sampled_from(sorted(NAMES)))
+    command = load(name)
     words = [name]
     for parameter in command.params:
         right = draw(st.booleans())

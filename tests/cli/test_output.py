@@ -26,11 +26,12 @@ from terminal import on_terminal
 import state_store
 from state_store.cli import exit_codes, output
 from state_store.cli.main import main
-from state_store.cli.output import Heading, print_table, visible, visible_json
+from state_store.cli.output import Heading, print_table
 from state_store.cli.rows import formats, texts
 from state_store.cli.rows.cells import cell, cells, differing, plain
 from state_store.cli.rows.formats import FORMATS, GUARDED, print_rows
 from state_store.cli.rows.texts import RowTexts
+from state_store.cli.streams import visible, visible_json
 from state_store.data.query.arguments import counted
 
 pytestmark = pytest.mark.tier("more")

@@ -16,7 +16,7 @@ import tqdm.auto
 from dataset.golden_states import checkpoint
 
 import state_store
-from state_store.cli.commands import state_store_command
+from state_store.cli.commands import NAMES, load
 from state_store.data.query import progress as progress_
 from state_store.errors import OptionError
 
@@ -88,7 +88,7 @@ LONG = [
 
 def parameters(command: str) -> set[str]:
     """Return the parameters of a command that its functions have to take, under the functions' names."""
-    declared = state_store_command.commands[command].params
+    declared = load(command).params
     names = {str(parameter.name) for parameter in declared if parameter.expose_value}
     names -= PRINTED | PRINTED_BY.get(command, set())
     return {RENAMED.get((command, name), name) for name in names}
@@ -101,7 +101,7 @@ def arguments(command: str) -> set[str]:
 
 
 def test_every_command_has_a_function() -> None:
-    assert FUNCTIONS.keys() | SHELL_ALONE == state_store_command.commands.keys()
+    assert FUNCTIONS.keys() | SHELL_ALONE == set(NAMES)
 
 
 @pytest.mark.parametrize("command", FUNCTIONS)
@@ -122,7 +122,7 @@ def test_defaults_are_those_of_the_command(command: str) -> None:
         for function in FUNCTIONS[command]
         for name, parameter in inspect.signature(getattr(state_store, function)).parameters.items()
     }
-    for parameter in state_store_command.commands[command].params:
+    for parameter in load(command).params:
         name = str(parameter.name)
         if isinstance(parameter, click.Option) and name not in PRINTED and name in defaults:
             given = parameter.default

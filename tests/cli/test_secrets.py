@@ -9,7 +9,7 @@ from minis3 import S3Server
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
-from state_store.cli.commands import state_store_command
+from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
 from state_store.observe.serving.program import named
 
@@ -51,7 +51,7 @@ def root(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return f"s3://test:{SECRET}@bucket/{prefix}"
 
 
-@pytest.mark.parametrize("name", sorted({*state_store_command.commands} - WITHOUT))
+@pytest.mark.parametrize("name", sorted({*NAMES} - WITHOUT))
 def test_no_command_shows_a_secret(
     name: str,
     root: str,
@@ -60,7 +60,7 @@ def test_no_command_shows_a_secret(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    command = state_store_command.commands[name]
+    command = load(name)
     tells_json = any("--json" in option.opts for option in command.params)
     for directory in (f"{root}/q", f"{root}/nowhere", root.replace(SECRET, f"{SECRET}/{SECRET}")):
         arguments = [

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from state_store.cli.output import Cell, visible, zone
+from state_store.cli.output import Cell
+from state_store.cli.streams import visible, zone
 from state_store.core.compat import zip
 from state_store.errors import OptionError
 

@@ -21,8 +21,9 @@ from state_store.cli.command import (
     store_option,
     utc_option,
 )
-from state_store.cli.output import print_note, zone
+from state_store.cli.output import print_note
 from state_store.cli.progress_display import Meter
+from state_store.cli.streams import zone
 from state_store.data.dataset import opening
 from state_store.data.dataset.layout.keys import key_columns
 from state_store.data.dataset.sql.tables import moment_columns

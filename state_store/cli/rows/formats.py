@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import click
 
-from state_store.cli.command import json_option
+from state_store.cli.command import WholeNumber, json_option
 from state_store.cli.output import (
     Cell,
     number_column,
@@ -85,7 +85,7 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 limit_option = click.option(
     "--limit",
-    type=click.IntRange(min=0, max=2**62),
+    type=WholeNumber(0, 2**62),
     metavar="N",
     help=f"At most this many rows, 0: all. Default: {LIMIT} in a table, else all.",
 )

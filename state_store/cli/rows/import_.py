@@ -35,7 +35,7 @@ from state_store.errors import OptionError
 def import_(
     checkpoint: str, operator: int, store: str | None, as_json: bool, rows: tuple[str, ...], target: str
 ) -> None:
-    """Replace the state of a stopped query by rows of tables, in a copy.
+    """Replace the state of a stopped query by rows of tables.
 
     Writes the checkpoint of a stopped query to TARGET, which must be empty. ROWS, a file or directory of
     Parquet, takes the place of the state of one store; for several stores at once, such as both sides of a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from state_store.cli.command import DIRECTORY, NUMBER, command, directory_argument, utc_option
-from state_store.cli.output import is_utc
 from state_store.cli.progress_display import Meter
 from state_store.cli.rows.chosen import Chosen, version_options
 from state_store.cli.rows.formats import format_options, limit_option, print_first
+from state_store.cli.streams import is_utc
 from state_store.data.dataset.querying import sql as run_sql
 from state_store.data.dataset.sql.connection import MEMORY
 from state_store.data.query import Query

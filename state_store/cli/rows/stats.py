@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import json_option
+from state_store.cli.command import WholeNumber, json_option
 from state_store.cli.output import (
     moment,
     number_column,
@@ -43,7 +43,7 @@ _MOST_PARTITIONS = 10
 @click.option("--exact", is_flag=True, help=f"Read all partitions for sizes, not only {SAMPLE}.")
 @click.option(
     "--recent",
-    type=click.IntRange(min=0, max=10_000),
+    type=WholeNumber(0, 10_000),
     default=RECENT,
     show_default=True,
     metavar="N",

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from state_store.cli.output import visible_json
 from state_store.cli.rows.cells import plain
+from state_store.cli.streams import visible_json
 from state_store.data.dataset.sql.connection import Connection, quoted
 
 if TYPE_CHECKING:

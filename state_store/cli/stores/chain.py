@@ -7,8 +7,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from state_store.cli.command import NUMBER, query_command
-from state_store.cli.output import moment, print_json, print_tree, size, visible
+from state_store.cli.output import moment, print_json, print_tree, size
 from state_store.cli.progress_display import Meter
+from state_store.cli.streams import visible
 from state_store.core.codec import fields_to_json
 from state_store.data.dataset import chains
 from state_store.data.query import Filter, Query

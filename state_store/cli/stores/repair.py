@@ -75,7 +75,7 @@ def repair(
     stores: int,
     spark: Any,
 ) -> int:
-    """Remove files that nothing needs, and make damaged snapshots anew.
+    """Remove files that nothing needs, and repair snapshots.
 
     Looks at every file as verify does. If a snapshot is damaged, or a file of it is damaged or gone, the
     command makes it anew from an older snapshot and the deltas after it, as a full checkpoint of the same

@@ -6,7 +6,6 @@ is read only of directories that look like parts of a checkpoint.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,8 +49,8 @@ def absence(storage: Storage, location: str) -> MissingError:
     Raises:
         DamagedError: it is a query's, and Spark's logs are lost.
     """
-    if isinstance(storage, LocalStorage) and not os.path.isdir(storage.directory):
-        what = "is a file" if os.path.isfile(storage.directory) else "does not exist"
+    if isinstance(storage, LocalStorage) and not storage.directory.is_dir():
+        what = "is a file" if storage.directory.is_file() else "does not exist"
         return _error(location, f"the directory {location} {what}", _GIVE)
     files = root_files(storage, location)
     directories: list[str] = []
@@ -161,7 +160,7 @@ def _is_query(storage: Storage, directory: str) -> bool:
 
 def _checkpoint_above(storage: Storage, location: str) -> str | None:
     """Return the checkpoint directory that has a directory as `state`, `offsets` or below these."""
-    path = os.path.abspath(storage.directory) if isinstance(storage, LocalStorage) else location
+    path = str(storage.directory.absolute()) if isinstance(storage, LocalStorage) else location
     for above in _above(path):
         with suppress(StateStoreError):
             parent = open_storage(above)

@@ -38,7 +38,7 @@ from state_store.observe.watching.figures import (
     store_figures,
 )
 from state_store.observe.watching.titles import title
-from state_store.session.configuration import check_pinned
+from state_store.session.pinned import check_pinned
 
 
 @dataclass(frozen=True)

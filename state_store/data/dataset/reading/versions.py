@@ -48,8 +48,8 @@ def check_committed(query: Query, number: int, newest: int) -> None:
     if not 1 <= number <= newest + 1:
         yet = " yet" if number > newest else ""
         raise MissingError(
-            f"there is no version {number}{yet}: of {query.location} Spark has committed batch {newest} last, "
-            f"which is version {newest + 1}"
+            f"there is no version {number}{yet}: of {query.location} Spark has committed batch {newest} "
+            f"last, which is version {newest + 1}"
         )
 
 
