@@ -12,10 +12,25 @@ from state_store.cli.signals import NOTHING_WRITTEN, ended_by_signals
 from state_store.core.interruption import has_left_calls_behind
 
 _EXTRA = ("click", "rich")
+_WITHOUT_PANDAS = frozenset({"diff", "get", "history", "show", "sql"})
+"""Commands for which pyarrow and DuckDB would import pandas without any use, for half of their CPU."""
+
+
+class _NoPandas:
+    """Finder of modules that hides pandas, as if it was not installed."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used here", name=name)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a code of `exit_codes`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not _WITHOUT_PANDAS.isdisjoint(given[:1]):
+        sys.meta_path.insert(0, _NoPandas())
     code = main(arguments)
     if has_left_calls_behind():
         # Clients of services wait for such calls when the interpreter ends.

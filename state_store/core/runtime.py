@@ -103,6 +103,9 @@ class Runtime(ABC):
 class SystemRuntime(Runtime):
     """The clocks, the randomness and the threads of the operating system."""
 
+    def __repr__(self) -> str:
+        return "SYSTEM"  # the signatures of functions show it
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

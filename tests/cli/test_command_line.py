@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import os
 import shlex
 import subprocess
@@ -20,7 +21,7 @@ from terminal import on_terminal
 
 import state_store
 from state_store.cli import exit_codes, progress_display, repartition
-from state_store.cli.commands import NAMES, load, state_store_command
+from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress_display import Meter
 from state_store.cli.rows import chosen, import_
@@ -287,3 +288,44 @@ def test_streams_that_are_closed_do_no_harm(tmp_path, closed, words, code):
     assert done.returncode == code
     assert (done.stdout == "") == (" >&-" in f" {closed}" or code != 0)
     assert (done.stderr == "") == ("2>&-" in closed or code == 0)
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Return the modules that a process of the command line has imported when it ends."""
+    code = (
+        "import json, sys\nfrom state_store.cli.main import run\n"
+        "try:\n    run(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('\\n' + json.dumps([name for name, module in sys.modules.items() if module]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=240, check=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_help_imports_no_command():
+    imported = imported_by("--help")
+    assert sum(name.startswith("state_store") for name in imported) < 15
+    assert imported.isdisjoint({"rich", "pyarrow", "numpy", "asyncio", "importlib.metadata"})
+
+
+@pytest.mark.parametrize("words", [["show"], ["get", "C1"], ["sql", "from state"]])
+def test_commands_about_rows_import_no_pandas(tmp_path, words):
+    imported = imported_by(words[0], str(checkpoint("flights", tmp_path)), *words[1:])
+    assert imported.isdisjoint({"pandas", "pyspark", "duckdb"} - {words[0] == "sql" and "duckdb"})
+    assert "pyarrow" in imported
+    assert sum(name.startswith("state_store") for name in imported) < 150
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_the_list_has_the_first_sentence_of_each_help(capsys, command):
+    (sentence,) = [group[command] for group in GROUPS.values() if command in group]
+    assert (load(command).help or "").split("\n\n")[0].replace("\n", " ") == sentence
+    (line,) = [line for line in help_of(capsys).splitlines() if line.startswith(f"  {command} ")]
+    assert line.split(maxsplit=1)[1] == sentence
+    assert len(line) <= 80
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_has_no_bounds_that_nobody_reaches(capsys, command):
+    assert "<=x" not in help_of(capsys, command)

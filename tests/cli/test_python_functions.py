@@ -236,7 +236,7 @@ def noted_bars(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_progress_of_a_query_in_sql_comes_while_rows_are_read(flights: str) -> None:
     updates: list[Any] = []
-    rows = state_store.sql(flights, "select count(*) as n from state", progress=updates.append).read_all()
+    rows = state_store.sql(flights, "select count(*) as n from state", progress=updates.append)
     assert rows.num_rows == 1
     assert updates[-1].done > 0
 

@@ -9,7 +9,7 @@ from state_store.cli.progress_display import Meter
 from state_store.cli.rows.chosen import Chosen, version_options
 from state_store.cli.rows.formats import format_options, limit_option, print_first
 from state_store.cli.streams import is_utc
-from state_store.data.dataset.querying import sql as run_sql
+from state_store.data.dataset.querying import sql_batches
 from state_store.data.dataset.sql.connection import MEMORY
 from state_store.data.query import Query
 
@@ -61,7 +61,7 @@ def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory
     """
     stores = len(Query.open(chosen.checkpoint).stores())
     with Meter("read", stores) as meter:
-        reader = run_sql(
+        reader = sql_batches(
             chosen.checkpoint,
             query,
             operator=chosen.operator,

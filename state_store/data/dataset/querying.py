@@ -34,10 +34,10 @@ def sql(
     memory: str = MEMORY,
     utc: bool = False,
     progress: ProgressOption = None,
-) -> pyarrow.RecordBatchReader:
-    """Run a SELECT over the stores of a query, all at one version.
+) -> pyarrow.Table:
+    """Run a SELECT over the stores of a query, all at one version, and return the rows in memory.
 
-        state_store.sql("/data/checkpoint", "select avg(flights) from state").read_pandas()
+        state_store.sql("/data/checkpoint", "select avg(flights) from state").to_pandas()
 
     The tables are the stores of the operator by their names; `state` is its default store (the first variable
     of `transformWithState`, the left side of a join). Each operator has a schema, too: `operator_1.state`.
@@ -53,15 +53,43 @@ def sql(
         memory: the bound of DuckDB's memory, such as `512m`; sorts and joins spill into the directory of
             temporary files.
         utc: read and show moments in UTC, not in the local zone.
-        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, until the
-            rows have been read.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
 
     Returns:
-        The rows, for one thread. Files are held until the reader ends or is collected.
+        The rows. `State.sql` gives those of a query over one store in batches.
 
     Raises:
         OptionError: if the query is wrong, or needs more memory.
         MissingError: if there is no such version.
+    """
+    return sql_batches(
+        checkpoint,
+        query,
+        operator=operator,
+        version=version,
+        batch=batch,
+        at=at,
+        memory=memory,
+        utc=utc,
+        progress=progress,
+    ).read_all()
+
+
+def sql_batches(
+    checkpoint: Location,
+    query: str,
+    *,
+    operator: int = 0,
+    version: int | None = None,
+    batch: int | None = None,
+    at: Moment | None = None,
+    memory: str = MEMORY,
+    utc: bool = False,
+    progress: ProgressOption = None,
+) -> pyarrow.RecordBatchReader:
+    """Do as `sql`, and return the rows in batches, for one thread.
+
+    Files are held until the reader ends or is collected.
     """
     require_arrow()
     require_duckdb()

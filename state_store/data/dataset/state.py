@@ -41,7 +41,14 @@ from state_store.data.dataset.stats import (
 )
 from state_store.data.jobs.workers import Workers, workers
 from state_store.data.query import Progress, ProgressOption, Query, reporting
-from state_store.data.query.arguments import Location, check_flag, check_number, check_text, counted
+from state_store.data.query.arguments import (
+    Location,
+    check_flag,
+    check_number,
+    check_text,
+    counted,
+    whole_uri,
+)
 from state_store.data.query.arguments import shown as as_text
 from state_store.errors import MissingError, OptionError, StateStoreError
 
@@ -108,14 +115,17 @@ class State:
 
     def __repr__(self) -> str:
         operator = self.view.operator
+        closed = "closed, " if self._partitions.is_closed else ""
         return (
-            f"State(operator {operator.id} ({operator.name}), store {self.view.name}, "
+            f"State({closed}operator {operator.id} ({operator.name}), store {self.view.name}, "
             f"version {self.version}, {counted(len(self.partitions), 'partition')}: "
             f"{', '.join(self.schema.names)})"
         )
 
     def _repr_html_(self) -> str:
-        """Return the first rows for notebooks."""
+        """Return the first rows for notebooks; of a state that was closed, the columns alone."""
+        if self._partitions.is_closed:
+            return table(repr(self), self.schema.names, [])
         first = next(iter(self.scan(batch_rows=HEAD_ROWS)), None)
         units = moment_columns(self.view)
         rows = [cells(row, units) for row in ([] if first is None else first.to_pylist())]
@@ -177,10 +187,9 @@ class State:
             OptionError: if the filter or the key is wrong.
         """
         import pyarrow
-        import pyarrow.compute
 
         check_number("batch_rows", batch_rows, minimum=1)
-        if not isinstance(filter, (type(None), str, Condition, pyarrow.compute.Expression)):
+        if not (filter is None or isinstance(filter, (str, Condition)) or _is_expression(filter)):
             raise OptionError(
                 f"filter is a condition in SQL or an expression of pyarrow, not {as_text(filter)}",
                 option="filter",
@@ -343,7 +352,7 @@ class State:
     def described(self) -> dict[str, Any]:
         """Return the origin of the rows: checkpoint, operator, store, version, batch and watermark."""
         return {
-            "checkpoint": self._query.location,
+            "checkpoint": whole_uri(self._query.location),
             "operator": self.view.operator.id,
             "operator_name": self.view.operator.name,
             "store": self.view.name,
@@ -561,3 +570,9 @@ class State:
         """Return the shown columns and those that the filter may name: its text contains their names."""
         text = str(filter)
         return [name for name in self.schema.names if name in names or name in text]
+
+
+def _is_expression(value: object) -> bool:
+    import pyarrow.compute  # slow to import, and most readers filter nothing
+
+    return isinstance(value, pyarrow.compute.Expression)

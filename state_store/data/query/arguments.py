@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Union
 
 from state_store.core.storage.locations import without_secret
@@ -44,6 +45,13 @@ def checked_location(location: Location, argument: str = "checkpoint") -> str:
             option=argument,
         )
     return trimmed
+
+
+def whole_uri(location: str) -> str:
+    """Return a directory as a URI that means the same wherever it is read: a path becomes `file:///...`."""
+    if "://" in location or location.startswith("file:"):
+        return location
+    return Path(location).absolute().as_uri()
 
 
 def check_number(

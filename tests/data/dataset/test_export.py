@@ -25,6 +25,7 @@ from state_store.data.dataset.export import METADATA
 from state_store.data.dataset.html import cells
 from state_store.data.dataset.moments import format_moment
 from state_store.data.jobs.workers import Threads
+from state_store.data.query.arguments import whole_uri
 from state_store.errors import ConflictError, StorageError
 
 
@@ -41,7 +42,7 @@ def test_files_have_the_rows_and_their_origin(name, tmp_path):
         assert set(pq.read_table(file)["partition_id"].to_pylist()) == {number}
         said = json.loads(pq.read_schema(file).metadata[METADATA])
         assert (said["checkpoint"], said["version"], said["batch"], said["store"]) == (
-            directory,
+            Path(directory).as_uri(),
             3,
             2,
             "default",
@@ -151,3 +152,25 @@ def test_the_second_of_two_exports_to_a_place_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConflictError, match="exists already"):
         state_store.export(directory, target)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "flights"]
+
+
+def test_metadata_of_an_export_have_the_whole_place_of_a_relative_checkpoint(tmp_path, monkeypatch):
+    place = checkpoint("flights", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    state_store.export("flights", "rows")
+    (part, *_) = sorted((tmp_path / "rows").glob("*.parquet"))
+    said = json.loads(pq.read_schema(part).metadata[METADATA])
+    assert said["checkpoint"] == place.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("location", "whole"),
+    [
+        ("/a b/c", "file:///a%20b/c"),
+        ("s3://bucket/c", "s3://bucket/c"),
+        ("hdfs:///c", "hdfs:///c"),
+        ("file:/c", "file:/c"),
+    ],
+)
+def test_a_whole_place_is_a_uri(location, whole):
+    assert whole_uri(location) == whole

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected
+from state_store.data.dataset.querying import sql_batches
 from state_store.data.dataset.reading import decoding
 from state_store.data.dataset.sql.connection import Connection, memory_bytes
 from state_store.data.dataset.sql.tables import key_of, pruned
@@ -242,11 +243,9 @@ def test_a_state_joins_itself(flights):
 
 
 def test_a_query_has_all_stores_and_other_versions(directory):
-    assert state_store.sql(directory, "select count(*) as n from state").read_all()["n"].to_pylist() == [
-        len(ROWS)
-    ]
+    assert state_store.sql(directory, "select count(*) as n from state")["n"].to_pylist() == [len(ROWS)]
     for table in ("state", "operator_0.state", '"default"', f"state_at({VERSIONS[-1]})"):
-        found = state_store.sql(directory, f"select carrier from {table}").read_all()
+        found = state_store.sql(directory, f"select carrier from {table}")
         assert sorted(found["carrier"].to_pylist()) == [row["carrier"] for row in ROWS]
     for version in VERSIONS:
         rows = expected("flights", version)
@@ -256,12 +255,12 @@ def test_a_query_has_all_stores_and_other_versions(directory):
             state_store.sql(directory, "from state select carrier", version=version),
             state_store.sql(directory, "from state select carrier", batch=version - 1),
         ):
-            assert sorted(found.read_all()["carrier"].to_pylist()) == [row["carrier"] for row in rows]
+            assert sorted(found["carrier"].to_pylist()) == [row["carrier"] for row in rows]
 
 
 def test_versions_of_a_query_are_compared(directory):
     query = "select a.flights - b.flights as more from state_at(2) a join state_at(1) b using (carrier)"
-    assert state_store.sql(directory, query).read_all().num_rows == len(expected("flights", 1))
+    assert state_store.sql(directory, query).num_rows == len(expected("flights", 1))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +283,7 @@ def test_versions_of_a_query_are_compared(directory):
 )
 def test_a_query_only_reads_state(directory, query, error, why):
     with pytest.raises(error, match=why) as raised:
-        state_store.sql(directory, query).read_all()
+        state_store.sql(directory, query)
     assert "\n" not in raised.value.message
 
 
@@ -325,14 +324,14 @@ def test_damage_is_reported_as_by_a_scan(tmp_path):
     for path in Path(directory).glob("state/0/1/**/*.sst"):
         path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(DamagedError, match="partition 1 of store 'default'"):
-        state_store.sql(str(directory), "select sum(flights) from state").read_all()
+        state_store.sql(str(directory), "select sum(flights) from state")
 
 
 def test_a_collected_reader_releases_its_files(tmp_path, monkeypatch):
     directory, scratch = checkpoint("flights", tmp_path), tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    reader = state_store.sql(str(directory), "from state")
+    reader = sql_batches(str(directory), "from state")
     next(iter(reader))
     del reader
     gc.collect()

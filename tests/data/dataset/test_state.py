@@ -6,6 +6,7 @@ import datetime
 import gc
 import json
 import os
+import pydoc
 import shutil
 import sys
 from pathlib import Path
@@ -302,3 +303,18 @@ def test_a_damaged_schema_is_named(tmp_path):
 
 def test_expected_files_are_all_read():
     assert len(list(STATES.glob("*.arrow"))) == 2 * len(VERSIONS)
+
+
+def test_a_closed_state_says_so(flights):
+    with state_store.open(flights) as state:
+        assert repr(state).startswith("State(operator 0")
+    assert repr(state).startswith("State(closed, operator 0")
+    assert "State(closed, " in state._repr_html_()
+    with pytest.raises(OptionError, match="was closed"):
+        state.to_arrow()
+
+
+@pytest.mark.parametrize("name", sorted({*state_store.__all__} - {"__version__"}))
+def test_the_help_of_a_public_name_shows_no_object_of_a_process(name):
+    public = getattr(state_store, name)
+    assert " object at 0x" not in pydoc.plain(pydoc.render_doc(public))

@@ -75,6 +75,11 @@ class Partitions:
         self._families: dict[int, Mapping[str, ColumnFamily]] = {}
         self._finalizer = weakref.finalize(self, _let_go, self._pins, scratch)
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return not self._finalizer.alive
+
     def close(self) -> None:
         """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
         self._finalizer()
