@@ -153,7 +153,12 @@ def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
         set_utc(True)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, not tables.")
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
+)
 utc_option = click.option(
     "--utc",
     is_flag=True,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn, Union
 
+import click
 from rich import filesize
 from rich.cells import cell_len
 from rich.console import Console
@@ -25,6 +27,9 @@ Cell = Union[str, Text]
 """A cell of a table: a visible text, or one with a style."""
 
 _ROWS_A_WRITE = 1000
+_UUID = re.compile(r"([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VERSION = re.compile(r"\b0{10,19}([0-9]+)(?=[-_])")
+_CHECKSUM = re.compile(r"(?<=[0-9a-z])_[0-9a-f]{8}(?=\.sst)")
 _GAP = 2
 _WHOLE_CELL = 45
 """Texts up to this many columns, windows say, are not cut."""
@@ -145,6 +150,17 @@ def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
     columns = zip(*([name for name, _ in headings], *rows))
     widths = [max(_width(_cell(value)) for value in column) for column in columns]
     return sum(widths) + _GAP * (len(widths) - 1) <= output().width
+
+
+def short_names(text: str) -> str:
+    """Return a text with the names of the store's files cut: ids to eight digits, without leading zeros.
+
+    `--wide` shows them whole.
+    """
+    return _UUID.sub(r"\1", _VERSION.sub(r"\1", _CHECKSUM.sub("", text)))
+
+
+wide_option = click.option("--wide", is_flag=True, help="Show whole names of files, a row a line.")
 
 
 def print_tree(tree: Tree) -> None:

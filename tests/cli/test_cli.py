@@ -351,3 +351,16 @@ def test_the_command_runs_as_a_process_and_bears_a_closed_pipe(query):
         f"{' '.join(command)} | true", shell=True, capture_output=True, text=True, timeout=240
     )
     assert "Traceback" not in piped.stderr
+
+
+@pytest.mark.parametrize("command", ["files", "verify"])
+def test_names_of_files_fit_a_pipe_of_80_columns_and_are_whole_with_wide(query, capsys, command):
+    (broken,) = [path for path in query.files(FIRST) if path.name.startswith(f"{6:020}_")]
+    broken.write_bytes(broken.read_bytes()[:-1] + b"x")
+    _, out, _ = run(capsys, command, query.root, "--partition", 0)
+    assert max(map(len, out.splitlines())) <= 80
+    number, own, parent, _ = broken.stem.split("_")
+    assert f"delta/{int(number)}_{own[:8]}_{parent[:8]}.sst" in out
+    assert broken.name not in out
+    _, out, _ = run(capsys, command, query.root, "--partition", 0, "--wide")
+    assert broken.name in out

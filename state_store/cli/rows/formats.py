@@ -75,7 +75,8 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--format",
             "form",
             type=click.Choice(FORMATS),
-            help="The format of rows: json is an object a line, parquet needs --output. Default: table.",
+            help="The format of rows: json is an object a line (JSON Lines); --json is one document for all "
+            "rows; parquet needs --output. Default: table.",
         ),
         json_option,
     ):

@@ -12,8 +12,10 @@ from state_store.cli.output import (
     print_json,
     print_table,
     say,
+    short_names,
     size,
     text_column,
+    wide_option,
 )
 from state_store.cli.progress_display import Meter
 from state_store.cli.spark_session import spark_option
@@ -26,7 +28,7 @@ _COLUMNS = (
     text_column("store"),
     text_column("file"),
     number_column("bytes"),
-    number_column("written at"),
+    number_column("version"),
     number_column("count"),
     text_column("needed by"),
 )
@@ -44,6 +46,7 @@ _REASON_COLUMNS = (text_column("reason"), number_column("bytes"), number_column(
 )
 @click.option("--unneeded", is_flag=True, help="List only files with count 0.")
 @click.option("--by-reason", is_flag=True, help="Sum the files up by the reason for which they are there.")
+@wide_option
 @click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
 @spark_option
 def files(
@@ -54,6 +57,7 @@ def files(
     by_reason: bool,
     needed_by: int | None,
     spark: Any,
+    wide: bool,
 ) -> None:
     """List the files, each with the checkpoints that need it.
 
@@ -61,8 +65,9 @@ def files(
     their versions. A file with count 0 is not needed: an attempt wrote it that Spark never committed, or it
     waits for the next clean-up.
 
-    With --by-reason it sums them up: the snapshots and deltas that the newest version needs, those that only
-    older versions need which can still be restored, and those that no version needs.
+    Names of files are shortened; --wide shows them whole. With --by-reason the command sums the files up: the
+    snapshots and deltas that the newest version needs, those that only older versions need which can still be
+    restored, and those that no version needs.
     """
     with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
         found = files_of(
@@ -84,7 +89,7 @@ def files(
             ((reason, size(size_bytes), count) for reason, (size_bytes, count) in found.by_reason().items()),
         )
         return
-    print_table(_COLUMNS, map(_row, found.all))
+    print_table(_COLUMNS, (_row(file, wide=wide) for file in found.all))
     say(f"\n{counted(len(found.all), 'file')}, {size(sum(file.bytes for file in found.all))}")
 
 
@@ -96,6 +101,7 @@ def _summed(found: Files) -> dict[str, Any]:
     return {"checkpoint": found.checkpoint, "reasons": reasons}
 
 
-def _row(file: HeldFile) -> tuple[object, ...]:
+def _row(file: HeldFile, *, wide: bool) -> tuple[object, ...]:
     versions = runs(sorted({version.number for version in file.holders}))
-    return str(file.key), file.path, file.bytes, file.origin, len(file.holders), versions or "-"
+    path = file.path if wide else short_names(file.path)
+    return str(file.key), path, file.bytes, file.origin, len(file.holders), versions or "-"

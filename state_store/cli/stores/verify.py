@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,10 @@ from state_store.cli.output import (
     print_json,
     print_table,
     say,
+    short_names,
     size,
     text_column,
+    wide_option,
 )
 from state_store.cli.progress_display import Meter
 from state_store.cli.spark_session import spark_option
@@ -35,6 +38,7 @@ _COLUMNS = (
     text_column("restorable"),
     text_column("verdict"),
 )
+_WIDTH = 80
 _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("problem"))
 
 
@@ -47,6 +51,7 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
     ),
 )
 @click.option("--all-versions", is_flag=True, help="Restore every restorable version, not only the newest.")
+@wide_option
 @stores_option("read")
 @spark_option
 @click.option(
@@ -63,12 +68,14 @@ def verify(
     stores: int,
     spark: Any,
     leave_result: bool,
+    wide: bool,
 ) -> int:
     """Check all files and restore the newest checkpoint.
 
     Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
     with older ones, and restores the version that Spark committed last into a temporary directory. The exit
-    code is 1 if anything is wrong, and 4 if nothing but the storage failed. Beside a running
+    code is 1 if anything is wrong, and 4 if nothing but the storage failed. A problem is shown with shortened
+    names of files; --wide shows them whole, in a table. Beside a running
     query, a file that a clean-up removed meanwhile is looked for again before it is called a problem. The
     command needs disk for the state of a partition in the directory of temporary files (TMPDIR), for each
     store read at once. It writes one file to checkpoint storage, the result; a user who may not write there
@@ -89,13 +96,13 @@ def verify(
     if as_json:
         print_json(verification.to_json())
     else:
-        _print(verification.verdicts, verification.findings)
+        _print(verification.verdicts, verification.findings, wide=wide)
         if verification.not_left is not None:
             say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
     return exit_codes.of_findings(finding.kind for finding in verification.findings)
 
 
-def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
+def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding], *, wide: bool) -> None:
     rows = (
         (
             verdict.key,
@@ -109,13 +116,20 @@ def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
         for verdict in verdicts
     )
     print_table(_COLUMNS, rows)
-    if findings:
+    for finding in () if wide else findings:
+        say(f"\n{finding.key or 'of Spark'}  {short_names(finding.file)}")
+        say(_indented(short_names(finding.sentence())))
+    if findings and wide:
         say()
         print_table(
             _FINDING_COLUMNS,
             ((finding.key or "of Spark", finding.file, finding.sentence()) for finding in findings),
         )
     say(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
 
 
 def _summary(verdict: Verdict) -> Text:
