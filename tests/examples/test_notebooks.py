@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -36,3 +37,25 @@ def test_notebooks_show_their_usage_without_a_directory(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name])
     with pytest.raises(SystemExit, match=rf"python examples/{name}.py /"):
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
+@pytest.mark.tier("more")
+def test_the_notebook_shows_tables(tmp_path, monkeypatch):
+    """Its cells run in order in a kernel, and those that end with an object of the store show HTML."""
+    nbclient, nbformat = importlib.import_module("nbclient"), importlib.import_module("nbformat")
+    place = checkpoint("flights", tmp_path)
+    monkeypatch.setenv("CHECKPOINT", str(place))
+    notebook = nbformat.read(EXAMPLES / "state_in_a_notebook.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "the file is kept without outputs"
+    nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute(cwd=str(tmp_path))
+    shown = {
+        cell.source.splitlines()[-1]: output.data
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "execute_result"
+    }
+    assert sum("text/html" in data for data in shown.values()) >= 6
+    assert shown["state"]["text/plain"].startswith("State(closed, operator 0 (applyInPandasWithState)")
+    assert "C1" in shown["state.to_pandas().head()"]["text/html"]
+    assert not list(place.glob("state/0/*/lease/*.json"))
