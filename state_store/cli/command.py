@@ -123,8 +123,8 @@ class WholeNumber(click.ParamType):
         """Return the number, or fail with the bounds."""
         found = int(click.INT.convert(value, param, ctx))
         if not self._minimum <= found <= self._maximum:
-            most = "" if self._maximum >= _MAXIMUM else f" and at most {self._maximum}"
-            self.fail(f"{value} is not a whole number of at least {self._minimum}{most}", param, ctx)
+            bound = "" if self._maximum >= _MAXIMUM else f" and at most {self._maximum}"
+            self.fail(f"{value} is not a whole number of at least {self._minimum}{bound}", param, ctx)
         return found
 
 

@@ -28,7 +28,7 @@ from state_store.core.settings.session import (
 from state_store.errors import OptionError
 from state_store.session import configuration
 from state_store.session.jar import jar_path
-from state_store.session.pinned import check_pinned, pinned_conf
+from state_store.session.pinned_conf import check_pinned, pinned_conf
 
 _AGENT_PYTHON = PREFIX + "agentPython"
 _LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")

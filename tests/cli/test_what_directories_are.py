@@ -57,7 +57,7 @@ def empty(root: Path) -> Path:
     return root / "place"
 
 
-def begun(root: Path) -> Path:
+def started_query(root: Path) -> Path:
     """Make a query as Spark leaves it between its start and the plan of its first batch."""
     place = empty(root)
     (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
         empty,
         r"the directory \S*/place is empty\. No query has started there, or another is meant\. ",
     ),
-    "begun": (begun, NOT_COMMITTED),
+    "begun": (started_query, NOT_COMMITTED),
     "planned": (planned, NOT_COMMITTED),
     "without-state": (without_state, "is the checkpoint of a query that has no stateful operator"),
     "without-description": (without_description, "Spark's description of it, '.*metadata', is missing"),

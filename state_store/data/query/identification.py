@@ -50,8 +50,8 @@ def absence(storage: Storage, location: str) -> MissingError:
         DamagedError: it is a query's, and Spark's logs are lost.
     """
     if isinstance(storage, LocalStorage) and not storage.directory.is_dir():
-        what = "is a file" if storage.directory.is_file() else "does not exist"
-        return _error(location, f"the directory {location} {what}", _GIVE)
+        kind = "is a file" if storage.directory.is_file() else "does not exist"
+        return _error(location, f"the directory {location} {kind}", _GIVE)
     files = root_files(storage, location)
     directories: list[str] = []
     with suppress(StorageError):  # some storages cannot list directories
@@ -68,8 +68,8 @@ def absence(storage: Storage, location: str) -> MissingError:
         return _error(location, f"{location} is a part of the checkpoint directory {above}", f"Give {above}")
     named = _named(files, directories)
     if named is not None:
-        what, advice = named
-        return _error(location, f"{location} is {what}, not the checkpoint directory of a query", advice)
+        kind, advice = named
+        return _error(location, f"{location} is {kind}, not the checkpoint directory of a query", advice)
     below = [name for name in directories[:_SEARCHED] if name[0] not in "._" and _is_query(storage, name)]
     if below:
         more = "" if len(below) <= _SHOWN else f" and {len(below) - _SHOWN} more"
@@ -130,15 +130,15 @@ def _of_a_query(storage: Storage, location: str, directories: list[str]) -> Miss
 
 def _named(files: list[str], directories: list[str]) -> tuple[str, str] | None:
     """Return what a directory is by the names in it, and what to do; None if they say nothing."""
-    there = {*files, *directories}
+    names = {*files, *directories}
     of_query = f"{_GIVE}, which is not that of its sink"
-    if "_delta_log" in there:
+    if "_delta_log" in names:
         return "a Delta table", of_query
-    if ".hoodie" in there:
+    if ".hoodie" in names:
         return "a Hudi table", of_query
     if {"metadata", "data"} <= {*directories}:
         return "an Iceberg table", of_query
-    if "_spark_metadata" in there:
+    if "_spark_metadata" in names:
         return "the output of a query's file sink", of_query
     if "_metadata" in files or any(_FLINK.fullmatch(name) for name in directories):
         return "a checkpoint of Flink", "Flink's State Processor API reads it; no tool of this store does"

@@ -15,7 +15,7 @@ from state_store.core.storage import Storage
 from state_store.data.query.operators import Operator, text_of
 from state_store.data.query.store_names import StoreKey
 from state_store.errors import DamagedError, MissingError
-from state_store.session.pinned import pinned_conf
+from state_store.session.pinned_conf import pinned_conf
 
 _MOST_SKEW_MS = 60_000
 """The most that the clocks of the driver and of the storage are taken to differ."""

@@ -25,7 +25,7 @@ from state_store.data.query.operators import (
 from state_store.data.query.start_files import SparkFileProblem, start_problems
 from state_store.data.query.store_names import Filter, StoreKey
 from state_store.errors import MissingError, StorageError
-from state_store.session.pinned import check_pinned
+from state_store.session.pinned_conf import check_pinned
 
 LISTED_AT_ONCE = 16
 """Stores whose directories are read at a time if nothing more is done with them."""

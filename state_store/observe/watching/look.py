@@ -39,6 +39,7 @@ from state_store.observe.watching.figures import (
 )
 from state_store.observe.watching.titles import title
 from state_store.session.pinned import check_pinned
+from state_store.session.pinned_conf import check_pinned
 
 
 @dataclass(frozen=True)

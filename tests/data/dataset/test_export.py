@@ -164,7 +164,7 @@ def test_metadata_of_an_export_have_the_whole_place_of_a_relative_checkpoint(tmp
 
 
 @pytest.mark.parametrize(
-    ("location", "whole"),
+    ("location", "uri"),
     [
         ("/a b/c", "file:///a%20b/c"),
         ("s3://bucket/c", "s3://bucket/c"),
@@ -172,5 +172,5 @@ def test_metadata_of_an_export_have_the_whole_place_of_a_relative_checkpoint(tmp
         ("file:/c", "file:/c"),
     ],
 )
-def test_a_whole_place_is_a_uri(location, whole):
-    assert whole_uri(location) == whole
+def test_a_whole_place_is_a_uri(location, uri):
+    assert whole_uri(location) == uri
