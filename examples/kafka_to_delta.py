@@ -5,8 +5,7 @@ transactions: aborted ones are not read. A processor of `transformWithState` kee
 the balance of each account in this store; each payment becomes a row of a Delta table. Kill the query at any
 moment and start it again: each payment is in the table once.
 
-    pip install "incremental-state-store[spark]" "pyspark==4.0.1" "pyarrow<26" \
-        "delta-spark==4.0.0" importlib-metadata
+    pip install ".[spark]" "pyspark==4.0.1" "pyarrow<26" "delta-spark==4.0.0" importlib-metadata
     python examples/kafka_to_delta.py localhost:9092 payments /data/checkpoint /data/balances
 
 Spark fetches the jars of Delta and of its Kafka source from Maven Central. Delta 4.0 is for Spark 4.0.

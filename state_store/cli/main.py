@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(
             f"state-store: the command line needs the Python package '{lacking}': "
-            "pip install 'incremental-state-store[cli]'",
+            f"pip install {lacking} (the extra 'cli' of incremental-state-store has it)",
             file=sys.stderr,
         )
         return exit_codes.USAGE

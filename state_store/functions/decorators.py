@@ -61,8 +61,7 @@ class VectorizedFunction(BatchedFunction):
             raise ValueError(f"frame is {frame!r}: state_store.vectorized knows {', '.join(FRAMES)}")
         if frame == "polars" and importlib.util.find_spec("polars") is None:
             raise ImportError(
-                'frame="polars" needs the package polars, here and on the executors: '
-                "pip install 'incremental-state-store[polars]'"
+                'frame="polars" needs the package polars, here and on the executors: pip install polars'
             )
         super().__init__(func, frame, split_groups)
         self.stored_timeout = stored_timeout

@@ -127,7 +127,7 @@ def test_other_results_are_refused(given, message):
 
 def test_without_polars_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'incremental-state-store\[polars\]'"):
+    with pytest.raises(ImportError, match=r"pip install polars"):
         vectorized(frame="polars")(print)
 
 

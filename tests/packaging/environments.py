@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -26,6 +27,9 @@ STALE_JAR = f"state_store/jars/{jar_name(RELEASES[0].minor)}"
 
 LEFT_OVER = "state_store/renamed_since.py"
 """A module that was built from that tree once, and is not in it any more."""
+
+ORDINARY = 65_534
+"""The user and the group that run programs if the tests run as root."""
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
@@ -56,6 +60,15 @@ def run(
     if check and done.returncode:
         pytest.fail(f"{command} exited with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}")
     return done
+
+
+def as_ordinary_user() -> list[str]:
+    """Return the words before a command that may read what root may, and write as an ordinary user."""
+    if shutil.which("setpriv") is None:
+        pytest.fail("these tests run as root with 'setpriv', of the package util-linux")
+    reading = "-all,+dac_read_search"
+    user = [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups", "--no-new-privs"]
+    return ["setpriv", *user, f"--inh-caps={reading}", f"--ambient-caps={reading}"]
 
 
 class Environment:

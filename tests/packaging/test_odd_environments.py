@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 import quick_java
+from environments import ORDINARY, as_ordinary_user
 
 from state_store.core.settings.option import PREFIX
 
 pytestmark = [pytest.mark.spark]
 
 PROGRAM = "tests/packaging/small_query.py"
-ORDINARY = 65_534
-"""The user and the group that run the queries if the tests run as root."""
-
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/")
 """Directories of the machine in which anybody, or root, may write."""
 
@@ -55,7 +53,7 @@ class Environment:
             directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(checkout / PROGRAM), str(self.work)]
         if os.getuid() == 0:
-            command = [*_as_ordinary_user(), *command]
+            command = [*as_ordinary_user(), *command]
             for path in (self.root, *self.root.rglob("*")):
                 os.chown(path, ORDINARY, ORDINARY)
         java = f"{quick_java.QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir='{self.temporary}'"
@@ -72,15 +70,6 @@ class Environment:
             timeout=600,
             check=False,
         )
-
-
-def _as_ordinary_user() -> list[str]:
-    """Return the words before a command that may read what root may, and write as an ordinary user."""
-    if shutil.which("setpriv") is None:
-        pytest.fail("these tests run as root with 'setpriv', of the package util-linux")
-    reading = "-all,+dac_read_search"
-    user = [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups", "--no-new-privs"]
-    return ["setpriv", *user, f"--inh-caps={reading}", f"--ambient-caps={reading}"]
 
 
 def blanks(environment: Environment) -> None:

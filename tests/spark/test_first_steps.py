@@ -61,7 +61,7 @@ def test_the_tutorial_runs_from_top_to_bottom(checkout: Path, tmp_path: Path) ->
     for language, code in others:
         if language == "python":
             printed.append(run([sys.executable, "-c", code], tmp_path))
-        for line in code.splitlines() if language == "" else ():
+        for line in code.splitlines() if language == "sh" else ():
             words = line.split()
             if words[0] == "python":
                 printed.append(run([sys.executable, *words[1:]], tmp_path))

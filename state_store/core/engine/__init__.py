@@ -21,7 +21,7 @@ def require() -> None:
     if importlib.util.find_spec("rocksdict") is None:
         raise InternalError(
             f"the Python at {sys.executable} lacks the package 'rocksdict', which the state store needs on "
-            f"every executor: run '{sys.executable} -m pip install rocksdict', ship an environment that has "
-            "it (venv-pack and --archives), or set "
+            f"every executor: run '{sys.executable} -m pip install rocksdict==0.3.29', ship an environment "
+            "that has it (venv-pack and --archives), or set "
             "spark.sql.streaming.stateStore.incremental.agentPython to a Python that has it"
         )

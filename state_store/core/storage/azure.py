@@ -275,7 +275,7 @@ def _needed_packages(shown: str) -> Iterator[None]:
     except ImportError as error:
         raise StorageError(
             f"'{shown}' needs the Python packages 'azure-storage-blob' and 'azure-identity': "
-            "pip install 'incremental-state-store[azure]'",
+            "pip install azure-storage-blob azure-identity",
             file=shown,
         ) from error
 

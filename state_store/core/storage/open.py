@@ -116,8 +116,7 @@ def _arrow(scheme: str, uri: str) -> Storage:
         import pyarrow.fs  # noqa: F401 -- to see whether it is there
     except ImportError as error:
         raise StorageError(
-            f"'{uri}' needs the Python package 'pyarrow', which this Python lacks: "
-            "pip install 'incremental-state-store[arrow]'",
+            f"'{uri}' needs the Python package 'pyarrow', which this Python lacks: pip install pyarrow",
             file=uri,
         ) from error
     shown = without_secret(uri)

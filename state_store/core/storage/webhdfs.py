@@ -167,7 +167,7 @@ class WebHdfsStorage(Storage):
             except ImportError as error:
                 raise StorageError(
                     f"'{self.location}' needs the Python package 'hdfs', which this Python lacks: "
-                    "pip install 'incremental-state-store[hdfs]'"
+                    "pip install hdfs"
                 ) from error
             self._local.client = InsecureClient(";".join(self._endpoints), user=self._user, timeout=TIMEOUT_S)
         return self._local.client

@@ -17,6 +17,7 @@ from state_store.data.dataset.layout.columns import Columns
 from state_store.data.dataset.layout.keys import Key, key_columns, key_filter
 from state_store.data.dataset.layout.views import View, users_first, views
 from state_store.data.dataset.moments import Moment
+from state_store.data.dataset.packages import require_pandas
 from state_store.data.dataset.reading import decoding
 from state_store.data.dataset.reading.partitions import Partitions
 from state_store.data.dataset.reading.versions import check_committed, version_number
@@ -292,6 +293,7 @@ class State:
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """Return all rows as a frame, in memory, with the types that pyarrow converts to."""
+        require_pandas()
         return self.to_arrow(columns).to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -105,8 +105,7 @@ def mark(cls: type, frame: str) -> type:
             raise TypeError(f"{cls.__name__}.{name} would not be called: write {instead} in its place")
     if frame == "polars" and importlib.util.find_spec("polars") is None:
         raise ImportError(
-            'frame="polars" needs the package polars, here and on the executors: '
-            "pip install 'incremental-state-store[polars]'"
+            'frame="polars" needs the package polars, here and on the executors: pip install polars'
         )
     setattr(cls, FRAME, frame)
     setattr(cls, LOOP, "state_store.functions.vectors.table_loop")

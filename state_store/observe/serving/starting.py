@@ -87,7 +87,8 @@ def serve(
         if lacking not in _EXTRA:
             raise
         raise OptionError(
-            f"serve needs the Python package '{lacking}': pip install 'incremental-state-store[serve]'"
+            f"serve needs the Python package '{lacking}': pip install {lacking} "
+            "(the extra 'serve' of incremental-state-store has it)"
         ) from None
     token, certificate, key = files
     settings = program.Settings(

@@ -131,7 +131,7 @@ def test_a_wrong_connection_string_of_azure_is_refused(monkeypatch: pytest.Monke
 
 def test_azure_without_its_packages_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
-    with pytest.raises(StorageError, match=r"pip install 'incremental-state-store\[azure\]'"):
+    with pytest.raises(StorageError, match=r"pip install azure-storage-blob azure-identity"):
         open_storage("abfss://container@account.dfs.core.windows.net/dir")
 
 

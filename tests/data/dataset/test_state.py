@@ -52,8 +52,17 @@ def test_every_key_is_found_in_spark_s_partition(name, tmp_path):
 @pytest.mark.parametrize("package", ["pyarrow", "numpy"])
 def test_the_error_for_a_missing_package_names_the_command(package, flights, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(OptionError, match=rf"'{package}', which .* lacks: pip install .*\[arrow\]"):
+    with pytest.raises(OptionError, match=rf"'{package}', which .* lacks: pip install {package} .*'arrow'"):
         state_store.open(flights)
+
+
+def test_the_error_for_missing_pandas_names_the_command(flights, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with (
+        state_store.open(flights) as state,
+        pytest.raises(OptionError, match=r"'pandas', which .* lacks: pip install pandas .*'arrow'"),
+    ):
+        state.to_pandas()
 
 
 def test_a_missing_key_is_none_and_a_wrong_one_is_refused(flights):
