@@ -28,6 +28,8 @@ PAGES = (
     "docs/index.md",
     "docs/cli.md",
     "docs/storage.md",
+    "docs/faq.md",
+    "docs/cookbook.md",
 )
 """Pages whose commands are about one checkpoint; docs/state.md and the tutorial have tests of their own."""
 
@@ -39,6 +41,7 @@ WITH_TESTS = {
     "docs/functions.md": "tests/functions/test_guide.py",
     "docs/vectorized.md": "tests/functions/test_guide.py",
     "docs/lakehouse.md": "tests/spark/lakehouse/lakehouse_session.py",
+    "docs/cookbook.md": "tests/data/dataset/test_document.py",
 }
 """Pages with blocks in Python, and the tests that run them."""
 
@@ -77,8 +80,11 @@ def test_the_documents_have_commands():
         if shlex.split(command)[1] not in ELSEWHERE and "--url" not in command
     ],
 )
-def test_commands_of_the_documents_run(command, directory, capsys):
-    words = [{"DIR": str(directory), "VERSION": "2"}.get(word, word) for word in shlex.split(command)]
+def test_commands_of_the_documents_run(command, directory, tmp_path, capsys):
+    places = {"DIR": str(directory), "VERSION": "2", "COPY": str(directory)}
+    if shlex.split(command)[1] == "cp":
+        places["COPY"] = str(tmp_path / "copy")
+    words = [places.get(word, word) for word in shlex.split(command)]
     words = [str(directory) if word.endswith("/flights") else word for word in words]
     assert main(words[1:]) == 0, capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""The examples of README.md, docs/tutorial.md and docs/state.md with Spark run as they stand."""
+"""The examples with Spark of README.md and of the pages tutorial, state and cookbook run as they stand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from dataset.golden_states import VERSIONS, checkpoint, expected
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
@@ -51,6 +53,20 @@ def test_the_example_of_a_bootstrap_runs(checkout: Path, tmp_path: Path) -> None
     seconds = int((query / f"offsets/{newest}").read_text(encoding="utf-8").splitlines()[-1])
     assert seconds > 0
     assert row["n"] == 2000 + 10 * seconds  # a tenth of a hundred rows a second
+
+
+def test_the_export_of_the_cookbook_runs(checkout: Path, tmp_path: Path) -> None:
+    """Parquet stands for Delta, which has no release for this Spark (tests/spark/lakehouse writes Delta)."""
+    text = (checkout / "docs/cookbook.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"<!-- with Spark -->\n```python\n(.*?)```", text, re.DOTALL)
+    checkpoint("flights", tmp_path).rename(tmp_path / "checkpoint")
+    code = example.replace('"/data/', f'"{tmp_path}/').replace('format("delta")', 'format("parquet")')
+    assert code.count("parquet") == 2
+    run([sys.executable, "-c", code], tmp_path)
+    rows = pq.read_table(tmp_path / "counts")
+    assert sorted(rows["carrier"].to_pylist()) == sorted(
+        row["carrier"] for row in expected("flights", VERSIONS[-1])
+    )
 
 
 def test_the_tutorial_runs_from_top_to_bottom(checkout: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/state.md and docs/operations.md run as they stand, on a real checkpoint."""
+"""The examples of the pages state.md, operations.md and cookbook.md run as they stand, on a checkpoint."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ def test_examples_in_python_run(checkout: Path, data: Path, capsys: pytest.Captu
     assert "C1" in capsys.readouterr().out
     assert found["changed"].num_rows and found["feed"].num_rows  # type: ignore[attr-defined]
     assert sorted(path.name for path in data.iterdir()) == ["checkpoint", "checkpoint-filled", "counts"]
+
+
+def test_examples_of_the_cookbook_run(checkout: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = [code for with_spark, code in BLOCK.findall(page(checkout, "cookbook.md")) if not with_spark]
+    assert len(examples) == 2
+    for example in examples:
+        run(example, data, {})
+    assert "keys differ from version 1" in capsys.readouterr().out
+
+
+def test_the_alert_on_skew_of_the_cookbook_fails_where_there_is_some(checkout: Path, data: Path) -> None:
+    example = BLOCK.findall(page(checkout, "cookbook.md"))[-1][1]
+    eager = example.replace("stats.skew > 10", "stats.skew > 1").replace("1_000_000", "1")
+    assert eager != example
+    with pytest.raises(SystemExit, match="partition 0 has 1 times the rows of a mean one"):
+        run(eager, data, {})
 
 
 def test_the_example_of_an_estimate_runs(
