@@ -14,6 +14,8 @@ PAGES = {"CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "
 
 _LINK = re.compile(r"\]\((?:\.\./)?(?:docs/)?([^)]*)")
 
+_UP = re.compile(r"\]\(\.\./([^)#]*)")
+
 
 def on_files(files: Files, config: Any) -> Files:
     """Add these pages, with their links as they are in the site."""
@@ -25,3 +27,8 @@ def on_files(files: Files, config: Any) -> Files:
         if file.src_uri.startswith("decisions/") and file.name != "index":
             file.inclusion = file.inclusion.NOT_IN_NAV
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return the text of a page with links to those pages as they are in the site."""
+    return _UP.sub(lambda link: f"]({PAGES.get(link[1], '../' + link[1])}", markdown)

@@ -14,6 +14,22 @@ def rows(page: Path, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
+def test_each_promise_of_the_store_names_tests(checkout: Path) -> None:
+    promises = rows(checkout / "docs/reliability.md", "## What is promised\n")
+    assert [number.strip() for number, *_ in promises] == [str(n) for n in range(1, 8)]
+    for number, _, shown in promises:
+        named = re.findall(r"`(tests/[^`]+)`", shown)
+        assert named, number
+        assert all((checkout / path).exists() for path in named), number
+
+
+def test_the_page_for_those_who_decide_is_short(checkout: Path) -> None:
+    """What was counted in which run belongs to the diary in tests/README.md."""
+    text = (checkout / "docs/reliability.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 1_400
+    assert "faults in" not in text
+
+
 def test_each_promise_of_the_tools_names_tests(checkout: Path) -> None:
     promises = rows(checkout / "docs/reliability.md", "What is promised of the tools")
     assert len(promises) >= 15

@@ -72,18 +72,18 @@ object StoreMetrics {
       if (f.forcedSnapshot) 1 else 0))
 
   private val chain: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    largest("incrementalChainDeltas", "State store: deltas since the newest snapshot, longest chain")(
+    largest("incrementalChainDeltas", "State store: deltas since the newest snapshot (maximum over stores)")(
       depends(_, _.deltas)),
-    largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint, longest")(
+    largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint (maximum over stores)")(
       depends(_, _.deltasSinceFull)),
-    largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint, most")(
+    largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint (maximum over stores)")(
       depends(_, _.mergesSinceFull)),
     sum("incrementalChainFiles", "State store: files that the newest checkpoint needs")(
       depends(_, _.files)),
     size("incrementalChainBytes", "State store: bytes of these files")(depends(_, _.bytes)),
-    oldest("incrementalSinceSnapshotMs", "State store: time since the newest snapshot, oldest of a store")(
+    oldest("incrementalSinceSnapshotMs", "State store: time since the newest snapshot (maximum over stores)")(
       _.ages.sinceSnapshotMs.getOrElse(0L)),
-    oldest("incrementalSinceFullMs", "State store: time since the newest full checkpoint, oldest of a store")(
+    oldest("incrementalSinceFullMs", "State store: time since the newest full checkpoint (maximum over stores)")(
       _.ages.sinceFullMs.getOrElse(0L)))
 
   private val merges: Seq[(StateStoreCustomMetric, Reader)] = Seq(
