@@ -1,4 +1,4 @@
-"""A marked function through Spark Connect: the mark comes along in the function's name."""
+"""Stateful operators through Spark Connect; the mark of a function comes along in its name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,25 @@ pytestmark = [
 
 CLIENT = """
 import contextlib, io, json, sys
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.functions import count
+from pyspark.sql.streaming import StatefulProcessor
 from conftest import session_options
 from sample_functions import OUTPUT, STATE, total, total_of_rows, total_per_group
+from state_store import open as open_state
 from state_store.functions import accelerate, per_group, vectorized
+
+class Counts(StatefulProcessor):
+    def init(self, handle):
+        self.n = handle.getValueState("n", "n long")
+
+    def handleInputRows(self, key, rows, timerValues):
+        n = (self.n.get() or (0,))[0] + sum(1 for _ in rows)
+        self.n.update((n,))
+        yield Row(k=key[0], n=n)
+
+    def close(self):
+        pass
 
 root = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").config(map=session_options()).getOrCreate()
@@ -44,12 +59,27 @@ for name, function in forms.items():
         query.explain()
     rows = sorted(map(list, spark.read.parquet(f"{root}/{name}/out").collect()))
     found[name] = [rows, "VectorizedFlatMapGroupsInPandasWithState" in plan.getvalue()]
+reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
+groups = reader.parquet(root + "/source").groupBy("k")
+operators = {
+    "aggregation": groups.agg(count("*").alias("n")),
+    "as Spark calls it": groups.applyInPandasWithState(total_per_group, OUTPUT, STATE, "update", "NoTimeout"),
+    "transformWithState": groups.transformWithState(Counts(), "k string, n long", "update", "none"),
+}
+for name, df in operators.items():
+    place = f"{root}/state of {name}"
+    query = df.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    query.option("checkpointLocation", place).start().awaitTermination()
+    with open_state(place) as state:
+        found[name] = sorted(list(row.values())[:2] for row in state.to_arrow().to_pylist())
 print("FOUND", json.dumps(found))
 spark.stop()
 """
+OPERATORS = ("aggregation", "as Spark calls it", "transformWithState")
 
 
-def test_marked_functions_run_through_connect(tmp_path):
+def test_every_form_runs_through_connect(tmp_path):
+    """A client sends rows of two batches through marked functions and through Spark's own operators."""
     source = tmp_path / "source"
     source.mkdir()
     for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):
@@ -58,4 +88,5 @@ def test_marked_functions_run_through_connect(tmp_path):
         os.utime(source / f"{i}.parquet", (1_700_000_000 + i,) * 2)  # Spark reads files in this order
     found, _ = outside.run(CLIENT, tmp_path)
     expected = [["a", 2, 4.0], ["a", 3, 9.0], ["b", 1, 2.0]]
-    assert found == {form: [expected, True] for form in ("vectorized", "accelerate", "per_group")}
+    marked = {form: [expected, True] for form in ("vectorized", "accelerate", "per_group")}
+    assert found == {**marked, **{name: [["a", 3], ["b", 1]] for name in OPERATORS}}
