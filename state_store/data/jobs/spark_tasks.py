@@ -8,8 +8,8 @@ fails the task, so that Spark tries again elsewhere; any other ends the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from state_store import __version__
 from state_store.core.interruption import interruptible
@@ -90,6 +90,45 @@ class SparkTasks:
         if not items:
             return []
         context = self._context
+        return self._run(lambda task: context.parallelize(items, len(items)).map(task), work, meter)
+
+    def run_on_rows(
+        self,
+        work: Callable[[tuple[int, Iterator[tuple[int, list[Any]]]], Progress | None], R],
+        tables: Sequence[tuple[Any, Callable[[Any], Iterable[tuple[int, list[Any]]]]]],
+        partitions: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do `work` on each partition of the rows of DataFrames, which Spark's shuffle brings there.
+
+        Args:
+            work: gets the number of a partition with an iterator over its rows, lists of them with the number
+                of the table that they are of; and a receiver of its progress.
+            tables: DataFrames, each with a function that makes the rows of an Arrow batch, as lists by the
+                number of their partition.
+            partitions: the number of partitions.
+            meter: receives the progress.
+
+        Raises:
+            StateStoreError: as `run`.
+        """
+        parted = self._context.union(
+            [_encoded(frame, number, encode) for number, (frame, encode) in enumerate(tables)]
+        ).partitionBy(partitions, int)
+
+        def of_task(task: Any) -> Any:
+            def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+                return iter([task((number, (table_and_rows for _, table_and_rows in rows)))])
+
+            return parted.mapPartitionsWithIndex(of_partition)
+
+        return self._run(of_task, work, meter)
+
+    def _run(
+        self, of_task: Callable[[Any], Any], work: Callable[[Any, Progress | None], R], meter: Progress | None
+    ) -> list[R]:
+        """Return the results of a job: of the RDD that a function makes of what its tasks call."""
+        context = self._context
         group = f"state-store-{self._runtime.unique(4)}"
         reports = _Reports()
         reports.follow(meter, lambda: context.cancelJobGroup(group))
@@ -97,9 +136,9 @@ class SparkTasks:
         task = _Task(work, counted, __version__, _attempts(context))
 
         def job() -> list[R]:
-            context.setJobGroup(group, f"state-store: {len(items)} stores", interruptOnCancel=True)
+            context.setJobGroup(group, "state-store", interruptOnCancel=True)
             try:
-                return context.parallelize(items, len(items)).map(task).collect()
+                return cast("list[R]", of_task(task).collect())
             finally:
                 context.setLocalProperty("spark.jobGroup.id", None)
 
@@ -122,6 +161,26 @@ class SparkTasks:
             if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
                 return
             self._runtime.sleep(_POLL_S)
+
+
+def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int, list[Any]]]]) -> Any:
+    """Return an RDD of the rows of a DataFrame by the number of their partition, with that of the table."""
+    import pyarrow
+
+    def to_bytes(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            with pyarrow.BufferOutputStream() as sink:
+                with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+                    stream.write_batch(batch)
+                yield pyarrow.RecordBatch.from_pydict({"rows": [sink.getvalue().to_pybytes()]})
+
+    def to_rows(row: Any) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
+        with pyarrow.ipc.open_stream(row.rows) as stream:
+            for batch in stream:
+                for partition, rows in encode(batch):
+                    yield partition, (table, rows)
+
+    return frame.mapInArrow(to_bytes, "rows binary").rdd.flatMap(to_rows)
 
 
 class TaskProgress:

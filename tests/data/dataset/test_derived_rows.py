@@ -54,7 +54,7 @@ def made(name: str, rows: list[dict[str, Any]], directory: Path, **others: View)
     view, known = VIEWS[name], {**VIEWS, **others}
     batch = pa.RecordBatch.from_pylist(rows, pa.schema(list(view.schema.key) + list(view.schema.value)))
     replacement = Replacement(view, [batch], known, EXPIRED_MS)
-    replaced = Replaced(replacement, 1, directory)
+    replaced = Replaced.of_all(replacement, 1, directory)
     found = {}
     for _, family in replacement.families:
         records = sorted(replaced.records("default", family, 0))
@@ -143,7 +143,7 @@ def test_rows_without_the_column_of_their_expiry_are_refused(tmp_path):
     view = VIEWS["kept"]
     batch = pa.RecordBatch.from_pylist([{**A, "value": {"n": 1}}], pa.schema([*KEY, VALUE.field("value")]))
     with pytest.raises(MissingError, match="no column 'ttlExpirationMs'"):
-        Replaced(Replacement(view, [batch], VIEWS), 1, tmp_path)
+        Replaced.of_all(Replacement(view, [batch], VIEWS), 1, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["$ttl_kept", "$count_times", "$min_times", "$eventTimers_timestampToKey"])

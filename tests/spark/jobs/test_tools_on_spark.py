@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
 
 pytestmark = pytest.mark.spark
+
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
+SIDES = ("left", "right")
 
 TOOLS = {
     "verify": functools.partial(state_store.verify, all_versions=True),
@@ -204,3 +208,52 @@ def test_a_copy_is_the_same_and_goes_on(spark, tmp_path):
     assert files[0].keys() == files[1].keys()
     assert [path for path in files[0] if files[0][path] != files[1][path]] in ([], [described])
     assert not list(Path(source).rglob("lease/*.json"))
+
+
+def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
+    source = str(checkpoint("flights", tmp_path))
+    rows = state_store.show(source).drop_columns("partition_id").slice(1)
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet")).repartition(3)
+    targets = [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
+    done = [
+        state_store.import_state(source, rows, targets[0]),
+        state_store.import_state(source, frame, targets[1]),
+    ]
+    assert (done[0].rows, done[0].version) == (done[1].rows, done[1].version) and done[0].rows
+    found = []
+    for target in targets:
+        with state_store.open(target) as state:
+            found.append(in_order(map(shown, state.to_arrow().to_pylist())))
+    assert found[0] == found[1] and len(found[0]) == rows.num_rows
+    assert state_store.verify(targets[1]).ok
+
+
+def test_both_sides_of_a_join_are_imported_from_data_frames(spark, tmp_path):
+    source = str(shutil.copytree(JOIN / "no-ids", tmp_path / "source"))
+    rows = {side: state_store.show(source, store=side).drop_columns("partition_id") for side in SIDES}
+    frames = {}
+    for side, table in rows.items():
+        pq.write_table(table, tmp_path / f"{side}.parquet")
+        frames[side] = spark.read.parquet(str(tmp_path / f"{side}.parquet"))
+    target = tmp_path / "target"
+    state_store.import_state(source, frames, target)
+    for side in SIDES:
+        with state_store.open(source, store=side) as before, state_store.open(target, store=side) as after:
+            assert in_order(after.to_arrow().to_pylist()) == in_order(before.to_arrow().to_pylist())
+    assert state_store.verify(target).ok
+    with pytest.raises(OptionError, match="DataFrames of Spark or other tables, not both"):
+        state_store.import_state(source, {**frames, "left": rows["left"]}, tmp_path / "other")
+    with pytest.raises(OptionError, match="the rows have a column 'colour'"):
+        named = frames["left"].withColumnRenamed("matched", "colour")
+        state_store.import_state(source, named, tmp_path / "other", store="left")
+
+
+def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    rows = state_store.show(source).drop_columns("partition_id")
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    with pytest.raises(OptionError, match="the rows have a key twice: "):
+        state_store.import_state(source, frame.union(frame.limit(1)), target)
+    assert not target.exists()

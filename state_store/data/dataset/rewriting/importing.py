@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
-from state_store.data.jobs.workers import Threads
+from state_store.data.jobs.workers import Workers, workers
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name
 from state_store.data.query.targets import new_checkpoint
@@ -45,8 +45,8 @@ def import_state(
     """Write the checkpoint of a stopped query to another directory, with other rows as its state.
 
     Everything but the rows, such as the offsets of its sources, stays as it was. Start the query with the new
-    checkpoint directory, and never again with the old one. Needs memory for the rows of a partition, and
-    local disk for all rows in the directory of temporary files (`TMPDIR`). If it fails, nothing is left in
+    checkpoint directory, and never again with the old one. Needs local disk
+    for all rows in the directory of temporary files (`TMPDIR`). If it fails, nothing is left in
     the target. `bootstrap` makes the checkpoint of a query that has never run.
 
     Rows whose time to live was over when the last batch ran are left out. The columns `matched` of a join
@@ -56,8 +56,9 @@ def import_state(
         checkpoint: the query's checkpoint directory, a path or a URI.
         rows: a Parquet file or a directory of such files (a path or a URI), or any object that gives Arrow
             batches (`__arrow_c_stream__`), with the columns of the state; `partition_id` does not count. Or a
-            mapping from names of stores to such rows: several stores at once, such as both sides of a join.
-            Stores without rows stay as they are.
+            DataFrame of Spark, whose session's executors then write the stores, to a target that all machines
+            share; not of lists, whose order it does not keep. Or a mapping from names of stores to such rows:
+            several stores at once, such as both sides of a join. Stores without rows stay as they are.
         target: an empty directory, a path or a URI.
         operator: the number of the stateful operator in the query.
         store: the store that the rows are of. Default: as for `open`.
@@ -81,7 +82,7 @@ def import_state(
             location,
             None,
             replacements,
-            workers=Threads(runtime),
+            workers=_workers(replacements, runtime),
             progress=progress,
             runtime=runtime,
         )
@@ -106,7 +107,7 @@ def write_imported(
         location,
         None,
         replacements,
-        workers=Threads(runtime),
+        workers=_workers(replacements, runtime),
         progress=progress,
         runtime=runtime,
     )
@@ -134,30 +135,52 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
     replacements = []
     for name, table in given.items():
         chosen = view(query, operator, name)
-        batches = _checked(chosen, _batches(table))
-        replacements.append(Replacement(chosen, batches, views(query, chosen.operator), expired_ms))
+        others = views(query, chosen.operator)
+        if is_data_frame(table):
+            _check_columns(chosen, table.columns)
+            replacements.append(Replacement(chosen, (), others, expired_ms, table))
+        else:
+            batches = _checked(chosen, _batches(table))
+            replacements.append(Replacement(chosen, batches, others, expired_ms))
+    if len({replacement.frame is None for replacement in replacements}) > 1:
+        raise OptionError("rows are DataFrames of Spark or other tables, not both at once", option="rows")
     return replacements
 
 
+def is_data_frame(rows: Any) -> bool:
+    """Return True if an object is a DataFrame of Spark."""
+    return hasattr(rows, "sparkSession") and hasattr(rows, "mapInArrow")
+
+
+def _workers(replacements: Sequence[Replacement], runtime: Runtime) -> Workers:
+    """Return who writes: the executors of the session that has the rows, if they are DataFrames."""
+    frame = next((replacement.frame for replacement in replacements), None)
+    return workers(None if frame is None else frame.sparkSession, runtime)
+
+
 def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the batches. Raises OptionError for a column that is unknown or has a double."""
-    known = [*Columns(view).schema.names]
+    """Yield the batches. Raises OptionError as `_check_columns`."""
     for batch in batches:
-        names = batch.schema.names
-        unknown = next((name for name in names if name not in known), None)
-        if unknown is not None:
-            close = difflib.get_close_matches(unknown.lower(), [name.lower() for name in known], 1, 0.6)
-            similar = next((name for name in known if close and name.lower() == close[0]), None)
-            hint = f"; is it '{similar}'?" if similar else "."
-            raise OptionError(
-                f"the rows have a column '{unknown}', which '{view.name}' does not have{hint} "
-                f"Its columns are: {', '.join(known)}",
-                option="rows",
-            )
-        double = next((name for name in names if names.count(name) > 1), None)
-        if double is not None:
-            raise OptionError(f"the rows have two columns '{double}'", option="rows")
+        _check_columns(view, batch.schema.names)
         yield batch
+
+
+def _check_columns(view: View, names: Sequence[str]) -> None:
+    """Raise OptionError for a column that is unknown or has a double."""
+    known = [*Columns(view).schema.names]
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        close = difflib.get_close_matches(unknown.lower(), [name.lower() for name in known], 1, 0.6)
+        similar = next((name for name in known if close and name.lower() == close[0]), None)
+        hint = f"; is it '{similar}'?" if similar else "."
+        raise OptionError(
+            f"the rows have a column '{unknown}', which '{view.name}' does not have{hint} "
+            f"Its columns are: {', '.join(known)}",
+            option="rows",
+        )
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise OptionError(f"the rows have two columns '{double}'", option="rows")
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:

@@ -6,11 +6,12 @@ committed last, each row in the partition in which Spark looks for its key. Olde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
 from state_store.core.interruption import ScratchDirectory
@@ -27,10 +28,14 @@ from state_store.data.dataset.rewriting.store_writer import (
     needed_bytes,
     pieces,
 )
+from state_store.data.jobs.spark_tasks import SparkTasks
 from state_store.data.jobs.workers import Workers, workers
 from state_store.data.query import Operator, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_number
 from state_store.data.query.targets import Stopped, new_checkpoint
+
+if TYPE_CHECKING:
+    import pyarrow
 
 MOST_PARTITIONS = 100_000
 
@@ -118,7 +123,8 @@ def rewrite(
         storage: the directory, as `new_checkpoint` gives it.
         location: its path or URI.
         partitions: the number of partitions; None: as before.
-        replacements: rows that take the place of rows of the query; only workers of this process take them.
+        replacements: rows that take the place of rows of the query: DataFrames for executors, others for this
+            process.
         workers: who write the stores, one piece at a time in a process.
         progress: as for `repartition`.
         runtime: clocks and threads.
@@ -181,21 +187,63 @@ class _Writing:
         if not replacements and not self.workers.are_elsewhere:
             self._check_room(counts)
         for operator in self.query.operators:
-            count = counts[operator.id]
+            given = [new for new in replacements if new.view.operator.id == operator.id]
+            writing = self._of_frames if any(new.frame is not None for new in given) else self._of_tables
+            written.update(writing(operator, counts[operator.id], given, meter))
+        return written
+
+    def _of_tables(
+        self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
+    ) -> dict[StoreKey, WrittenStore]:
+        """Write the stores of an operator, a task a piece."""
+        replaced: list[Replaced] = []
+        write = self._writer(operator)
+        with ScratchDirectory("state-store-") as root, ExitStack() as opened:
+            for number, replacement in enumerate(given):
+                directory = Path(root) / str(number)
+                directory.mkdir()
+                replaced.append(Replaced.of_all(replacement, count, directory))
+                opened.callback(replaced[-1].close)
+            results = self.workers.run(
+                lambda piece, meter: write(piece, replaced, meter),
+                self._pieces(operator, count),
+                at_once=1,
+                meter=meter,
+            )
+        return {key: store for found in results for key, store in found.items()}
+
+    def _of_frames(
+        self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
+    ) -> dict[StoreKey, WrittenStore]:
+        """Write the stores of an operator with the rows of DataFrames, a task a partition."""
+        assert isinstance(self.workers, SparkTasks)
+        todo = [pieces(operator.id, store, count, count) for store in operator.stores]
+        write = self._writer(operator)
+        values = [replace(new, frame=None) for new in given]
+
+        def write_all(
+            partition: tuple[int, Iterator[tuple[int, list[Any]]]], meter: Progress | None
+        ) -> dict[StoreKey, WrittenStore]:
+            number, rows = partition
+            done: dict[StoreKey, WrittenStore] = {}
             with ScratchDirectory("state-store-") as root, ExitStack() as opened:
                 replaced = []
-                for number, replacement in enumerate(replacements):
-                    if replacement.view.operator.id == operator.id:
-                        directory = Path(root) / str(number)
-                        directory.mkdir()
-                        replaced.append(Replaced(replacement, count, directory))
-                        opened.callback(replaced[-1].close)
-                todo = self._pieces(operator, count)
-                results = self.workers.run(self._writer(operator, replaced), todo, at_once=1, meter=meter)
-            for piece, found in zip(todo, results, strict=True):
-                for partition, store in found.items():
-                    written[StoreKey(operator.id, partition, piece.store)] = store
-        return written
+                for table, value in enumerate(values):
+                    directory = Path(root) / str(table)
+                    directory.mkdir()
+                    replaced.append(Replaced(value, [number], directory))
+                    opened.callback(replaced[-1].close)
+                for table, found in rows:
+                    replaced[table].add(number, found)
+                for of_store in todo:
+                    done.update(write(of_store[number], replaced, meter))
+            return done
+
+        tables = [
+            (new.frame, partial(_encoded, value, count)) for new, value in zip(given, values, strict=True)
+        ]
+        results = self.workers.run_on_rows(write_all, tables, count, meter)
+        return {key: store for found in results for key, store in found.items()}
 
     def _check_room(self, counts: Mapping[int, int]) -> None:
         """Raise LocalDiskError before anything is written if this machine's disk has too little room."""
@@ -215,14 +263,23 @@ class _Writing:
         ]
 
     def _writer(
-        self, operator: Operator, replaced: Sequence[Replaced]
-    ) -> Callable[[Piece, Progress | None], dict[int, WrittenStore]]:
+        self, operator: Operator
+    ) -> Callable[[Piece, Sequence[Replaced], Progress | None], dict[StoreKey, WrittenStore]]:
         """Return a function that writes a piece of an operator's store."""
         query, location, version, has_ids = self.query, self.location, self.version, self.has_ids
         receipts, runtime = self.receipts, self.runtime
 
-        def write(piece: Piece, meter: Progress | None) -> dict[int, WrittenStore]:
+        def write(
+            piece: Piece, replaced: Sequence[Replaced], meter: Progress | None
+        ) -> dict[StoreKey, WrittenStore]:
             writer = StoreWriter(query, operator, piece, location, version, has_ids, receipts, meter, runtime)
-            return writer.write(replaced)
+            found = writer.write(replaced)
+            return {StoreKey(operator.id, number, piece.store): store for number, store in found.items()}
 
         return write
+
+
+def _encoded(
+    replacement: Replacement, partitions: int, batch: pyarrow.RecordBatch
+) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+    return replacement.encoded(batch, partitions)

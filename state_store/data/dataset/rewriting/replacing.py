@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from state_store.core.compat import zip
 from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
@@ -42,12 +42,14 @@ class Replacement:
         others: all views of its operator.
         expired_ms: rows that expired up to this time, when Spark's last batch ran, are left out, because the
             next batch only looks for rows that have expired since; None keeps all.
+        frame: a DataFrame of Spark with the new rows, in the place of `batches`.
     """
 
     view: View
     batches: Iterable[pyarrow.RecordBatch]
     others: Mapping[str, View]
     expired_ms: int | None = None
+    frame: Any = None
 
     def __post_init__(self) -> None:
         """Raise OptionError for a view whose rows cannot be given alone."""
@@ -57,6 +59,12 @@ class Replacement:
             raise OptionError(
                 f"the rows of '{name}' belong to those of other stores: they cannot be given alone, but "
                 f"with them, as a side of the join: {', '.join(sides)}"
+            )
+        if self.frame is not None and self.view.is_list:
+            raise OptionError(
+                f"the rows of '{name}' are lists, whose order a DataFrame does not keep: give an Arrow table "
+                "or Parquet files",
+                option="rows",
             )
         if name.startswith("$") and not self.view.has_timers:
             raise OptionError(f"'{name}' is Spark's own book-keeping: its rows follow from other rows")
@@ -70,6 +78,38 @@ class Replacement:
     def families(self) -> set[tuple[str, str]]:
         """The stores and column families all of whose rows are replaced."""
         return {view.address for view in (self.view, *self.derived.views)}
+
+    def encoded(
+        self, batch: pyarrow.RecordBatch, partitions: int
+    ) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+        """Yield the rows of a batch, encoded, by the number of their partition.
+
+        Raises:
+            MissingError: a column lacks.
+            OptionError: a column has another type.
+            FormatError: a key cannot be encoded.
+        """
+        import numpy
+
+        view, derived = self.view, self.derived
+        columns, chosen = Columns(view), partitioning_columns(view)
+        keys, values, key_columns = columns.encode(batch)
+        shared = keys
+        if view.is_side:
+            assert derived.counts is not None
+            shared = encode_keys(key_columns[:-1], len(keys), derived.counts.schema.layout)
+        moments, index_keys = [0] * len(keys), [b""] * len(keys)
+        lives = numpy.ones(len(keys), bool)
+        if derived.index is not None:
+            expiry = derived.moments(batch)
+            if self.expired_ms is not None and not view.has_timers:
+                lives = expiry.to_numpy() > self.expired_ms
+            moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
+        rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
+        by = [key_columns[number] for number in chosen]
+        targets = key_partitions(view, by, len(keys), partitions)
+        for target in numpy.unique(targets).tolist():
+            yield target, [rows[row] for row in numpy.flatnonzero((targets == target) & lives).tolist()]
 
 
 class _Row(NamedTuple):
@@ -91,7 +131,19 @@ class Replaced:
     `close` closes the file and removes nothing.
     """
 
-    def __init__(self, replacement: Replacement, partitions: int, directory: Path) -> None:
+    def __init__(self, replacement: Replacement, partitions: Iterable[int], directory: Path) -> None:
+        """Make the file.
+
+        Args:
+            replacement: the rows; they are added by `add`.
+            partitions: the numbers of the partitions.
+            directory: a local directory for the file.
+        """
+        self.replacement = replacement
+        self._spool = SortedSpool(directory / "rows", partitions)
+
+    @classmethod
+    def of_all(cls, replacement: Replacement, partitions: int, directory: Path) -> Replaced:
         """Read all batches into a file.
 
         Args:
@@ -104,14 +156,19 @@ class Replaced:
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """
-        self.replacement = replacement
-        self._partitions = partitions
-        self._spool = SortedSpool(directory / "rows", range(partitions))
+        made = cls(replacement, range(partitions), directory)
         try:
-            self._spread()
+            for batch in replacement.batches:
+                for target, found in replacement.encoded(batch, partitions):
+                    made.add(target, found)
         except BaseException:
-            self.close()
+            made.close()
             raise
+        return made
+
+    def add(self, partition: int, found: Sequence[tuple[Any, ...]]) -> None:
+        """Add rows of a partition, as `Replacement.encoded` yields them."""
+        self._spool.add(partition, found, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in found))
 
     def close(self) -> None:
         """Close the file."""
@@ -157,33 +214,6 @@ class Replaced:
                 )
             else:
                 yield group[0].key, group[0].value
-
-    def _spread(self) -> None:
-        """Put each row into the spool of its partition, with the key that it shares with others."""
-        import numpy
-
-        view, derived = self.replacement.view, self.replacement.derived
-        columns, chosen = Columns(view), partitioning_columns(view)
-        for batch in self.replacement.batches:
-            keys, values, key_columns = columns.encode(batch)
-            shared = keys
-            if view.is_side:
-                assert derived.counts is not None
-                shared = encode_keys(key_columns[:-1], len(keys), derived.counts.schema.layout)
-            moments, index_keys = [0] * len(keys), [b""] * len(keys)
-            lives = numpy.ones(len(keys), bool)
-            if derived.index is not None:
-                expiry = derived.moments(batch)
-                if self.replacement.expired_ms is not None and not view.has_timers:
-                    lives = expiry.to_numpy() > self.replacement.expired_ms
-                moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
-            rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
-            by = [key_columns[number] for number in chosen]
-            targets = key_partitions(view, by, len(keys), self._partitions)
-            for target in numpy.unique(targets).tolist():
-                chosen_rows = numpy.flatnonzero((targets == target) & lives).tolist()
-                found = [rows[row] for row in chosen_rows]
-                self._spool.add(target, found, sum(len(row[0]) + len(row[1]) + len(row[2]) for row in found))
 
     def _numbered(self, group: list[_Row]) -> Iterator[Record]:
         """Yield the rows of one key of a join, numbered; the number is the last word of the fixed part."""
