@@ -50,7 +50,7 @@ def test_all_pages_say_the_same_two_lines(checkout: Path) -> None:
 
 
 def test_the_line_for_executors_is_made_of_the_requirements(checkout: Path) -> None:
-    """What the agent needs, pinned, and what Spark's Python workers need; pyspark is on every executor."""
+    """The agent needs a pinned package, Python workers of Spark the others; pyspark is on every executor."""
     declared = project(checkout)
     (pinned,) = declared["dependencies"]
     extra = [text for text in declared["optional-dependencies"]["spark"] if not text.startswith("pyspark")]

@@ -24,7 +24,7 @@ def test_each_promise_of_the_store_names_tests(checkout: Path) -> None:
 
 
 def test_the_page_for_those_who_decide_is_short(checkout: Path) -> None:
-    """What was counted in which run belongs to the diary in tests/README.md."""
+    """Counts of single runs belong to the diary in tests/README.md."""
     text = (checkout / "docs/reliability.md").read_text(encoding="utf-8")
     assert len(text.split()) < 1_400
     assert "faults in" not in text

@@ -22,7 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytestmark = [pytest.mark.packaging, pytest.mark.tier("more")]
+pytestmark = [pytest.mark.packaging]
 
 BLOCK = re.compile(r"^(<!-- with Spark -->\n)?```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LOOKS = ("checkpoints", "files", "show", "verify")
