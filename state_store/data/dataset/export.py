@@ -38,10 +38,6 @@ partitions.
 """
 
 
-Opened = Callable[[int, Optional[Progress]], AbstractContextManager["OnePartition"]]
-"""Opens a partition: its number, and a receiver of progress."""
-
-
 class OnePartition(Protocol):
     """The rows of a partition, such as those of a `State`."""
 
@@ -51,6 +47,10 @@ class OnePartition(Protocol):
 
     def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition in batches."""
+
+
+Opened = Callable[[int, Optional[Progress]], AbstractContextManager[OnePartition]]
+"""Opens a partition: its number, and a receiver of progress."""
 
 
 def write_export(

@@ -289,13 +289,13 @@ class StoreWriter:
 
 def needed_bytes(query: Query, operator: Operator, todo: Sequence[Piece], version: int) -> int:
     """Return the local disk that each of some pieces needs at most, by the files of the old partitions."""
-    most = 0
+    needed = [0]
     for store in dict.fromkeys(piece.store for piece in todo):
         view = next(view for view in views(query, operator).values() if view.store == store)
         with closing(Partitions(query, view, version)) as partitions:
             sizes = {number: partitions.size_bytes(number) for number in partitions.numbers}
-        most = max([most, *(piece.disk_bytes(sizes) for piece in todo if piece.store == store)])
-    return most
+        needed += [piece.disk_bytes(sizes) for piece in todo if piece.store == store]
+    return max(needed)
 
 
 def check_room(needed_bytes: int) -> None:
