@@ -1,4 +1,8 @@
-"""Tasks that are killed, run twice or fail at first, on two executors: each store is written once."""
+"""Tasks that are killed or fail at first, on two executors: each store is written once, in both formats.
+
+Spark runs no copy of a slow task on the host that has it, so a cluster of one machine has none;
+`tests/data/dataset/test_repartition.py` writes a store twice.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 
 CLUSTER = """
-import json, os, sys, time
+import json, os, sys
 from pathlib import Path
 
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import quick_java
@@ -33,11 +36,6 @@ root = Path(sys.argv[1])
 options = {
     **quick_java.CHECKPOINT_FILES,
     "spark.task.maxFailures": "3",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.01",
-    "spark.speculation.quantile": "0.4",
-    "spark.speculation.minTaskRuntime": "100ms",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
@@ -66,12 +64,6 @@ def with_trouble(place):
                 os._exit(9)
             if key.name.startswith("left") and key.partition == 1 and is_first(place, f"failed-{name}"):
                 raise StorageError("the storage fails once")
-            if key.name == "right-keyToNumValues" and key.partition == 1 and is_first(place, f"slow-{name}"):
-                deadline_s = time.monotonic() + 60
-                while time.monotonic() < deadline_s and self.of(key) is None:
-                    time.sleep(0.05)
-                if self.of(key) is not None:
-                    (place / f"outrun-{name}").touch()
             return super().claim(key, written)
 
     return Troubled
@@ -110,7 +102,7 @@ def cluster(tmp_path_factory, checkout) -> tuple[Path, dict]:
 def test_each_store_is_written_once_whatever_happens_to_tasks(cluster, form):
     root, troubles = cluster
     happened = {name.partition("-")[0] for name in troubles[form]}
-    assert happened == {"killed", "failed", "slow", "outrun"}
+    assert happened == {"killed", "failed"}
     state_store.repartition(root / form, root / f"{form}-alone", 6)
     for store in ("left-keyWithIndexToValue", "right-keyWithIndexToValue", "right-keyToNumValues"):
         found = []
