@@ -45,6 +45,7 @@ def _session(master: str | None) -> Iterator[Any]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise OptionError("--master needs the Python package pyspark", option="--master") from error
+    existing = SparkSession.getActiveSession()
     builder = SparkSession.builder.appName("state-store").config("spark.ui.showConsoleProgress", "false")
     if master is not None:
         builder = builder.master(master)
@@ -57,4 +58,5 @@ def _session(master: str | None) -> Iterator[Any]:
     try:
         yield session
     finally:
-        session.stop()
+        if existing is None:
+            session.stop()

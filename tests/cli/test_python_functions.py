@@ -75,6 +75,7 @@ RENAMED = {
     ("estimate", "full_every"): "options",
     ("estimate", "objective"): "options",
     ("migrate", "source"): "checkpoint",
+    **{(name, "master"): "spark" for name in FUNCTIONS},
 }
 """Parameters of commands whose functions take them under another name, or in another form."""
 

@@ -13,6 +13,7 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 
 import state_store
+from state_store.cli.main import main
 from state_store.data.dataset.rewriting import receipts
 from state_store.data.dataset.rewriting import repartition as repartition_module
 from state_store.data.jobs.workers import Threads, on_stores, workers
@@ -257,3 +258,19 @@ def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
     with pytest.raises(OptionError, match="the rows have a key twice: "):
         state_store.import_state(source, frame.union(frame.limit(1)), target)
     assert not target.exists()
+
+
+def test_a_command_takes_the_session_of_a_master(spark, tmp_path, capsys):
+    directory = str(checkpoint("flights", tmp_path))
+    said = []
+    for master in ([], ["--master", "local[2]"]):
+        assert main(["verify", directory, "--json", *master]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0] == said[1]
+    assert main(["stats", directory, "--json", "--master", "local[2]"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == VERSIONS[-1]
+    assert (
+        main(["repartition", directory, str(tmp_path / "new"), "--partitions", "4", "--master", "local"]) == 0
+    )
+    assert state_store.verify(tmp_path / "new").ok
+    assert spark.range(3).count() == 3  # the session of others goes on
