@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 TESTS = ("tests/cli/test_migrate.py",)
 TARGETS = "state_store/data/query/targets.py"
+REPARTITION = ("tests/data/dataset/test_repartition.py",)
 
 MUTANTS = [
     Mutant(
@@ -35,5 +36,33 @@ MUTANTS = [
         "        if new:\n",
         "        if False:\n",
         ("tests/data/dataset/test_targets.py",),
+    ),
+    Mutant(
+        "a second writer's delta stays beside the first one's",
+        "state_store/data/dataset/rewriting/receipts.py",
+        "            if counted != written:\n",
+        "            if False:\n",
+        REPARTITION,
+    ),
+    Mutant(
+        "what a killed task left stays in the new checkpoint",
+        "state_store/data/dataset/rewriting/receipts.py",
+        "                    if path != store.path:\n",
+        "                    if False:\n",
+        REPARTITION,
+    ),
+    Mutant(
+        "rows that come back from the disk are not counted",
+        "state_store/data/dataset/rewriting/store_writer.py",
+        "        if counted.rows != expected:\n",
+        "        if False:\n",
+        REPARTITION,
+    ),
+    Mutant(
+        "a disk without room is found when it is full",
+        "state_store/data/dataset/rewriting/store_writer.py",
+        "    if free < needed_bytes:\n",
+        "    if False:\n",
+        REPARTITION,
     ),
 ]
