@@ -1,6 +1,6 @@
 """Measure the tools on state beside Spark's own repartition of its RocksDB store, in one run.
 
-    python -m benchmarks.comparisons.tools [--rows 1000000] [--turns 3] [--json OUT]
+    python -m benchmarks.comparisons.state_tools [--rows 1000000] [--turns 3] [--json OUT]
 
 A query makes the same state of eight partitions in this store and in Spark's RocksDB store. The tools then
 take turns: ours in this process alone, Spark's `StreamingCheckpointManager.repartition` (Spark 4.3) in the
