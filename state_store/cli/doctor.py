@@ -30,7 +30,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
 
     Findings come worst first. Looks at listings, at archives of snapshots and at what `verify` found last;
     `verify` reads every file. Exits with 1 if something is wrong; notes do not count. Works beside the
-    running query and on a stopped one.
+    running query and on a stopped one, of which it warns after 15 minutes without a checkpoint.
     """
     examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look

@@ -115,9 +115,9 @@ def test_history_has_every_batch_with_its_merges(app: Running) -> None:
     assert merged
     assert all(version["reasons"] for version in merged)
     assert all(version["merge_ms"] >= 0 for version in merged)
-    for version in answer["history"]:
-        assert version["commit_ms"] >= max(version["write_ms"], version["store_ms"]) >= 0
-        assert version["commit_ms"] <= version["write_ms"] + version["store_ms"]
+    for made in answer["history"]:
+        assert made["commit_ms"] >= max(made["write_ms"], made["store_ms"]) >= 0
+        assert made["commit_ms"] <= made["write_ms"] + made["store_ms"]
     assert answer["summary"]["commit_ms"]["max"] == answer["history"][0]["commit_ms"]
     fulls = [version["version"] for version in merged if version["wrote"].get("full") == 2]
     assert ("full_ms" in answer) == ("full_version" in answer)
@@ -132,7 +132,7 @@ def test_queries_have_their_names_operators_and_stores(app: Running) -> None:
     joined = queries["joined"]["operators"]
     assert [operator["name"] for operator in joined] == ["symmetricHashJoin"]
     assert joined[0]["stores"]
-    assert joined[0]["title"] == "join of two streams on key"
+    assert joined[0]["title"] == "join of two streams on l, left"
     assert queries["totals"]["operators"][0]["title"] == "aggregation on key"
     assert queries["totals"]["sentence"] == app.get("queries/totals/verdict").json["sentence"]
     assert "stateless" not in queries

@@ -45,11 +45,8 @@ def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
     browser.open(f"{app.ui}/checkpoints/")
     browser.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
     text = browser.evaluate("document.querySelector('#state-store').innerText")
-    assert (
-        text.index("Fine as far as executors report: batch 4")
-        < text.index("Slowest restore")
-        < text.index("Stores")
-    )
+    verdict = text.index("Fine as far as executors report: batch 4")
+    assert verdict < text.index("Slowest restore") < text.index("Stores\n")
     assert text.index("sums") < text.index("$"), "the user's variables come before internal ones"
     assert browser.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 2
     figures = browser.evaluate("document.querySelector('#ss-figures').innerText")
@@ -64,6 +61,8 @@ def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
     browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
     status = browser.evaluate("document.querySelector('#ss-status').textContent")
     assert status.startswith("Full checkpoint of version 5: 2 of 2 stores in "), status
+    cards = "document.querySelector('#ss-figures').innerText"
+    browser.wait(f"{cards}.includes('of version 5')")
     shown = "document.querySelector('#ss-history tbody tr .tag.full') !== null"
     browser.wait(shown)
     assert "never" not in browser.evaluate("document.querySelector('#ss-stores').innerText")

@@ -425,7 +425,7 @@
   function details(row, opened) {
     if (opened.problem) return [el("p", { class: "soft" }, opened.problem)];
     const phases = [["writing the deltas took", row.write_ms], ["storing them", row.store_ms], ["the longest merge", row.merge_ms], ["the whole batch", row.batch_ms]].filter(([, ms]) => ms !== undefined).map(([name, ms]) => `${name} ${duration(ms)}`);
-    const why = row.reasons && row.reasons.length ? `Merged because of ${row.reasons.join("; ")}.` : row.wrote.full || row.wrote.merge ? "No reason is known: an older release made it, or it was asked for." : "Each store wrote a delta; nothing was merged.";
+    const why = row.reasons && row.reasons.length ? `Merged, and why: ${row.reasons.join("; ")}.` : row.wrote.full || row.wrote.merge ? "No reason is known: an older release made it, or it was asked for." : "Each store wrote a delta; nothing was merged.";
     const parts = [el("p", { class: "small" }, why, phases.length ? ` Of this version, ${phases.join(", ")}.` : "")];
     parts.push(el("table", { class: "data" }, el("caption", { class: "hidden" }, `Stores of version ${row.version}`), heads("Stores", ["Store", "Bytes", "Files", "Restore"], 1),
       el("tbody", {}, ...opened.stores.map((s) => el("tr", {}, el("td", {}, isServe() ? el("button", { class: "plain mono", type: "button", "data-focus": `files-${row.version}-${placeOf(s)}`, "aria-label": `Show the files of store ${placeOf(s)} at version ${row.version}`, onclick: () => filesOf(row.version, s) }, placeOf(s)) : el("span", { class: "mono" }, placeOf(s)),

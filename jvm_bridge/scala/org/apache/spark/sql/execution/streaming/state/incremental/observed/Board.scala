@@ -229,7 +229,8 @@ private[observed] final class Board extends Logging {
   private def published(store: StoreView, merge: MergeReport): StoreView = {
     val since = Some(store.report.atMs - merge.atMs)
     val report = merge.kind match {
-      case Declarations.fullMerge => store.report.copy(sinceSnapshotMs = since, sinceFullMs = since)
+      case Declarations.fullMerge =>
+        store.report.copy(sinceSnapshotMs = since, sinceFullMs = since, fullVersion = Some(merge.version))
       case Declarations.ingestMerge => store.report
       case _ => store.report.copy(sinceSnapshotMs = since)
     }
