@@ -17,7 +17,7 @@ WORDS = {
     "transformWithStateInPySparkExec": "transformWithState in Python",
     "globalLimit": "limit",
 }
-"""What an operator does, by Spark's name of it."""
+"""Words for what an operator does, by Spark's name of it."""
 
 MOST_KEYS = 3
 """Columns that a title names; more of them are counted."""
