@@ -11,7 +11,7 @@ from pathlib import Path
 
 from state_store.session.releases import SUPPORTED_JAVAS, BuildError
 
-LEAST_JAVA = SUPPORTED_JAVAS[0]
+MIN_JAVA = SUPPORTED_JAVAS[0]
 _HOW = (
     f"Java {', '.join(map(str, SUPPORTED_JAVAS[:-1]))} or {SUPPORTED_JAVAS[-1]} is needed, as by Spark; "
     "on Debian or Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`. If several are installed, "
@@ -75,9 +75,9 @@ def _target() -> list[str]:
 
     A JRE lacks the signatures of older Javas (`lib/ct.sym`), so these cannot be checked there.
     """
-    if java_version() == LEAST_JAVA or (_java_home() / "lib" / "ct.sym").is_file():
-        return ["-release", str(LEAST_JAVA)]
-    return [f"-target:{LEAST_JAVA}", "-nowarn"]
+    if java_version() == MIN_JAVA or (_java_home() / "lib" / "ct.sym").is_file():
+        return ["-release", str(MIN_JAVA)]
+    return [f"-target:{MIN_JAVA}", "-nowarn"]
 
 
 def _java_home() -> Path:

@@ -29,7 +29,7 @@ def machine() -> Iterator[Path]:
 def _model_engine() -> Iterator[None]:
     """Put the model in the place of RocksDB, and let files of its size count as large."""
     sizes = {
-        "core.snapshots.restore.LEAST_SPARSE_DELTA_BYTES": 600,
+        "core.snapshots.restore.MIN_SPARSE_DELTA_BYTES": 600,
         "core.files.sparse._LEAST_END_BYTES": END_BYTES,
         "core.files.sparse._RECORD_BYTES": 100,
         "core.files.transfer.PART_BYTES": LARGE_BYTES,

@@ -275,7 +275,7 @@ def _ordinal(version: VersionId) -> int | None:
     return None if parsed is None else parsed.ordinal
 
 
-_MOST_RUNS = 10
+_MAX_RUNS = 10
 """Runs of versions that a message lists."""
 
 
@@ -416,6 +416,6 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
         text if len(run) == 1 else f"{text} to {run[-1].number}"
         for text, run in zip(texts, runs, strict=True)
     ]
-    if len(texts) > _MOST_RUNS:
-        texts = [texts[0], "...", *texts[1 - _MOST_RUNS :]]
+    if len(texts) > _MAX_RUNS:
+        texts = [texts[0], "...", *texts[1 - _MAX_RUNS :]]
     return f"versions that can be restored: {', '.join(texts)}"

@@ -54,12 +54,12 @@ from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, InternalError, StorageError, UnknownOutcomeError
 
 # The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
-LEAST_CHECKPOINTS = 2
+MIN_CHECKPOINTS = 2
 
-LEAST_WHERE_LARGE = 10
+MIN_CHECKPOINTS_WHERE_LARGE = 10
 """Newest versions that stay where those before a full checkpoint go for their size."""
 
-MOST_FAILURES_IN_ROW = 16
+MAX_FAILURES_IN_ROW = 16
 """Failures one after the other at which a batch ends: the storage is taken to fail as a whole."""
 
 
@@ -88,14 +88,14 @@ class RetentionPolicy:
     def keep(self) -> int:
         """Number of versions that stay, the newest included."""
         asked = min(self.batches, self.checkpoints) if self.checkpoints else self.batches
-        return max(asked, LEAST_CHECKPOINTS)
+        return max(asked, MIN_CHECKPOINTS)
 
     @property
     def least_decided(self) -> int:
         """The newest version up to which every version stays, whatever the files."""
         if self.age_ms:
-            return LEAST_CHECKPOINTS
-        return min(self.keep, LEAST_WHERE_LARGE) if self.older_bytes else self.keep
+            return MIN_CHECKPOINTS
+        return min(self.keep, MIN_CHECKPOINTS_WHERE_LARGE) if self.older_bytes else self.keep
 
     def floor(self, newest: int, registry: Registry, too_old: int = 0) -> int:
         """Return the lowest version that stays.
@@ -107,12 +107,12 @@ class RetentionPolicy:
         """
         floor = max(newest - self.keep, too_old) + 1
         if self.older_bytes:
-            cut = registry.last_cut(newest - LEAST_WHERE_LARGE + 1) or 0
+            cut = registry.last_cut(newest - MIN_CHECKPOINTS_WHERE_LARGE + 1) or 0
             if cut > floor:
                 older_bytes = registry.bytes_freed_below(cut)
                 if older_bytes > self.older_bytes:
                     floor = cut
-        return max(1, min(floor, newest - LEAST_CHECKPOINTS + 1))
+        return max(1, min(floor, newest - MIN_CHECKPOINTS + 1))
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ class Retention:
     def is_due(self, registry: Registry, newest: VersionId) -> bool:
         """Return True if a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
-            return newest.number > LEAST_CHECKPOINTS
+            return newest.number > MIN_CHECKPOINTS
         return bool(registry.freed_below(self._floor(newest, registry, self._committed_ms or {})))
 
     def cleanup(self, newest: VersionId) -> Cleanup:
@@ -654,7 +654,7 @@ class Deletions:
 
         def delete(path: str) -> None:
             nonlocal failures_in_row
-            if failures_in_row >= MOST_FAILURES_IN_ROW:
+            if failures_in_row >= MAX_FAILURES_IN_ROW:
                 return
             try:
                 self._storage.delete(path)

@@ -43,7 +43,7 @@ SIZE_RATIO_PERCENT = 20
 
 FILES_OF_A_STORE = 32
 """Files of the usual size that the merges of a store have together, once that is large."""
-MOST_FILE_BYTES = 512 << 20
+MAX_FILE_BYTES = 512 << 20
 
 _NEVER_STALL = 1 << 30
 
@@ -86,7 +86,7 @@ class DatabaseSettings:
 
     def for_store(self, size_bytes: int) -> DatabaseSettings:
         """Return the settings with which a store of this size is merged: the larger, the larger its files."""
-        by_size = min(size_bytes // FILES_OF_A_STORE, MOST_FILE_BYTES)
+        by_size = min(size_bytes // FILES_OF_A_STORE, MAX_FILE_BYTES)
         return replace(self, file_bytes=max(self.file_bytes, by_size))
 
 

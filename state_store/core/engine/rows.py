@@ -52,7 +52,7 @@ _FEW = 64
 _YOUNG_BYTES = 32 << 20
 """Bytes of the pages of all younger runs together, unless there are very many runs."""
 
-_LEAST_PAGE_BYTES = 256 << 10
+_MIN_PAGE_BYTES = 256 << 10
 
 
 class ByteSlices(NamedTuple):
@@ -133,7 +133,7 @@ def rows(directory: Path, settings: DatabaseSettings, start: bytes, end: bytes) 
     """
     with Database(directory, settings) as database:
         runs = database.runs()
-    few = min(PAGE_BYTES, max(_LEAST_PAGE_BYTES, _YOUNG_BYTES // max(1, len(runs))))
+    few = min(PAGE_BYTES, max(_MIN_PAGE_BYTES, _YOUNG_BYTES // max(1, len(runs))))
     yield from merged(
         [
             _of_run(

@@ -41,7 +41,7 @@ _TRIES = 2
 PIECE_BYTES = 2 << 20
 """Bytes of a request."""
 
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """Files that are read at a time at most, each with a piece in memory."""
 
 T = TypeVar("T")

@@ -27,18 +27,18 @@ from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.option import Cron
 from state_store.core.settings.options import Options
 
-GROWTH_LEAST_BYTES = 4 << 20
-GROWTH_LEAST_DELTAS = 8
-AMPLIFICATION_LEAST_DELTAS = 8
+MIN_GROWTH_BYTES = 4 << 20
+MIN_GROWTH_DELTAS = 8
+MIN_AMPLIFICATION_DELTAS = 8
 """Below these numbers a rewrite saves nothing noticeable."""
-OBJECTIVE_LEAST_DELTAS = 4
+MIN_OBJECTIVE_DELTAS = 4
 
 LONGER_BEFORE_REWRITE = 2
 """Times `maxDeltas` that a large chain may have where a rewrite of everything is near."""
 
 LARGE_BYTES = 1 << 30
 
-FULL_LEAST_SAVING = 0.5
+MIN_FULL_SAVING = 0.5
 """Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
 
 _MINUTE_MS = 60_000
@@ -276,7 +276,7 @@ class Policy:
 
     def _full_by_space(self, chain: Chain, statistics: StoreStatistics) -> str | None:
         limit, live = self._options.full_space_amplification, statistics.live_bytes()
-        if not limit or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
+        if not limit or not live or chain.deltas_since_full < MIN_AMPLIFICATION_DELTAS:
             return None
         factor = chain.size_bytes / live
         if factor <= limit:
@@ -318,7 +318,7 @@ class Policy:
         objective is missed by up to that share if the live state alone takes almost as long.
         """
         objective_ms = self._options.restore_objective_ms
-        if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
+        if not objective_ms or len(chain.deltas) < MIN_OBJECTIVE_DELTAS:
             return None
         predicted_ms = statistics.predict_restore_ms(chain)
         if predicted_ms <= objective_ms:
@@ -330,7 +330,7 @@ class Policy:
                 RestoreWork(chain.snapshot_files + 1, size_bytes, 0)
             )
             if after_ms <= objective_ms and (
-                kind != FULL or chain.size_bytes - live >= live * FULL_LEAST_SAVING
+                kind != FULL or chain.size_bytes - live >= live * MIN_FULL_SAVING
             ):
                 return Due(kind, reason)
         return None
@@ -351,7 +351,7 @@ class Policy:
     def _has_grown_to(self, part: float, chain: Chain) -> bool:
         """Return True if the young runs have grown to this part of `maxDeltaShare`."""
         share = self._options.max_delta_share
-        enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
+        enough = len(chain.deltas) >= MIN_GROWTH_DELTAS and chain.delta_bytes >= MIN_GROWTH_BYTES
         return bool(share) and enough and young_share(chain) >= share * part
 
 

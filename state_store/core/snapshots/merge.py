@@ -36,7 +36,7 @@ from state_store.errors import DamagedError, InternalError
 
 KINDS = (INGEST, INCREMENTAL, FULL)
 
-MOST_RUNS = 16
+MAX_RUNS = 16
 """Sorted runs of a base above which even an `ingest` compacts: every look-up asks each of them."""
 
 
@@ -139,7 +139,7 @@ def link_database(base: LocalDatabase, directory: Path) -> None:
 def _compact(database: Database, kind: str, deadline: Callable[[], bool]) -> None:
     if kind == FULL:
         database.compact_all(deadline=deadline)
-    elif kind == INCREMENTAL or sorted_runs(database.files()) > MOST_RUNS:
+    elif kind == INCREMENTAL or sorted_runs(database.files()) > MAX_RUNS:
         database.compact_runs(deadline=deadline)
 
 

@@ -52,13 +52,13 @@ from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, StateStoreError
 
-MOST_MAPPED_BYTES = (1 << 31) - 1
+MAX_MAPPED_BYTES = (1 << 31) - 1
 """Size of a file above which a JVM cannot map it, so that its reader leaves it to RocksDB."""
 
 LOOSE_DIRECTORY = "deltas"
 """Directory below that of a base for its loose deltas."""
 
-LEAST_SPARSE_DELTA_BYTES = 1 << 20
+MIN_SPARSE_DELTA_BYTES = 1 << 20
 """Size from which a delta may be read before it is local. Most deltas are as large as a batch; the delta of a
 query's first batch, or of an imported state, is as large as the state.
 """
@@ -478,7 +478,7 @@ class Restoration:
         return [
             file
             for file in (*tables, *deltas)
-            if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
+            if not file.names_itself or file.size_bytes >= MIN_SPARSE_DELTA_BYTES
         ]
 
     def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
@@ -574,7 +574,7 @@ class Restoration:
 def _needs_rocksdb(base: LocalDatabase, uncompressed: set[str]) -> bool:
     """Return True if the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
     return any(
-        file.size_bytes > MOST_MAPPED_BYTES
+        file.size_bytes > MAX_MAPPED_BYTES
         or (name not in uncompressed and not is_plain(base.directory / name))
         for name, file in base.files.items()
     )

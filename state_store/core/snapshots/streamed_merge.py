@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 _PLACE = re.compile(r"(\d{6,}\.sst) offset (\d+) size (\d+)")
 _REQUEST_BYTES = SPAN_BYTES // 2
-LEAST_WINDOW_BYTES = 256 << 10
+MIN_WINDOW_BYTES = 256 << 10
 """Bytes of a table that are fetched at a time however many runs share the room."""
 
 _ALIGNED = 4 << 10
@@ -82,7 +82,7 @@ _WINDOWS = 2
 _TRIES = 3
 """Fetches of a block, while the reader does not move, after which it is damaged."""
 
-LEAST_TABLE_BYTES = 8 << 20
+MIN_TABLE_BYTES = 8 << 20
 """Bytes of a written table at least, but the last: more tables would be slow to restore."""
 
 _ROWS_A_CHECK = 4096
@@ -91,7 +91,7 @@ _ROWS_A_CHECK = 4096
 _NEVER_PERCENT = 1_000_000
 """Size amplification at which RocksDB would rewrite everything."""
 
-_LEAST_RATIO = 2
+_MIN_RATIO = 2
 """Ratio of the oldest run to all younger ones from which on RocksDB does not compact it with them."""
 
 
@@ -208,7 +208,7 @@ class RowStream:
 
     def _window_bytes(self) -> int:
         runs = len({table.run for table in self._tables.values()})
-        return max(LEAST_WINDOW_BYTES, self._room_bytes // (runs * _WINDOWS))
+        return max(MIN_WINDOW_BYTES, self._room_bytes // (runs * _WINDOWS))
 
     def _bring(self, error: DamagedError, window_bytes: int) -> bytes:
         """Fetch a window from the block on that an error names, or raise the error.
@@ -428,7 +428,7 @@ class _Tables:
         self._directory = directory
         self._lease = lease
         self._version = version
-        self._table_bytes = max(LEAST_TABLE_BYTES, table_bytes)
+        self._table_bytes = max(MIN_TABLE_BYTES, table_bytes)
         self._settings: DatabaseSettings = context.settings
         self._unique = context.runtime.random_32()
         self._files: list[tuple[Path, DatabaseFile]] = []
@@ -494,7 +494,7 @@ def is_young(restored: Restored) -> bool:
     oldest = max((file.level for file in files), default=0)
     oldest_bytes = sum(file.size_bytes for file in files if file.level == oldest)
     young = restored.base.size_bytes - oldest_bytes + sum(delta.size_bytes for delta in restored.deltas)
-    return oldest > 0 and young * _LEAST_RATIO <= oldest_bytes
+    return oldest > 0 and young * _MIN_RATIO <= oldest_bytes
 
 
 @local_disk_errors()

@@ -38,8 +38,8 @@ _RUN = 1000
 _FIRST_RUN = 32
 """The first run is short: the variables learn in it what to fetch."""
 
-_MOST_ROWS = 10_000
-_MOST_BYTES = 16 << 20
+_MAX_ROWS = 10_000
+_MAX_BYTES = 16 << 20
 
 
 def processor_command(command: bytes, header: str) -> tuple[Callable[..., Any], Any]:
@@ -301,8 +301,8 @@ class RowBatch(Batch):
     def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
         """Yield the batches of a stream; a large batch comes in several parts."""
         for batch in batches:
-            for start in range(0, batch.num_rows, _MOST_ROWS):
-                yield RowBatch(batch.slice(start, _MOST_ROWS), key_offsets)
+            for start in range(0, batch.num_rows, _MAX_ROWS):
+                yield RowBatch(batch.slice(start, _MAX_ROWS), key_offsets)
 
     def group(self, number: int) -> Iterator[Any]:
         return iter(self._rows[self.starts[number] : self.starts[number + 1]])
@@ -496,7 +496,7 @@ class RowOutput:
                     uncopied.append(len(rows))
             rows.append(row)
             self._bytes += rough_size(row)
-            if len(rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            if len(rows) >= _MAX_ROWS or self._bytes >= _MAX_BYTES:
                 yield from self.flush_all()
                 rows, uncopied = self._rows, []
         for place in uncopied:
@@ -557,13 +557,13 @@ class FrameOutput:
                 yield from self._converted([frame])  # for its errors
                 continue
             size = _frame_size(frame)
-            if len(frame) >= _MOST_ROWS or size >= _MOST_BYTES:  # no copy of a large one
+            if len(frame) >= _MAX_ROWS or size >= _MAX_BYTES:  # no copy of a large one
                 yield from self.flush_all()
                 yield from self._converted([frame])
                 continue
             self._runs.add(frame)
             self._bytes += size
-            if self._runs.rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            if self._runs.rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES:
                 yield from self.flush_all()
 
     @property

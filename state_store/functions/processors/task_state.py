@@ -112,8 +112,8 @@ TIMER_LIST = 15
 EXISTS = 16
 ITERATE = 17
 
-_MOST_OPERATIONS = 200_000
-_MOST_BYTES = 16 << 20
+_MAX_OPERATIONS = 200_000
+_MAX_BYTES = 16 << 20
 
 
 class Session:
@@ -204,7 +204,7 @@ class Session:
         self._pending_bytes += length
         if not is_safe or not self.batches:
             self._exchange(failure, [], [])
-        elif self._pending_bytes > _MOST_BYTES or len(self._pending) > _MOST_OPERATIONS:
+        elif self._pending_bytes > _MAX_BYTES or len(self._pending) > _MAX_OPERATIONS:
             self.flush()
 
     def write_quick(self, *operation: Any) -> None:
@@ -214,7 +214,7 @@ class Session:
             pending += (KEY, self._key)
             self._key_sent = True
         pending += operation
-        if len(pending) > _MOST_OPERATIONS:
+        if len(pending) > _MAX_OPERATIONS:
             self.flush()
 
     def read(self, failure: str, code: int, *arguments: Any) -> Any:

@@ -19,11 +19,11 @@ from state_store.functions.processors.task_state import RowCodec, Session
 MISSING: Any = 0
 """The mark of a state that is not known in the worker, as in the JVM's answers."""
 
-_MOST_ENTRIES = 256
+_MAX_ENTRIES = 256
 """Longer lists and maps are read only when they are asked for."""
 
 
-_MOST_VALUES = 4 * _MOST_ENTRIES
+_MAX_VALUES = 4 * _MAX_ENTRIES
 """The limit of known values of a map in the worker."""
 
 
@@ -56,7 +56,7 @@ class Variable:
     @property
     def limit(self) -> int:
         """The limit of entries of a list, a map or timers that are read in advance."""
-        return min(_MOST_ENTRIES, self.session.max_state_records)
+        return min(_MAX_ENTRIES, self.session.max_state_records)
 
     def fill(self, fetched: list[Any]) -> None:
         """Keep the states that were fetched for each key of a new run; an empty list if none were."""
@@ -311,7 +311,7 @@ class BatchedMap(MapState, Variable):
             return value if code == operations.MAP_GET else value is not None
         self.misses += 1
         value = self.session.read(failure, code, self.index, sent)
-        if code == operations.MAP_GET and len(state.values) < _MOST_VALUES:
+        if code == operations.MAP_GET and len(state.values) < _MAX_VALUES:
             state.values[sent] = value
         return value
 
@@ -360,7 +360,7 @@ class BatchedMap(MapState, Variable):
         """Keep `value` for `key`: `None` for a removed key, `MISSING` for a value that may change."""
         state = self._present()
         state.in_order = False
-        if is_exact_key and value is not MISSING and len(state.values) < _MOST_VALUES:
+        if is_exact_key and value is not MISSING and len(state.values) < _MAX_VALUES:
             state.values[key] = value
         elif is_exact_key:
             state.values.pop(key, None)

@@ -30,4 +30,4 @@ def written(tmp_path: Path) -> Job:
 @pytest.fixture
 def sparse_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deltas are read before they are there however small they are."""
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 1)

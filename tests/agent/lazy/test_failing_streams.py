@@ -39,8 +39,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(reader_leases.LeaseRounds, "look", lambda rounds: None)
     monkeypatch.setattr(page_cache, "LEAST_BYTES", 8 << 10)
-    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", 64 << 10)
-    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", 64 << 10)
     monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 8 << 10)
 
 

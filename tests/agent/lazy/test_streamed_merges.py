@@ -41,8 +41,8 @@ PAGES = 64 << 10
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 1 MB is meant as it is: windows, tables and tails are as small beside it as usual."""
     monkeypatch.setattr(page_cache, "LEAST_BYTES", PAGES)
-    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", WINDOW)
-    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", TABLE)
+    monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", TABLE)
     monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 16 << 10)
 
 
@@ -370,7 +370,7 @@ def test_a_young_file_that_differs_outside_its_blocks_is_not_compacted(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of a file comes damaged when the file is fetched as a whole: RocksDB has read it before."""
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 1)
     for row in range(3):
         settled.commit({key(row): os.urandom(200), key(row + 5): os.urandom(200)})
     job = limited(settled, tmp_path / "reader")
@@ -454,9 +454,9 @@ def test_rows_are_right_after_random_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(streamed_merge, "LEAST_WINDOW_BYTES", 12 << 10)
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
-    monkeypatch.setattr(streamed_merge, "LEAST_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", 12 << 10)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", 64 << 10)
     monkeypatch.setattr(Hydrations, "merge_bytes", 64 << 10)
     job = Job(InProcess(tmp_path / "writer", file_bytes=100 << 10), tmp_path / "state")
     job.commit({key(row): chance.randbytes(chance.choice((20, 300, 9000))) for row in range(2000)})
@@ -514,7 +514,7 @@ def test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared(
 def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 64 << 10)
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 25)})
     job = limited(settled, tmp_path / "reader")
@@ -532,7 +532,7 @@ def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
 def test_a_large_delta_that_stays_in_storage_damaged_is_taken_into_no_snapshot(
     settled: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 64 << 10)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 64 << 10)
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
     path = max(Path(settled.location).glob("delta/*"))
     damage(path, path.stat().st_size // 2)

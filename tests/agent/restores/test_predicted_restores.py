@@ -62,8 +62,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
-    monkeypatch.setattr(stores, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
+    monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
+    monkeypatch.setattr(stores, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
 
 
 @pytest.fixture(scope="module")
