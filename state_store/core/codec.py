@@ -231,8 +231,8 @@ def _instance(kinds: tuple[type, ...], value: Any, name: str) -> Any:
 
 def _choice(choices: tuple[Any, ...], value: Any, name: str) -> Any:
     if value not in choices:
-        known = " or ".join(repr(choice) for choice in choices)
-        raise Mismatch(f"has {value!r} as '{name}', where {known} belongs")
+        choice_texts = " or ".join(repr(choice) for choice in choices)
+        raise Mismatch(f"has {value!r} as '{name}', where {choice_texts} belongs")
     return value
 
 

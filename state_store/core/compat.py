@@ -18,9 +18,9 @@ else:
 
     def pairwise(items):
         """Return the pairs of neighbours, as `itertools.pairwise` does."""
-        left, right = itertools.tee(items)
+        first, right = itertools.tee(items)
         next(right, None)
-        return builtins.zip(left, right)
+        return builtins.zip(first, right)
 
     def zip(*iterables, strict=False):
         """Return the tuples of members, as the built-in function does."""

@@ -46,14 +46,14 @@ def interruptible(call: Callable[[], R], interrupt: Remove, *, runtime: Runtime 
         return call()
     if _interrupts:
         raise KeyboardInterrupt
-    made = _Call(call, runtime)
+    running_call = _Call(call, runtime)
     try:
-        made.start()
-        made.wait()
+        running_call.start()
+        running_call.wait()
     except BaseException:
-        made.end(interrupt)
+        running_call.end(interrupt)
         raise
-    return made.result()
+    return running_call.result()
 
 
 def answered(
@@ -66,14 +66,14 @@ def answered(
     Raises:
         StorageError: the service did not answer in time.
     """
-    made = _Call(call, runtime)
+    running_call = _Call(call, runtime)
     try:
-        made.start()
-        if made.wait(limit_s):
-            return made.result()
+        running_call.start()
+        if running_call.wait(limit_s):
+            return running_call.result()
     finally:
-        if not made.has_ended:
-            _left_behind.append(made)
+        if not running_call.has_ended:
+            _left_behind.append(running_call)
     raise StorageError(
         f"'{location}' did not answer within {limit_s:g} s: see if its service can be reached from this "
         "machine (address, name service, firewall, proxy), and if this process has credentials for it",

@@ -183,8 +183,8 @@ def _processor_binding(original: Any, name: str) -> Any:
                 time_mode=timeMode,
             )
             statefulProcessor = processor.bind(statefulProcessor, bound)
-        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState)
-        return original(self, *given, *arguments, **options)
+        call_arguments = (statefulProcessor, outputStructType, outputMode, timeMode, initialState)
+        return original(self, *call_arguments, *arguments, **options)
 
     return method
 
@@ -192,10 +192,11 @@ def _processor_binding(original: Any, name: str) -> Any:
 def _warn_without_protobuf(grouped: Any, name: str) -> None:
     """Warn if Spark's own worker on the driver, which calls `init`, lacks a package."""
     try:
-        found = importlib.util.find_spec("google.protobuf.descriptor") is not None
+        has_protobuf = importlib.util.find_spec("google.protobuf.descriptor") is not None
     except ModuleNotFoundError:
-        found = False
-    if not found and hasattr(grouped._df.sparkSession, "_jsparkSession"):  # with Connect it runs elsewhere
+        has_protobuf = False
+    is_local = hasattr(grouped._df.sparkSession, "_jsparkSession")  # with Connect it runs elsewhere
+    if is_local and not has_protobuf:
         warnings.warn(
             f"{name} needs the package protobuf on the driver, and {sys.executable} has none: Spark's worker "
             'there will fail ("driver worker exited unexpectedly"). Install it: pip install protobuf.',

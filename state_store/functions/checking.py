@@ -199,36 +199,36 @@ def _timeout(timeout: Any, call: Call) -> np.ndarray:
             f"Result.timeout has {len(array)} entries for {call.groups} groups: "
             "one for each row of states, null for none."
         )
-    given = array.is_valid().to_numpy(zero_copy_only=False)
+    is_set = array.is_valid().to_numpy(zero_copy_only=False)
     millis = np.where(
-        given, milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP
+        is_set, milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP
     )
-    first = _first(given)
+    first = _first(is_set)
     if first is not None and context.timeout_conf == "NoTimeout":
         raise call.fail(
             f"Result.timeout sets a timeout for {call.group(first)}, "
             "but the query was started with NoTimeout."
         )
-    _check_moments(millis.astype(np.int64), given, call)
+    _check_moments(millis.astype(np.int64), is_set, call)
     return millis.astype(np.int64)
 
 
-def _check_moments(millis: np.ndarray, given: np.ndarray, call: Call) -> None:
+def _check_moments(millis: np.ndarray, is_set: np.ndarray, call: Call) -> None:
     context = call.context
-    bad = _first(given & (millis <= 0))
+    bad = _first(is_set & (millis <= 0))
     if bad is not None:
         raise call.fail(
             f"Result.timeout is {millis[bad]} ms for {call.group(bad)}: a timeout must be positive."
         )
     if context.timeout_conf == "ProcessingTimeTimeout":
-        bad = _first(given & (millis <= context.batch_time_ms))
+        bad = _first(is_set & (millis <= context.batch_time_ms))
         if bad is not None:
             raise call.fail(
                 f"Result.timeout is {millis[bad]} ms for {call.group(bad)}, not after the start of the batch "
                 f"({context.batch_time_ms} ms): a processing-time timeout lies in the future."
             )
     elif context.watermark_ms is not None:
-        bad = _first(given & (millis < context.watermark_ms))
+        bad = _first(is_set & (millis < context.watermark_ms))
         if bad is not None:
             raise call.fail(
                 f"Result.timeout is {millis[bad]} ms for {call.group(bad)}, earlier than the watermark "
@@ -255,8 +255,8 @@ def milliseconds(array: pa.Array, call: Call, part: str = "Result.timeout") -> p
 
 
 def _first(mask: np.ndarray) -> int | None:
-    found = np.flatnonzero(mask)
-    return int(found[0]) if len(found) else None
+    indexes = np.flatnonzero(mask)
+    return int(indexes[0]) if len(indexes) else None
 
 
 def as_array(values: Any, part: str, call: Call) -> pa.Array:
@@ -268,7 +268,7 @@ def as_array(values: Any, part: str, call: Call) -> pa.Array:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-        raise call.fail(f"{part} is a {type(values).__name__} that is no column ({error}).") from None
+        raise call.fail(f"{part} is a {type(values).__name__} that is not a column ({error}).") from None
 
 
 STATE_EXTRAS = frozenset((GROUP, EXISTS, TIMEOUT))

@@ -67,8 +67,8 @@ def _states(
     keys = [_key_column(value, field, header) for field, value in zip(header.key.fields, key, strict=True)]
     names = key_names(header.key.names, header.state.names)
     check_names(header, False, function.__name__)
-    known = frozenset([*names, *header.state.names]) | STATE_EXTRAS
-    call = Call(function.__name__, header.context(), keys, header.key.names, known, 1)
+    column_names = frozenset([*names, *header.state.names]) | STATE_EXTRAS
+    call = Call(function.__name__, header.context(), keys, header.key.names, column_names, 1)
     columns = [*keys, *_stored(state, header), pa.array([state.exists]), pa.array([0], pa.int32())]
     return pa.Table.from_arrays(columns, names=[*names, *header.state.names, EXISTS, GROUP]), call
 

@@ -126,10 +126,10 @@ class GroupCaller:
         for number, (key, group, before) in enumerate(self._groups(rows, states)):
             state = PlainState(common, before, functools.partial(call.group, number))
             try:
-                given = self._func(key, group, state)
-                if given is not None:
-                    for row in _iterable(given, call):
-                        output.add(row, number, given)
+                result = self._func(key, group, state)
+                if result is not None:
+                    for row in _iterable(result, call):
+                        output.add(row, number, result)
                         if len(output.rows) == _MAX_OUTPUT_ROWS:
                             yield emit(output.taken())
             except Exception as error:
@@ -177,16 +177,16 @@ class _Output:
         self.rows: list[tuple[Any, ...]] = []
         self._numbers: list[int] = []
 
-    def add(self, row: Any, number: int, given: Any) -> None:
-        """Add a row of the group with this number; `given` is what its function returned."""
+    def add(self, row: Any, number: int, result: Any) -> None:
+        """Add a row of the group with this number; `result` is what its function returned."""
         try:
             self.rows.append(self._schema.own(row))
         except UnfitValueError as unfit:
             error = self._call.fail(
                 f"a row of {self._call.group(number)}: {unfit}. Yield rows, or return a list of them."
             )
-            if hasattr(given, "throw"):  # a generator: its traceback shows the line that yields
-                given.throw(error)
+            if hasattr(result, "throw"):  # a generator: its traceback shows the line that yields
+                result.throw(error)
             raise error from None
         self._numbers.append(number)
 
@@ -200,14 +200,16 @@ class _Output:
         return struct
 
 
-def _iterable(given: Any, call: Call) -> Iterable[Any]:
-    """Return an iterator over the result of a function; a single row is no iterable of rows."""
-    if isinstance(given, (str, bytes, dict)) or hasattr(given, "_fields") or hasattr(given, "columns"):
-        raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.")
+def _iterable(result: Any, call: Call) -> Iterable[Any]:
+    """Return an iterator over the result of a function; a single row is not an iterable of rows."""
+    if isinstance(result, (str, bytes, dict)) or hasattr(result, "_fields") or hasattr(result, "columns"):
+        raise call.fail(f"returned a {type(result).__name__}: yield rows, or return a list of them.")
     try:
-        return iter(given)
+        return iter(result)
     except TypeError:
-        raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.") from None
+        raise call.fail(
+            f"returned a {type(result).__name__}: yield rows, or return a list of them."
+        ) from None
 
 
 def _name_group(error: Exception, call: Call, number: int) -> None:

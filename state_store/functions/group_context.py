@@ -165,7 +165,7 @@ class Result:
         says), or `None` for none.
     state
         New states. Without a `__group` column: one row for each row of `states`, in its order. With it:
-        rows for the groups that it names. Columns of `states` that are no state columns may stay in and are
+        rows for the groups that it names. Columns of `states` that are not state columns may stay in and are
         not read.
     remove
         Groups whose state is removed: group indexes, or one boolean for each row of `states`.

@@ -108,8 +108,8 @@ Make = Callable[[Iterable[Any]], Any]
 def row_class(names: tuple[str, ...]) -> Make:
     """Make a `Row` of its values. It has quick attributes; those of a plain `Row` are looked up by name."""
     base = _named_tuple("Row", names)
-    made = type("Row", (base, Row), {"__fields__": list(names), "__module__": Row.__module__})
-    return functools.partial(tuple.__new__, made)
+    new_class = type("Row", (base, Row), {"__fields__": list(names), "__module__": Row.__module__})
+    return functools.partial(tuple.__new__, new_class)
 
 
 @functools.lru_cache(maxsize=256)
@@ -119,7 +119,7 @@ def tuple_class(kind: str, names: tuple[str, ...]) -> Make:
 
 
 def _named_tuple(kind: str, names: tuple[str, ...]) -> Any:
-    # Names that are no identifiers of Python become _0, _1, ...: the number of the column.
+    # Names that are not identifiers of Python become _0, _1, ...: the number of the column.
     return collections.namedtuple(kind, names, rename=True)
 
 
@@ -161,7 +161,7 @@ class Codec:
 
     def unfit(self, value: Any) -> UnfitValueError:
         """Return the error for a value of another kind."""
-        return UnfitValueError(f"{value!r} is of type {type(value).__name__}, and no {self.name}")
+        return UnfitValueError(f"{value!r} is of type {type(value).__name__}, not {self.name}")
 
 
 class Number(Codec):
@@ -270,7 +270,7 @@ def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
             raise UnfitValueError(f"{value!r} has {unknown[0]!r}, and the schema has only {names}")
         return tuple(plain(value.get(name)) for name in names)
     if not isinstance(value, (tuple, list)):
-        raise UnfitValueError(f"{value!r} is of type {type(value).__name__}, and no row")
+        raise UnfitValueError(f"{value!r} is of type {type(value).__name__}, not a row")
     if len(value) != len(names):
         raise UnfitValueError(f"{value!r} has {len(value)} values, and the schema has {len(names)}: {names}")
     return tuple(map(plain, value))
@@ -483,7 +483,7 @@ class RowSchema:
         A row whose values have the same types as those of a row before is known to be good.
 
         Raises:
-            UnfitValueError: It is no row of this schema.
+            UnfitValueError: It is not a row of this schema.
         """
         if type(row) in self._known_rows and tuple(map(type, row)) in self._known_values:
             return row

@@ -87,9 +87,9 @@ def _with_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if not _has_map(kind) or not pa.types.is_nested(array.type):
         return array
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-        wanted = {field.name: field.type for field in kind}
+        types_by_name = {field.name: field.type for field in kind}
         parts = [
-            _with_maps(part, wanted.get(field.name, field.type))
+            _with_maps(part, types_by_name.get(field.name, field.type))
             for part, field in zip(array.flatten(), array.type, strict=True)
         ]
         fields = [pa.field(f.name, part.type) for f, part in zip(array.type, parts, strict=True)]

@@ -163,12 +163,12 @@ class TableCaller:
         """Call the function once and check what it returns; yield nothing."""
         yield from ()
         function, header = self._function, self._header
-        given: list[Any] = [rows, states]
+        tables: list[Any] = [rows, states]
         if function.frame == "pandas":
-            given = [pandas_frames.to_frame(table, header) for table in given]
+            tables = [pandas_frames.to_frame(table, header) for table in tables]
         elif function.frame == "polars":
-            given = [polars_frames.to_frame(table) for table in given]
-        result = function.func(*given, call.context)
+            tables = [polars_frames.to_frame(table) for table in tables]
+        result = function.func(*tables, call.context)
         if result is None:
             result = Result()
         if not isinstance(result, Result):

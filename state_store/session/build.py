@@ -76,10 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="compile even if the jar is up to date, and for Sparks that are not supported",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        for pyspark in given.pyspark or [installed_pyspark()]:
-            jar, built = build(pyspark, given.out, force=given.force)
+        for pyspark in options.pyspark or [installed_pyspark()]:
+            jar, built = build(pyspark, options.out, force=options.force)
             print(f"{jar}: {'built' if built else 'up to date'}")
     except BuildError as error:
         print(f"state_store.session.build: {error}", file=sys.stderr)
@@ -114,8 +114,8 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     jar = out / jar_name(spark)
     if not force and stamped(jar) == stamp:
         return jar, False
-    kept = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
-    entries = kept or _compiled(spark, jars)
+    present_classes = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
+    entries = present_classes or _compiled(spark, jars)
     entries |= sources.resources()
     entries[option_pages.DECLARATIONS_RESOURCE] = option_pages.declarations()
     entries[AGENT_CODE] = sources.archive(sources.agent_code())
@@ -145,8 +145,8 @@ def stamped(jar: Path) -> Stamp | None:
             lines = archive.read(STAMP).decode().splitlines()
     except (OSError, KeyError, zipfile.BadZipFile):
         return None
-    found = dict(line.split("=", 1) for line in lines if "=" in line)
-    return Stamp(**{name: found.get(name, "") for name in Stamp.__dataclass_fields__})
+    fields = dict(line.split("=", 1) for line in lines if "=" in line)
+    return Stamp(**{name: fields.get(name, "") for name in Stamp.__dataclass_fields__})
 
 
 def _compiled(spark: str, jars: Path) -> dict[str, bytes]:
@@ -159,8 +159,8 @@ def _compiled(spark: str, jars: Path) -> dict[str, bytes]:
 def _classes_of(stamp: Stamp, *jars: Path) -> dict[str, bytes] | None:
     """Return the classes of the first of these jars with the same Scala sources; None without one."""
     for jar in jars:
-        found = stamped(jar)
-        if found is not None and found.scala == stamp.scala:
+        other_stamp = stamped(jar)
+        if other_stamp is not None and other_stamp.scala == stamp.scala:
             with zipfile.ZipFile(jar) as archive:
                 return {name: archive.read(name) for name in archive.namelist() if name.endswith(".class")}
     return None

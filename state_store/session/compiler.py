@@ -33,15 +33,15 @@ def java_version() -> int:
     """Return the major version of that Java. Raises NoJava unless it is supported."""
     program = java()
     try:
-        shown = subprocess.run(
+        version_text = subprocess.run(
             [program, "-version"], capture_output=True, text=True, check=True, timeout=60
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise NoJava(f"{program} cannot be run ({error}). {_HOW}") from None
-    match = re.search(r'version "(\d+)', shown)
+    match = re.search(r'version "(\d+)', version_text)
     if match is None or int(match[1]) not in SUPPORTED_JAVAS:
-        found = shown.splitlines()[0] if shown else "of an unknown version"
-        raise NoJava(f"{program} is {found}. {_HOW}")
+        version_line = version_text.splitlines()[0] if version_text else "of an unknown version"
+        raise NoJava(f"{program} is {version_line}. {_HOW}")
     return int(match[1])
 
 

@@ -26,11 +26,11 @@ def inherited() -> dict[str, str]:
 
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
-    given, files = _arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    arguments, files = _arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults: dict[str, str] = {}
     for file in files or _default_files():
         defaults |= properties(file)
-    return {**defaults, **given}
+    return {**defaults, **arguments}
 
 
 def runs_without(name: str) -> bool:
@@ -46,11 +46,11 @@ def properties(file: Path) -> dict[str, str]:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # Spark itself says so, if the file is needed
         return {}
-    found = {}
+    values = {}
     for line in re.sub(r"\\\r?\n\s*", "", text).splitlines():
         if match := re.match(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*$", line):
-            found[match[1]] = match[2]
-    return found
+            values[match[1]] = match[2]
+    return values
 
 
 def _has_jvm() -> bool:

@@ -63,7 +63,7 @@ def jars_of(pyspark: Path) -> Path:
     for jars in candidates:
         if jars.is_dir():
             return jars
-    raise NoSpark(f"{pyspark} is no pyspark package directory: it has no jars directory")
+    raise NoSpark(f"{pyspark} is not a pyspark package directory: it has no jars directory")
 
 
 def spark_version(jars: Path) -> str:

@@ -44,7 +44,7 @@ def build_jar(out: str | os.PathLike[str] | None = None) -> Path:
         out: the directory that the jar is written to. Default: that of the package.
 
     Raises:
-        OptionError: Java or pyspark is missing, the sources do not compile, or `out` is no path.
+        OptionError: Java or pyspark is missing, the sources do not compile, or `out` is not a path.
     """
     if out is not None and not isinstance(out, (str, os.PathLike)):
         raise OptionError(f"out is a path, not {out!r}", option="out")

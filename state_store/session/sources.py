@@ -58,8 +58,8 @@ def resources() -> dict[str, bytes]:
 
 def agent_code() -> dict[str, bytes]:
     """Return the package's Python files by import path; the jar brings them to the executors."""
-    found = (path for path in files(PACKAGE) if path.suffix == ".py" and CARRIED not in path.parents)
-    return {f"state_store/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in found}
+    python_files = (path for path in files(PACKAGE) if path.suffix == ".py" and CARRIED not in path.parents)
+    return {f"state_store/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in python_files}
 
 
 def files(root: Path) -> Iterator[Path]:

@@ -105,12 +105,12 @@ def test_a_list_may_be_used_again_for_the_next_row():
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        (("a", 1), "a row of group .*'a' is of type str, and no row.*Yield rows, or return a list of them"),
+        (("a", 1), "a row of group .*'a' is of type str, not a row.*Yield rows, or return a list of them"),
         ("text", "returned a str: yield rows"),
         ({"k": "a", "n": 1}, "returned a dict: yield rows"),
         (5, "returned a int: yield rows"),
         ([("a",)], r"\('a',\) has 1 values, and the schema has 2: \['k', 'n'\]"),
-        ([("a", "b")], "column 'n': 'b' is of type str, and no int"),
+        ([("a", "b")], "column 'n': 'b' is of type str, not int"),
         ([("a", 2**31)], r"output: column 'n' \(int\) cannot hold 2147483648 of group \(k='a'\)"),
         ([{"key": 1}], "has 'key', and the schema has only"),
     ],
@@ -183,7 +183,7 @@ class TestStates:
         ("value", "message"),
         [
             ((1,), "the new state of group .k='a'.: .1,. has 1 values"),
-            (("x", "x"), "column 'n': 'x' is of type str, and no bigint"),
+            (("x", "x"), "column 'n': 'x' is of type str, not bigint"),
             (
                 (2**70, "x"),
                 r"state: column 'n' \(bigint\) cannot hold 1180591620717411303424 of group \(k='a'\)",

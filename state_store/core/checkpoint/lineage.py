@@ -94,7 +94,7 @@ class Listing:
 _ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
 
 NO_APPLICATION = "0" * 8
-"""Application of attempts by a program that is no Spark application."""
+"""Application of attempts by a program that is not a Spark application."""
 
 ObservedAttempts = frozenset[VersionId]
 """The attempts at later versions that were in storage when an attempt began."""
@@ -164,8 +164,8 @@ class Attempts:
         Raises:
             ConflictError: If neither rule decides.
         """
-        found = self._at(number) - self._refused
-        ordinals = {version: ordinal for version in found if (ordinal := _ordinal(version)) is not None}
+        candidates = self._at(number) - self._refused
+        ordinals = {version: ordinal for version in candidates if (ordinal := _ordinal(version)) is not None}
         if not ordinals:
             return None
         highest = max(ordinals.values())
@@ -341,14 +341,14 @@ class Lineages:
 
     def restorable(self) -> list[VersionId]:
         """Return all versions that the listing can make, oldest first."""
-        known: set[VersionId] = set(self._snapshots)
+        known_versions: set[VersionId] = set(self._snapshots)
         for version in sorted(self._deltas, key=version_order):
             if len(self._deltas[version]) > 1:
                 continue
             base = self._deltas[version][0].builds_on
-            if base is None or base in known:
-                known.add(version)
-        return sorted(known, key=version_order)
+            if base is None or base in known_versions:
+                known_versions.add(version)
+        return sorted(known_versions, key=version_order)
 
     def delta(self, version: VersionId) -> DeltaName | None:
         """Return the delta of `version`, or None. Raises ConflictError if there are two."""

@@ -181,14 +181,14 @@ class Registry:
         return sorted(file.path for file in self._freed_below(floor))
 
     def _freed_below(self, floor: int) -> list[StoredFile]:
-        kept = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
+        kept_parts = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
         going = _Parts(
-            (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept
+            (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept_parts
         )
         if going.empty:
             return []
-        left = kept.files()
-        return [file for path, file in going.files().items() if path not in left]
+        kept_files = kept_parts.files()
+        return [file for path, file in going.files().items() if path not in kept_files]
 
     def last_cut(self, up_to: int) -> int | None:
         """Return the newest version at or below `up_to` that needs nothing older than itself, or None.
@@ -232,10 +232,12 @@ class Registry:
 
     def entry(self, path: str) -> StoredFile:
         """Return the file at `path`. Raises MissingError if no checkpoint needs it."""
-        known = [file for version in self.checkpoints() if (file := self._file(version, path)) is not None]
-        if not known:
+        known_files = [
+            file for version in self.checkpoints() if (file := self._file(version, path)) is not None
+        ]
+        if not known_files:
             raise MissingError(f"no retained checkpoint needs '{path}'", file=path)
-        return next((file for file in known if file.sha256 is not None), known[-1])
+        return next((file for file in known_files if file.sha256 is not None), known_files[-1])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Registry) and self._by_path() == other._by_path()
@@ -291,12 +293,12 @@ class Registry:
         return self._freed(before)
 
     def _freed(self, dropped: Iterable[_Needs]) -> list[StoredFile]:
-        kept = _Parts(self._needs.values())
-        gone = _Parts(dropped, apart_from=kept)
+        kept_parts = _Parts(self._needs.values())
+        gone = _Parts(dropped, apart_from=kept_parts)
         if gone.empty:
             return []
-        left = kept.files()
-        return [file for path, file in gone.files().items() if path not in left]
+        kept_files = kept_parts.files()
+        return [file for path, file in gone.files().items() if path not in kept_files]
 
 
 class _Parts:
@@ -326,8 +328,8 @@ class _Parts:
             *((link.file,) for link in self._links),
         ):
             for file in files:
-                known = by_path.get(file.path)
-                if known is None or known.sha256 is None:
+                known_file = by_path.get(file.path)
+                if known_file is None or known_file.sha256 is None:
                     by_path[file.path] = file
         return by_path
 

@@ -46,7 +46,7 @@ def decode(cls: type[T], data: bytes, file: str) -> T:
     """Return the object in the bytes of `file`.
 
     Raises:
-        DamagedError: If the bytes are no JSON object, or a field is missing or of another type.
+        DamagedError: If the bytes are not a JSON object, or a field is missing or of another type.
         FormatError: If the object is of a format that this program does not know.
     """
     try:
@@ -479,7 +479,7 @@ def _sealed(text: bytes) -> bytes:
 def _unsealed(cls: type[T], data: bytes, file: str) -> T:
     """Return the object in the bytes of `file`, whose seal fits.
 
-    The seal comes first: a damaged byte in the number of the format is damage, and no newer format. A newer
+    The seal comes first: a damaged byte in the number of the format is damage, not a newer format. A newer
     format may have another seal.
     """
     seal = _SEAL.search(data)
@@ -515,9 +515,9 @@ class Marker(NamedTuple):
 def marker_of(storage: Storage) -> Marker | None:
     """Return the marker of a checkpoint directory; None without it."""
     try:
-        found = json.loads(storage.read(MARKER))
-        operation = str(found["operation"])
-        return Marker(operation, found["source"], bool(found.get("goes_on", operation == COPY)))
+        fields = json.loads(storage.read(MARKER))
+        operation = str(fields["operation"])
+        return Marker(operation, fields["source"], bool(fields.get("goes_on", operation == COPY)))
     except MissingError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError):

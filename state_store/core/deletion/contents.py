@@ -115,16 +115,16 @@ class StoreContents:
 
     @classmethod
     def read(
-        cls, storage: Storage, known: Mapping[SnapshotName, ReadSnapshot] | None = None
+        cls, storage: Storage, known_snapshots: Mapping[SnapshotName, ReadSnapshot] | None = None
     ) -> StoreContents:
-        """Read the directory: four listings, and the archives that are not as they were in `known`.
+        """Read the directory: four listings, and the archives that are not as they were in `known_snapshots`.
 
         Raises:
             FormatError: If a tombstone is of a newer format. A snapshot of one has it as its error.
             StorageError: If the storage fails.
         """
         entries = _entries(storage, SNAPSHOT_DIRECTORY)
-        snapshots = _read_snapshots(storage, entries.values(), known or {})
+        snapshots = _read_snapshots(storage, entries.values(), known_snapshots or {})
         tombstones = Tombstones.read(storage)
         entries |= _entries(storage, DELTA_DIRECTORY)
         entries |= _entries(storage, SHARED_DIRECTORY)
@@ -177,10 +177,10 @@ class StoreContents:
 
 
 def read_snapshots(
-    storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
+    storage: Storage, known_snapshots: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
-    """Return the present snapshots; archives that are as they were in `known` are not read again."""
-    return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
+    """Return the present snapshots; those that are as in `known_snapshots` are not read again."""
+    return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known_snapshots)
 
 
 def refuse_newer_formats(snapshots: Mapping[SnapshotName, ReadSnapshot]) -> None:
@@ -195,14 +195,14 @@ def _entries(storage: Storage, directory: str) -> dict[str, Entry]:
 
 
 def _read_snapshots(
-    storage: Storage, entries: Iterable[Entry], known: Mapping[SnapshotName, ReadSnapshot]
+    storage: Storage, entries: Iterable[Entry], known_snapshots: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
     snapshots: dict[SnapshotName, ReadSnapshot] = {}
     for entry in entries:
         name = SnapshotName.parse(entry.name)
         if name is None:
             continue
-        before = known.get(name)
+        before = known_snapshots.get(name)
         if before is not None and before.entry == entry and before.manifest is not None:
             snapshots[name] = before
             continue

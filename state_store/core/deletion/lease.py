@@ -430,22 +430,22 @@ def find_under_lease(
     """
     before: frozenset[str] = frozenset()
     for attempt in range(_FINDS):
-        found = find()
-        files = files_of(found)
+        find_result = find()
+        files = files_of(find_result)
         if not files:
-            return found, None, files
+            return find_result, None, files
         lease = new_lease()
         try:
             lost = lease.hold(files)
             if not lost or files == before or attempt == _FINDS - 1:
-                return found, lease, lost
+                return find_result, lease, lost
             lease.release()
         except (StorageError, UnknownOutcomeError):
-            return found, lease, frozenset()
+            return find_result, lease, frozenset()
         except BaseException:
-            give_up(found)
+            give_up(find_result)
             raise
-        give_up(found)
+        give_up(find_result)
         before = files
     raise AssertionError("unreachable")
 
@@ -512,11 +512,11 @@ class LeaseKeeper:
         with self._changed:
             for lease in [lease for lease in self._leases if lease.is_released]:
                 self._leases.discard(lease)
-            kept = list(self._leases)
-            if not kept:
+            kept_leases = list(self._leases)
+            if not kept_leases:
                 self._is_running = False
                 return False
-        for lease in kept:
+        for lease in kept_leases:
             try:
                 lease.renew_if_due()
             except StateStoreError:

@@ -87,8 +87,8 @@ class RetentionPolicy:
     @property
     def keep(self) -> int:
         """Number of versions that stay, the newest included."""
-        asked = min(self.batches, self.checkpoints) if self.checkpoints else self.batches
-        return max(asked, MIN_CHECKPOINTS)
+        wanted_checkpoints = min(self.batches, self.checkpoints) if self.checkpoints else self.batches
+        return max(wanted_checkpoints, MIN_CHECKPOINTS)
 
     @property
     def least_decided(self) -> int:
@@ -225,21 +225,23 @@ class DeletionPlan:
                 may be on their way into a snapshot (see `_orphans`).
         """
         going = self._going
-        kept = set(self._needed)
+        needed_files = set(self._needed)
         for name, manifest in self.contents.manifests.items():
             if name not in going:
-                kept |= {entry.path for entry in manifest.files}
+                needed_files |= {entry.path for entry in manifest.files}
         deltas = {delta.path for delta in self.contents.listing.deltas if delta.version < self.floor}
         deltas |= {mark.path for mark in self.contents.listing.refused if mark.version < self.floor}
-        return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
+        return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - needed_files
 
     def old_candidates(self, before_ms: float) -> set[str]:
         """Return the candidates that were modified before that time and that no staying snapshot names."""
         entries = self.contents.entries
         old = {path for path in self.candidates(before_ms) if entries[path].modified_ms < before_ms}
         manifests = self.contents.manifests.items()
-        kept = {entry.path for name, found in manifests if name.path not in old for entry in found.files}
-        return old - kept
+        named_files = {
+            entry.path for name, manifest in manifests if name.path not in old for entry in manifest.files
+        }
+        return old - named_files
 
     @cached_property
     def _uncondemned_registry(self) -> Registry:
@@ -275,8 +277,8 @@ class DeletionPlan:
         """Return the shared files that a snapshot names, condemned ones, and orphans."""
         contents = self.contents
         named = {entry.path for manifest in contents.manifests.values() for entry in manifest.files}
-        known = {name.path for name in contents.listing.shared if name.path in named | self.condemned}
-        return known | self._orphans(orphaned_before_ms) - named
+        known_files = {name.path for name in contents.listing.shared if name.path in named | self.condemned}
+        return known_files | (self._orphans(orphaned_before_ms) - named)
 
     def _orphans(self, orphaned_before_ms: float) -> set[str]:
         """Return the shared files of merges that died.
@@ -457,10 +459,10 @@ class Retention:
         deletable = candidates - in_use
         _check(deletable, plan)
         archives = {path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY)}
-        left = self._deletions.delete(archives)
-        left |= deletable & _files_of(left, contents)
-        left |= self._deletions.delete(deletable - archives - left)
-        deleted = deletable - left
+        remaining_files = self._deletions.delete(archives)
+        remaining_files |= deletable & _files_of(remaining_files, contents)
+        remaining_files |= self._deletions.delete(deletable - archives - remaining_files)
+        deleted = deletable - remaining_files
         finished = self._delete_finished_tombstones(contents, plan, written, candidates, deleted)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
@@ -648,8 +650,11 @@ class Deletions:
         Raises:
             BusyError: The time for the clean-up is over.
         """
-        wanted = set(paths)
-        todo = [*sorted(wanted - self._refused.keys()), *(path for path in self._refused if path in wanted)]
+        remaining_files = set(paths)
+        todo = [
+            *sorted(remaining_files - self._refused.keys()),
+            *(path for path in self._refused if path in remaining_files),
+        ]
         failures_in_row = 0
 
         def delete(path: str) -> None:
@@ -666,11 +671,11 @@ class Deletions:
             else:
                 failures_in_row = 0
                 self._refused.pop(path, None)
-                wanted.discard(path)
+                remaining_files.discard(path)
 
         parallel(self._threads, delete, todo, runtime=self._runtime)
-        self._left |= wanted
-        return wanted
+        self._left |= remaining_files
+        return remaining_files
 
 
 def preview(
@@ -727,8 +732,8 @@ def preview(
         for entry in manifest.files
     }
     deletable = candidates - in_use - named
-    left = contents.entries.keys() - deletable
-    finished = {path for path, files in tombstones.files.items() if not files & left}
+    remaining_files = contents.entries.keys() - deletable
+    finished = {path for path, files in tombstones.files.items() if not files & remaining_files}
     unfinished: Mapping[str, Entry] = {
         **contents.unfinished,
         **tombstones.unfinished,

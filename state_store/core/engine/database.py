@@ -163,8 +163,8 @@ def translated(action: str, directory: str) -> Iterator[None]:
 
 
 def _translate(action: str, directory: str, text: str) -> StateStoreError:
-    found = _SST.search(text)
-    file = f"{directory}/{found[1]}" if found else directory
+    table_match = _SST.search(text)
+    file = f"{directory}/{table_match[1]}" if table_match else directory
     message = f"cannot {action} '{file}': RocksDB says: {text}"
     status = text.partition(":")[0].strip().lower()
     if status == "corruption" or "corrupt" in text.lower() or "checksum mismatch" in text.lower():
@@ -489,22 +489,22 @@ def tidy(directory: Path, tables: set[str]) -> None:
 
 def rocksdb_version(options_file: bytes) -> str:
     """Return the version of RocksDB that wrote an `OPTIONS-*` file; empty if the file does not say."""
-    found = re.search(rb"rocksdb_version=([\d.]+)", options_file)
-    return found[1].decode("ascii") if found else ""
+    version_match = re.search(rb"rocksdb_version=([\d.]+)", options_file)
+    return version_match[1].decode("ascii") if version_match else ""
 
 
 def written_compression(directory: Path) -> str:
     """Return the `DatabaseSettings.compression` with which a closed database was written last."""
     options = _newest_options(directory)
     text = options.read_bytes() if options else b""
-    found = re.search(rb"^\s*compression=k(\w+)Compression", text, re.MULTILINE)
-    return "lz4" if found and found[1] == b"LZ4" else "none"
+    compression_match = re.search(rb"^\s*compression=k(\w+)Compression", text, re.MULTILINE)
+    return "lz4" if compression_match and compression_match[1] == b"LZ4" else "none"
 
 
 def _newest_options(directory: Path) -> Path | None:
     """Return the `OPTIONS-*` file with the highest number; numbers have six digits or more."""
-    found = [path for path in directory.glob("OPTIONS-*") if path.name.rpartition("-")[2].isdigit()]
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    options_files = [path for path in directory.glob("OPTIONS-*") if path.name.rpartition("-")[2].isdigit()]
+    return max(options_files, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def table_number(name: str) -> int:

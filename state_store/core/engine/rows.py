@@ -68,9 +68,9 @@ class ByteSlices(NamedTuple):
     starts: Any
     lengths: Any
 
-    def take(self, chosen: Any) -> ByteSlices:
+    def take(self, selection: Any) -> ByteSlices:
         """Return some of the slices: by their numbers, a slice, or a mask."""
-        return ByteSlices(self.data, self.starts[chosen], self.lengths[chosen])
+        return ByteSlices(self.data, self.starts[selection], self.lengths[selection])
 
     def value(self, number: int) -> bytes:
         """Return the bytes of a slice."""
@@ -111,9 +111,9 @@ class Page:
         """Return the records from number `first` to `end` (excluded)."""
         return self.take(slice(first, end))
 
-    def take(self, chosen: Any) -> Page:
+    def take(self, selection: Any) -> Page:
         """Return some of the records: by their numbers, a slice, or a mask."""
-        return Page(self.keys.take(chosen), self.values.take(chosen), self.removed[chosen])
+        return Page(self.keys.take(selection), self.values.take(selection), self.removed[selection])
 
 
 def rows(directory: Path, settings: DatabaseSettings, start: bytes, end: bytes) -> Iterator[Page]:
@@ -161,7 +161,7 @@ def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) ->
         page_bytes: bytes of the blocks of a page, or a little more.
 
     Raises:
-        DamagedError: If the file is no table.
+        DamagedError: If the file is not a table.
         FormatError: If it has records or blocks of an unknown kind.
     """
     import numpy
@@ -202,9 +202,9 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
         yield page
         return
     families = keys.data[keys.starts].astype(numpy.uint16) << 8 | keys.data[keys.starts + 1]
-    wanted = (families >= int.from_bytes(start, "big")) & (families < int.from_bytes(end, "big"))
-    if wanted.any():
-        yield page.take(wanted)
+    in_range = (families >= int.from_bytes(start, "big")) & (families < int.from_bytes(end, "big"))
+    if in_range.any():
+        yield page.take(in_range)
 
 
 def _damaged(path: Path) -> DamagedError:
@@ -278,8 +278,8 @@ def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
     limits[:-1] = restarts[1:]
     lasts = numpy.cumsum(counts) - 1
     limits[lasts] = tables
-    kept = restarts < limits  # a block without records has a restart, too
-    return restarts[kept], limits[kept]
+    has_records = restarts < limits  # a block without records has a restart, too
+    return restarts[has_records], limits[has_records]
 
 
 class _Walk(NamedTuple):
@@ -463,7 +463,7 @@ def merged(runs: Sequence[Iterator[Page]]) -> Iterator[Page]:
     cursors = [cursor for cursor in map(_RunCursor, runs) if cursor.has_more]
     while len(cursors) > 1:
         bound = min(cursor.last_key for cursor in cursors)
-        yield from _newest([cursor.up_to(bound) for cursor in cursors])
+        yield from _newest([cursor.take_up_to(bound) for cursor in cursors])
         cursors = [cursor for cursor in cursors if cursor.has_more]
     for cursor in cursors:
         yield from _newest([cursor.rest()])
@@ -489,8 +489,8 @@ class _RunCursor:
         assert self._page is not None
         return self._page.keys.value(len(self._page) - 1)
 
-    def up_to(self, bound: bytes) -> Page:
-        """Return the records up to a key, which is at most the last one of the page."""
+    def take_up_to(self, bound: bytes) -> Page:
+        """Return the records up to a key, which is at most the last one of the page, and go on after them."""
         page, first = self._page, self._at
         assert page is not None
         if page.keys.value(first) > bound:
@@ -566,9 +566,9 @@ def _first_occurrences(keys: ByteSlices) -> Any:
 
     numbers = keys.to_arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     highest = numpy.maximum.accumulate(numbers)
-    found = numpy.ones(len(numbers), bool)
-    found[1:] = highest[1:] > highest[:-1]
-    return found
+    is_first = numpy.ones(len(numbers), bool)
+    is_first[1:] = highest[1:] > highest[:-1]
+    return is_first
 
 
 def concatenate(parts: Sequence[Page]) -> Page:
@@ -618,8 +618,8 @@ def copy_slices(target: Any, places: Any, source: Any, starts: Any, lengths: Any
 
     are_long = lengths >= _LONG_SLICE
     if are_long.any():
-        chosen = (column[are_long].tolist() for column in (places, starts, lengths))
-        for place, start, length in zip(*chosen, strict=True):
+        long_columns = (column[are_long].tolist() for column in (places, starts, lengths))
+        for place, start, length in zip(*long_columns, strict=True):
             target[place : place + length] = source[start : start + length]
         places, starts, lengths = (column[~are_long] for column in (places, starts, lengths))
     if not len(lengths):

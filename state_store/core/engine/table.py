@@ -120,7 +120,7 @@ def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield keys in order and their values (None: removed), without the reserved record.
 
     Raises:
-        DamagedError: If the file is no such table, or lacks the reserved record.
+        DamagedError: If the file is not such a table, or lacks the reserved record.
     """
     for key, value in _records(path.read_bytes(), path):
         if key == META_KEY:

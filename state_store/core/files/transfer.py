@@ -101,7 +101,7 @@ class Fetched:
 def fetch(
     storage: Storage,
     cache: StoreCache,
-    wanted: Sequence[Wanted],
+    wanted_files: Sequence[Wanted],
     threads: int,
     *,
     runtime: Runtime = SYSTEM,
@@ -116,27 +116,27 @@ def fetch(
         DamagedError: A stored file is too short; the error names it.
         StateStoreError: The storage or the local disk fails.
     """
-    linked = [_link(cache, file) for file in wanted]
-    absent = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
+    linked = [_link(cache, file) for file in wanted_files]
+    absent = [file for file, is_linked in zip(wanted_files, linked, strict=True) if not is_linked]
     if storage.is_local:  # a link takes less than a thread
         for file in absent:
             storage.download(file.path, file.target)
     else:
         _download(storage, absent, threads, runtime)
-    local = {file.path for file, is_linked in zip(wanted, linked, strict=True) if is_linked}
+    local = {file.path for file, is_linked in zip(wanted_files, linked, strict=True) if is_linked}
     return Fetched(len(absent), sum(file.size_bytes for file in absent), frozenset(local))
 
 
-def _link(cache: StoreCache, wanted: Wanted) -> bool:
+def _link(cache: StoreCache, wanted_file: Wanted) -> bool:
     """Link a local copy to the target. Returns False if there is none."""
-    return wanted.verifiable and cache.link(wanted.path, wanted.target)
+    return wanted_file.verifiable and cache.link(wanted_file.path, wanted_file.target)
 
 
-def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
+def _download(storage: Storage, wanted_files: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
     """Download files, the large ones first, in parts. On failure none of the large ones is left."""
-    large = [file for file in wanted if file.size_bytes > PART_BYTES]
+    large = [file for file in wanted_files if file.size_bytes > PART_BYTES]
     parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
-    small = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
+    small = [(file, None) for file in wanted_files if file.size_bytes <= PART_BYTES]
 
     def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
         file, part = piece
@@ -157,14 +157,15 @@ def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime:
         raise
 
 
-def _size_in_storage(wanted: Wanted) -> str | None:
+def _size_in_storage(wanted_file: Wanted) -> str | None:
     """Return a warning if the content is right, but the size in storage is not."""
-    size_bytes = wanted.target.stat().st_size
-    if size_bytes == wanted.size_bytes:
+    size_bytes = wanted_file.target.stat().st_size
+    if size_bytes == wanted_file.size_bytes:
         return None
     return (
-        f"'{wanted.path}' has {wanted.size_bytes} bytes in checkpoint storage instead of {size_bytes}: it is "
-        "damaged there, its local copy was used, and the next full checkpoint does without it"
+        f"'{wanted_file.path}' has {wanted_file.size_bytes} bytes in checkpoint storage instead of "
+        f"{size_bytes}: it is damaged there, its local copy was used, and the next full checkpoint does "
+        "without it"
     )
 
 
@@ -252,7 +253,7 @@ def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -
 def verify(
     storage: Storage,
     cache: StoreCache,
-    wanted: Sequence[Wanted],
+    wanted_files: Sequence[Wanted],
     threads: int,
     *,
     thorough: bool = True,
@@ -265,7 +266,7 @@ def verify(
     Args:
         storage: Checkpoint storage.
         cache: Files of this machine; verified files are kept there.
-        wanted: The files, which are at their targets.
+        wanted_files: The files, which are at their targets.
         threads: Number of files that are read at a time.
         thorough: Read every file as a whole. Otherwise a file counts as right if its tail is, as far as
             it is known; the reader of a block verifies its checksum.
@@ -279,80 +280,84 @@ def verify(
     Raises:
         DamagedError: A stored file is damaged; the error names it.
     """
-    left = []
-    for file in wanted:
+    unverified_files = []
+    for file in wanted_files:
         if thorough or not is_the_file(file, on_tail):
-            left.append(file)
+            unverified_files.append(file)
         elif file.path not in local:
             cache.keep(file.path, file.target)
-    warnings = parallel(threads, lambda file: _verified(storage, cache, file), left, runtime=runtime)
+    warnings = parallel(
+        threads, lambda file: _verified(storage, cache, file), unverified_files, runtime=runtime
+    )
     return [warning for warning in warnings if warning is not None]
 
 
-def _verified(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
-    why = difference(wanted)
+def _verified(storage: Storage, cache: StoreCache, wanted_file: Wanted) -> str | None:
+    why = difference(wanted_file)
     if why is None:
-        if wanted.verifiable:
-            cache.keep(wanted.path, wanted.target)
-        return _size_in_storage(wanted)
-    local = wanted.verifiable and cache.find(wanted.path) is not None
+        if wanted_file.verifiable:
+            cache.keep(wanted_file.path, wanted_file.target)
+        return _size_in_storage(wanted_file)
+    local = wanted_file.verifiable and cache.find(wanted_file.path) is not None
     if local:
-        cache.discard(wanted.path)
-    wanted.target.unlink()
-    storage.download(wanted.path, wanted.target)
-    again = difference(wanted)
+        cache.discard(wanted_file.path)
+    wanted_file.target.unlink()
+    storage.download(wanted_file.path, wanted_file.target)
+    again = difference(wanted_file)
     if again is not None:
-        raise _damaged(storage, wanted, again)
-    if wanted.verifiable:
-        cache.keep(wanted.path, wanted.target)
+        raise _damaged(storage, wanted_file, again)
+    if wanted_file.verifiable:
+        cache.keep(wanted_file.path, wanted_file.target)
     copy = "local copy of" if local else "first download of"
-    return f"the {copy} '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
+    return f"the {copy} '{wanted_file.path}' was damaged ({why}); it was read again from checkpoint storage"
 
 
-def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
+def is_the_file(wanted_file: Wanted, on_tail: OnTail | None = None) -> bool:
     """Return True if the file at the target has the size and the tail of the right one.
 
     It is False, too, if neither is known: then only the whole file tells. `on_tail` receives the tail.
     """
-    if wanted.tail_sha256 is None:
-        return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
-    size_bytes, end = read_end(wanted.target, wanted.tail_bytes)
-    if size_bytes != wanted.size_bytes or sha256(end).hexdigest() != wanted.tail_sha256:
+    if wanted_file.tail_sha256 is None:
+        return wanted_file.names_itself and wanted_file.target.stat().st_size == wanted_file.size_bytes
+    size_bytes, end = read_end(wanted_file.target, wanted_file.tail_bytes)
+    if size_bytes != wanted_file.size_bytes or sha256(end).hexdigest() != wanted_file.tail_sha256:
         return False
     if on_tail is not None:
-        on_tail(wanted, end)
+        on_tail(wanted_file, end)
     return True
 
 
-def difference(wanted: Wanted) -> str | None:
+def difference(wanted_file: Wanted) -> str | None:
     """Return in words how the file at the target differs from the wanted one; None if it does not.
 
     If a checksum is known, it alone decides: the size may come from the listing of a damaged file.
     """
-    size_bytes = wanted.target.stat().st_size
-    sizes = f"it has {size_bytes} bytes instead of {wanted.size_bytes}" * (size_bytes != wanted.size_bytes)
-    if wanted.sha256 is not None:
-        found = sha256_of(wanted.target)
-        wrong = f"its SHA-256 is {found} instead of {wanted.sha256}"
-        return None if found == wanted.sha256 else sizes or wrong
-    if wanted.crc32 is not None:
-        crc = crc32_of(wanted.target)
-        wrong = f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
-        return None if crc == wanted.crc32 else sizes or wrong
+    size_bytes = wanted_file.target.stat().st_size
+    sizes = f"it has {size_bytes} bytes instead of {wanted_file.size_bytes}" * (
+        size_bytes != wanted_file.size_bytes
+    )
+    if wanted_file.sha256 is not None:
+        checksum = sha256_of(wanted_file.target)
+        wrong = f"its SHA-256 is {checksum} instead of {wanted_file.sha256}"
+        return None if checksum == wanted_file.sha256 else sizes or wrong
+    if wanted_file.crc32 is not None:
+        crc = crc32_of(wanted_file.target)
+        wrong = f"its CRC-32 is {crc:08x} instead of {wanted_file.crc32:08x}"
+        return None if crc == wanted_file.crc32 else sizes or wrong
     return sizes or None
 
 
-def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
-    file = f"{storage.location}/{wanted.path}"
+def _damaged(storage: Storage, wanted_file: Wanted, why: str) -> DamagedError:
+    file = f"{storage.location}/{wanted_file.path}"
     return DamagedError(f"'{file}' is damaged: {why}", file=file)
 
 
-def verify_stored(storage: Storage, wanted: Wanted) -> str | None:
+def verify_stored(storage: Storage, wanted_file: Wanted) -> str | None:
     """Compare a stored file with its checksum. Where it differs, it is read again once.
 
     Args:
         storage: Checkpoint storage.
-        wanted: The file; a checksum of it is known. Nothing is looked for at its target.
+        wanted_file: The file; a checksum of it is known. Nothing is looked for at its target.
 
     Returns:
         A warning if it was right the second time.
@@ -362,10 +367,10 @@ def verify_stored(storage: Storage, wanted: Wanted) -> str | None:
         DamagedError: The file is damaged.
         StorageError: The storage fails.
     """
-    return _verified_stored(storage, wanted)[1]
+    return _verified_stored(storage, wanted_file)[1]
 
 
-def sha256_of_stored(storage: Storage, wanted: Wanted) -> str:
+def sha256_of_stored(storage: Storage, wanted_file: Wanted) -> str:
     """Return the SHA-256 of a stored file, which is verified as `verify_stored` does.
 
     Raises:
@@ -373,37 +378,39 @@ def sha256_of_stored(storage: Storage, wanted: Wanted) -> str:
         DamagedError: The file is damaged.
         StorageError: The storage fails.
     """
-    return _verified_stored(storage, wanted)[0]
+    return _verified_stored(storage, wanted_file)[0]
 
 
-def _verified_stored(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+def _verified_stored(storage: Storage, wanted_file: Wanted) -> tuple[str, str | None]:
     """Return the SHA-256 of a file, and a warning if it was right the second time only."""
-    sha256, first = _read_through(storage, wanted)
+    sha256, first = _read_through(storage, wanted_file)
     if first is None:
         return sha256, None
-    sha256, again = _read_through(storage, wanted)
+    sha256, again = _read_through(storage, wanted_file)
     if again is not None:
-        file = f"{storage.location}/{wanted.path}"
+        file = f"{storage.location}/{wanted_file.path}"
         raise DamagedError(f"'{file}' is damaged: {again}", file=file)
-    return sha256, f"the first download of '{wanted.path}' was damaged ({first}); it was read again"
+    return sha256, f"the first download of '{wanted_file.path}' was damaged ({first}); it was read again"
 
 
-def _read_through(storage: Storage, wanted: Wanted) -> tuple[str, str | None]:
+def _read_through(storage: Storage, wanted_file: Wanted) -> tuple[str, str | None]:
     """Return the SHA-256 of a file, and in words how it differs from the wanted one."""
     digest, crc, size_bytes = hashlib.sha256(), 0, 0
-    while size_bytes < wanted.size_bytes:
-        piece = _read(storage, wanted.path, size_bytes, min(PIECE_BYTES, wanted.size_bytes - size_bytes))
+    while size_bytes < wanted_file.size_bytes:
+        piece = _read(
+            storage, wanted_file.path, size_bytes, min(PIECE_BYTES, wanted_file.size_bytes - size_bytes)
+        )
         if not piece:
-            return "", f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
+            return "", f"it has {size_bytes} bytes instead of {wanted_file.size_bytes}"
         size_bytes += len(piece)
         digest.update(piece)
-        if wanted.sha256 is None:
+        if wanted_file.sha256 is None:
             crc = zlib.crc32(piece, crc)
     sha256 = digest.hexdigest()
-    if wanted.sha256 is not None and sha256 != wanted.sha256:
-        return sha256, f"its SHA-256 is {sha256} instead of {wanted.sha256}"
-    if wanted.sha256 is None and crc != wanted.crc32:
-        return sha256, f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+    if wanted_file.sha256 is not None and sha256 != wanted_file.sha256:
+        return sha256, f"its SHA-256 is {sha256} instead of {wanted_file.sha256}"
+    if wanted_file.sha256 is None and crc != wanted_file.crc32:
+        return sha256, f"its CRC-32 is {crc:08x} instead of {wanted_file.crc32:08x}"
     return sha256, None
 
 

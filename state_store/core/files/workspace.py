@@ -178,12 +178,12 @@ class LocalCache:
         for directory in directories:
             with contextlib.suppress(FileNotFoundError):
                 changed_ns = os.stat(directory).st_mtime_ns  # noqa: PTH116 - of many, often
-                known = self._sizes.get(directory)
-                if known is None or known[0] != changed_ns:
+                known_size = self._sizes.get(directory)
+                if known_size is None or known_size[0] != changed_ns:
                     is_settled = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
                     total = sum(size for _, size, _ in _files(directory))
-                    known = (changed_ns if is_settled else -1, total)
-                sizes[directory] = known
+                    known_size = (changed_ns if is_settled else -1, total)
+                sizes[directory] = known_size
         return sizes
 
 
@@ -270,10 +270,10 @@ def _directories(root: Path) -> list[os.DirEntry[str]]:
 
 def _files(directory: str) -> list[tuple[int, int, str]]:
     """Return the last change of the inode (nanoseconds), the bytes and the path of each file."""
-    kept = []
+    entries = []
     with contextlib.suppress(FileNotFoundError):
         for item in os.scandir(directory):
             with contextlib.suppress(FileNotFoundError):
                 status = item.stat()
-                kept.append((status.st_ctime_ns, status.st_size, item.path))
-    return kept
+                entries.append((status.st_ctime_ns, status.st_size, item.path))
+    return entries

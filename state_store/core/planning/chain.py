@@ -46,8 +46,8 @@ class Chain:
     ) -> Chain:
         """Return the chain of `version` (0: none) as it is in checkpoint storage."""
         size_bytes = sum(delta.size_bytes for delta in deltas)
-        known = version if version.number else None
-        return cls(known, snapshot, tuple(deltas), size_bytes, full_snapshot)
+        chain_version = version if version.number else None
+        return cls(chain_version, snapshot, tuple(deltas), size_bytes, full_snapshot)
 
     @property
     def deltas_since_full(self) -> int:
@@ -96,12 +96,12 @@ class Chain:
 
     def publish(self, manifest: Manifest) -> Chain:
         """Return the chain with a newer snapshot and the deltas after it."""
-        left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
+        later_deltas = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
         return replace(
             self,
             snapshot=manifest,
-            deltas=left,
-            delta_bytes=sum(delta.size_bytes for delta in left),
+            deltas=later_deltas,
+            delta_bytes=sum(delta.size_bytes for delta in later_deltas),
             full_snapshot=manifest if manifest.kind == FULL else self.full_snapshot,
         )
 
@@ -109,9 +109,12 @@ class Chain:
         """Return the chain as it was at `version`, or None if the snapshot is newer."""
         for index, delta in enumerate(self.deltas):
             if delta.name.version_id == version:
-                kept = self.deltas[: index + 1]
+                earlier_deltas = self.deltas[: index + 1]
                 return replace(
-                    self, version=version, deltas=kept, delta_bytes=sum(delta.size_bytes for delta in kept)
+                    self,
+                    version=version,
+                    deltas=earlier_deltas,
+                    delta_bytes=sum(delta.size_bytes for delta in earlier_deltas),
                 )
         if self.snapshot is not None and self.snapshot.version_id == version:
             return replace(self, version=version, deltas=(), delta_bytes=0)

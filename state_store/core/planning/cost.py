@@ -181,10 +181,10 @@ class RequestTimes:
     def copy(self) -> RequestTimes:
         """Return a copy that later requests do not change."""
         with self._lock:
-            found = RequestTimes(self._lock)
-            found._sums = copy.deepcopy(self._sums)
-            found._ends, found._end_requests = self._ends, self._end_requests
-            return found
+            other_times = RequestTimes(self._lock)
+            other_times._sums = copy.deepcopy(self._sums)
+            other_times._ends, other_times._end_requests = self._ends, self._end_requests
+            return other_times
 
     def line(self, kind: str, expected_mib_ms: float) -> RequestLine:
         """Return the time of requests of that kind; for a kind that was not noted, that of the others.
@@ -199,9 +199,11 @@ class RequestTimes:
                 return RequestLine(own.ms / own.count if own else 0.0, 0.0)
             carried = [sums for name, sums in self._sums.items() if name != LIST]
             mib_ms = _slope(carried, expected_mib_ms)
-            known = [own] if own else carried
-            if known:
-                count, mib, ms = (sum(getattr(sums, of) for sums in known) for of in ("count", "mib", "ms"))
+            measured_sums = [own] if own else carried
+            if measured_sums:
+                count, mib, ms = (
+                    sum(getattr(sums, of) for sums in measured_sums) for of in ("count", "mib", "ms")
+                )
                 request_ms = (ms - mib * mib_ms) / count
                 return RequestLine(request_ms, mib_ms) if request_ms >= 0 else RequestLine(0.0, ms / mib)
             return RequestLine(_OPENS * listed.ms / listed.count if listed else 0.0, mib_ms)
@@ -245,9 +247,9 @@ class RemoteTransfers:
 
     def files_ms(self, sizes: Iterable[int], stream_mib_ms: float) -> float:
         """Return the time to fetch files of these sizes (bytes) as a whole."""
-        known = list(sizes)
-        large = [size for size in known if size > self.part_bytes]
-        small = [size for size in known if size <= self.part_bytes]
+        file_sizes = list(sizes)
+        large = [size for size in file_sizes if size > self.part_bytes]
+        small = [size for size in file_sizes if size <= self.part_bytes]
         parts = sum(max(1, (size + self.part_bytes // 2) // self.part_bytes) for size in large)
         part, file = (self.times.line(kind, stream_mib_ms) for kind in (PART, DOWNLOAD))
         part_ms, small_ms = part.ms(sum(large) / max(1, parts)), file.ms(sum(small) / max(1, len(small)))

@@ -54,7 +54,7 @@ class Cron:
         """Return the fields minute, hour, day of month, month and day of week.
 
         Raises:
-            ValueError: The text is no schedule; the message says why.
+            ValueError: The text is not a schedule; the message says why.
         """
         parts = text.split()
         if len(parts) != len(_RANGES):

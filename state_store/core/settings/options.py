@@ -571,10 +571,10 @@ def options(*names: str) -> tuple[Option, ...]:
     return tuple(map(_declared, names)) if names else OPTIONS
 
 
-def _declared(given: str) -> Option:
-    if not isinstance(given, str):
-        raise OptionError(f"the name of an option is a text, not {given!r}")
-    name, equals, value = given.partition("=")
+def _declared(text: str) -> Option:
+    if not isinstance(text, str):
+        raise OptionError(f"the name of an option is a text, not {text!r}")
+    name, equals, value = text.partition("=")
     name = name.removeprefix(PREFIX)
     _, option = _find(name)
     if equals:
@@ -612,7 +612,7 @@ def _text(declared: Option, value: Any) -> str:
 def _find(name: str) -> tuple[str, Option]:
     if name in _ATTRIBUTES:
         return _ATTRIBUTES[name]
-    lowered = {known.lower(): known for known in _ATTRIBUTES}
+    lowered = {name_of_option.lower(): name_of_option for name_of_option in _ATTRIBUTES}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     hint = (
         f"The nearest is {PREFIX}{lowered[nearest[0]]}."
@@ -660,12 +660,12 @@ class ExecutorOptions:
             The options in force for the query, and a warning for each one that has no effect. The same value
             is warned of once.
         """
-        asked = {attribute: getattr(options, attribute) for attribute in _SHARED}
+        own_values = {attribute: getattr(options, attribute) for attribute in _SHARED}
         with self._lock:
-            self._first = self._first or asked
+            self._first = self._first or own_values
             first = self._first
             refused = [
-                item for item in asked.items() if item[1] != first[item[0]] and item not in self._refused
+                item for item in own_values.items() if item[1] != first[item[0]] and item not in self._refused
             ]
             self._refused.update(refused)
         warnings = [_no_effect_warning(attribute, value, first[attribute]) for attribute, value in refused]
@@ -678,12 +678,12 @@ class ExecutorOptions:
             self._refused.clear()
 
 
-def _no_effect_warning(attribute: str, asked: Any, first: Any) -> str:
+def _no_effect_warning(attribute: str, asked_value: Any, first: Any) -> str:
     option = _SHARED[attribute]
     unit = f" {option.unit}" if option.unit else ""
     return (
         f"option {option.key} counts for the whole executor, where another query set it to {first}{unit} "
-        f"first: {asked}{unit} has no effect here. Set it alike for all queries of a session."
+        f"first: {asked_value}{unit} has no effect here. Set it alike for all queries of a session."
     )
 
 

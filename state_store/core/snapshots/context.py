@@ -57,13 +57,13 @@ class StoreContext:
         """
         return replace(self, storage=BoundedStorage(self.storage, deadline), deadline=deadline)
 
-    def fetch(self, wanted: Sequence[Wanted]) -> Fetched:
+    def fetch(self, wanted_files: Sequence[Wanted]) -> Fetched:
         """Bring files to their targets, as `files.transfer.fetch` does."""
-        return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
+        return fetch(self.storage, self.cache, wanted_files, self.transfer_threads, runtime=self.runtime)
 
     def verify(
         self,
-        wanted: Sequence[Wanted],
+        wanted_files: Sequence[Wanted],
         *,
         thorough: bool = True,
         local: Collection[str] = (),
@@ -73,7 +73,7 @@ class StoreContext:
         return verify(
             self.storage,
             self.cache,
-            wanted,
+            wanted_files,
             self.transfer_threads,
             thorough=thorough,
             local=local,
@@ -215,18 +215,18 @@ def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path)
 
 
 def describe(
-    database: Database, known: Mapping[str, DatabaseFile], version: VersionId
+    database: Database, known_files: Mapping[str, DatabaseFile], version: VersionId
 ) -> dict[str, DatabaseFile]:
-    """Return the live files of an open database by name; those not in `known` were written by `version`."""
+    """Return the live files of an open database by name; `version` wrote those not in `known_files`."""
     return {
-        file.name: replace(known[file.name], level=file.level)
-        if file.name in known
+        file.name: replace(known_files[file.name], level=file.level)
+        if file.name in known_files
         else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
         for file in database.files()
     }
 
 
-def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
+def check_files(database: Database, known_files: Mapping[str, DatabaseFile]) -> None:
     """Check that a database has the files that it should have, and no others.
 
     RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
@@ -234,9 +234,13 @@ def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
     Raises:
         DamagedError: The files differ.
     """
-    found = {file.name: file.size_bytes for file in database.files()}
-    expected = {name: file.size_bytes for name, file in known.items()}
-    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    database_sizes = {file.name: file.size_bytes for file in database.files()}
+    expected = {name: file.size_bytes for name, file in known_files.items()}
+    differing = {
+        name
+        for name in database_sizes.keys() | expected.keys()
+        if database_sizes.get(name) != expected.get(name)
+    }
     if differing:
         file = f"{database.directory}/{min(differing)}"
         raise DamagedError(

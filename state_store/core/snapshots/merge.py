@@ -95,26 +95,26 @@ def _merge(
     link_database(base, directory)
     clock.lap("link_ms")
     with context.workspace.scratch() as scratch:
-        wanted = wanted_deltas(deltas, scratch)
-        context.fetch(wanted)
+        wanted_files = wanted_deltas(deltas, scratch)
+        context.fetch(wanted_files)
         context.deadline.check()
-        context.verify(wanted)
+        context.verify(wanted_files)
         clock.lap("fetch_ms")
         size_bytes = base.size_bytes + sum(delta.size_bytes for delta in deltas)
         with Database(directory, context.settings.for_store(size_bytes)) as database:
             check_files(database, base.files)
-            known = {**base.files, **ingest_deltas(database, deltas, scratch)}
+            known_files = {**base.files, **ingest_deltas(database, deltas, scratch)}
             clock.lap("ingest_ms")
             _compact(database, kind, lambda: context.deadline.passed)
-            files = describe(database, known, version)
+            files = describe(database, known_files, version)
             keys, families = check_version(
                 database, version, deltas[-1].name if deltas else None, context.storage
             )
             if kind == FULL:
                 check_rows(database, version, keys, context.storage)
-    if kind == FULL and not files.keys().isdisjoint(known):
+    if kind == FULL and not files.keys().isdisjoint(known_files):
         raise InternalError(
-            f"a full merge of version {version} kept older files: {sorted(files.keys() & known)}"
+            f"a full merge of version {version} kept older files: {sorted(files.keys() & known_files)}"
         )
     tidy(directory, set(files))
     clock.lap("compact_ms")

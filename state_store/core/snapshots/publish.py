@@ -232,8 +232,8 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
         path, file = base.directory / name, base.files[name]
         return replace(file, sha256=file.sha256 or sha256_of(path), tail=file.tail or tail_of(path))
 
-    found = context.parallel(checksum, lacking)
-    return {**base.files, **dict(zip(lacking, found, strict=True))}
+    completed_files = context.parallel(checksum, lacking)
+    return {**base.files, **dict(zip(lacking, completed_files, strict=True))}
 
 
 def tail_of(path: Path) -> Tail | None:

@@ -263,8 +263,8 @@ def _unrestorable(
     """Return the same error, with the versions that can be restored without the file that it names."""
     bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
     bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
-    left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
-    message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(left)}"
+    restorable = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
+    message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(restorable)}"
     return type(error)(message, file=error.file)
 
 
@@ -447,18 +447,20 @@ class Restoration:
         if not tails:
             return [], context.fetch(others)
         with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
-            made = context.parallel_small(self._fetch_tail, tails)
-        self._end_requests = sum(requests for file, requests in made if file is not None)
-        refused = [wanted for wanted, (file, _) in zip(tails, made, strict=True) if file is None]
+            tail_results = context.parallel_small(self._fetch_tail, tails)
+        self._end_requests = sum(requests for file, requests in tail_results if file is not None)
+        refused = [
+            wanted_file for wanted_file, (file, _) in zip(tails, tail_results, strict=True) if file is None
+        ]
         fetched = fetching.result().plus(context.fetch(refused))
-        return [file for file, _ in made if file is not None], fetched
+        return [file for file, _ in tail_results if file is not None], fetched
 
-    def _fetch_tail(self, wanted: Wanted) -> tuple[SparseFile | None, int]:
+    def _fetch_tail(self, wanted_file: Wanted) -> tuple[SparseFile | None, int]:
         if self._run.link_pages is not None and not self._run.thorough:  # pages may be damaged here
-            linked = self._run.link_pages(wanted, self._directory)
+            linked = self._run.link_pages(wanted_file, self._directory)
             if linked is not None:
                 return linked, 0
-        file, requests = make_sparse(self._context.storage, wanted, self._directory)
+        file, requests = make_sparse(self._context.storage, wanted_file, self._directory)
         if file is not None and self._run.on_tail is not None:
             self._run.on_tail(self._directory, file)
         return file, requests
@@ -469,10 +471,10 @@ class Restoration:
         if self._is_lazy is None or context.storage.is_local:
             return []
         tables, deltas = (
-            [file for file in wanted if self._run.link_pages or context.cache.find(file.path) is None]
-            for wanted in (self._tables, changes)
+            [file for file in wanted_files if self._run.link_pages or context.cache.find(file.path) is None]
+            for wanted_files in (self._tables, changes)
         )
-        sizes = ([file.size_bytes for file in wanted] for wanted in (tables, deltas))
+        sizes = ([file.size_bytes for file in wanted_files] for wanted_files in (tables, deltas))
         if not self._is_lazy(RestoreWork.of_sizes(*sizes)):
             return []
         return [

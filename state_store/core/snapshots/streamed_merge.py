@@ -216,11 +216,11 @@ class RowStream:
         Returns:
             The first key of the block before, if that is there: a reader that came from there has passed it.
         """
-        found = _PLACE.search(error.message)
-        table = None if found is None else self._tables.get(found[1])
-        if found is None or table is None:
+        place = _PLACE.search(error.message)
+        table = None if place is None else self._tables.get(place[1])
+        if place is None or table is None:
             raise error
-        name, offset, size = found[1], int(found[2]), int(found[3]) + TRAILER_BYTES
+        name, offset, size = place[1], int(place[2]), int(place[3]) + TRAILER_BYTES
         self._tries[name, offset] += 1
         if self._tries[name, offset] > _TRIES:
             raise error
@@ -269,14 +269,14 @@ class RowStream:
             self._offsets[name] = offsets
         return offsets
 
-    def _evict(self, window: _Window, kept: _Window | None) -> None:
+    def _evict(self, window: _Window, kept_window: _Window | None) -> None:
         """Make a hole of a window but for what it shares with another one that is kept."""
         start, end = window.start, window.end
-        if kept is not None and window.name == kept.name:
-            if kept.start <= start:
-                start = max(start, min(end, kept.end))
+        if kept_window is not None and window.name == kept_window.name:
+            if kept_window.start <= start:
+                start = max(start, min(end, kept_window.end))
             else:
-                end = min(end, kept.start)
+                end = min(end, kept_window.start)
         else:
             self._offsets.pop(window.name, None)
         start, end = -(-start // _ALIGNED) * _ALIGNED, end // _ALIGNED * _ALIGNED
@@ -520,7 +520,7 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
     start = clock_s()
     settings = replace(context.settings.for_store(base.size_bytes), size_amplification_percent=_NEVER_PERCENT)
     bounded = replace(context, settings=settings)
-    with sparse_database(bounded, restored, room_bytes) as (database, stream, known):
+    with sparse_database(bounded, restored, room_bytes) as (database, stream, known_files):
         ingested = clock_s()
         runs = database.runs()
         young = runs[: _fitting(runs[:-1], room_bytes)]
@@ -528,14 +528,14 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         all_fit = len(young) == len(runs) - 1
         some_fit = len(young) > 1 and len(runs) > settings.max_runs
         if all_fit or some_fit:
-            for file in _complete(context, restored, known, young):
+            for file in _complete(context, restored, known_files, young):
                 del sparse[file.path]
         fetched = clock_s()
         if all_fit:
             database.compact_runs(deadline=lambda: context.deadline.passed)
         elif some_fit:
             database.compact_newest(len(young), deadline=lambda: context.deadline.passed)
-        files = describe(database, known, restored.version)
+        files = describe(database, known_files, restored.version)
         newest = restored.chain.deltas[-1].name if restored.deltas else None
         keys, families = stream.read(
             lambda: check_version(database, restored.version, newest, context.storage)
@@ -549,8 +549,8 @@ def merge_young(context: StoreContext, restored: Restored, room_bytes: int) -> M
         "compact_ms": (clock_s() - fetched) * 1000,
     }
     files, names = _with_stored_checksums(context, base.directory, files, sparse)
-    made = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
-    return Merged(made, phases, names)
+    new_base = LocalDatabase(base.directory, restored.version, files, keys, families, base.snapshot)
+    return Merged(new_base, phases, names)
 
 
 def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
@@ -562,7 +562,7 @@ def _fitting(runs: Sequence[Sequence[TableFile]], room_bytes: int) -> int:
 def _complete(
     context: StoreContext,
     restored: Restored,
-    known: Mapping[str, DatabaseFile],
+    known_files: Mapping[str, DatabaseFile],
     runs: Sequence[Sequence[TableFile]],
 ) -> list[SparseFile]:
     """Fetch the sparse files of some runs as a whole, verify them, and return them."""
@@ -572,7 +572,7 @@ def _complete(
         replace(sparse[path], name=file.name)
         for run in runs
         for file in run
-        if (path := known[file.name].path) in sparse
+        if (path := known_files[file.name].path) in sparse
     ]
     fetch_spans(
         context.storage,
@@ -602,14 +602,14 @@ def _with_stored_checksums(
 
     A delta has no SHA-256 until it belongs to a snapshot. It is read from storage: here it has holes.
     """
-    found = {name: sparse.get(file.path or "") for name, file in files.items()}
-    stored = {name: file for name, file in found.items() if file is not None}
+    sparse_files = {name: sparse.get(file.path or "") for name, file in files.items()}
+    stored = {name: file for name, file in sparse_files.items() if file is not None}
     lacking = [name for name in stored if files[name].sha256 is None]
 
     def checksum(name: str) -> DatabaseFile:
         context.deadline.check()
-        wanted = stored[name].wanted(directory)
-        return replace(files[name], sha256=sha256_of_stored(context.storage, wanted))
+        wanted_file = stored[name].wanted(directory)
+        return replace(files[name], sha256=sha256_of_stored(context.storage, wanted_file))
 
     threads = min(MAX_AT_ONCE, context.transfer_threads)
     complete = parallel(threads, checksum, lacking, runtime=context.runtime)

@@ -53,12 +53,12 @@ class HadoopStorage(Storage):
         parts: list[bytes] = []
         remaining = length
         while remaining is None or remaining > 0:
-            asked = CHUNK_BYTES if remaining is None else min(remaining, CHUNK_BYTES)
-            _, part = self._call({"fs": "read", "path": path, "offset": offset, "length": asked})
+            request = CHUNK_BYTES if remaining is None else min(remaining, CHUNK_BYTES)
+            _, part = self._call({"fs": "read", "path": path, "offset": offset, "length": request})
             parts.append(part)
             offset += len(part)
             remaining = None if remaining is None else remaining - len(part)
-            if len(part) < asked:
+            if len(part) < request:
                 break
         return b"".join(parts)
 
@@ -91,7 +91,7 @@ class HadoopStorage(Storage):
     def download_spans(self, spans: Sequence[Span]) -> list[int]:
         if not spans:
             return []
-        asked: list[SpanFields] = [
+        request: list[SpanFields] = [
             {
                 "path": f"{self.location}/{check_path(span.path)}",
                 "to": str(span.local),
@@ -99,7 +99,7 @@ class HadoopStorage(Storage):
             }
             for span in spans
         ]
-        answer, _ = self._call({"fs": "spans", "path": spans[0].path, "spans": asked})
+        answer, _ = self._call({"fs": "spans", "path": spans[0].path, "spans": request})
         return answer["copied"]
 
     def delete(self, path: str) -> None:

@@ -44,8 +44,8 @@ def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.enviro
     nodes = properties.get(f"dfs.ha.namenodes.{authority}")
     key = f"dfs.namenode.{scheme}-address"
     if nodes:
-        found = [properties.get(f"{key}.{authority}.{node.strip()}") for node in nodes.split(",")]
-        addresses = [address for address in found if address]
+        endpoints = [properties.get(f"{key}.{authority}.{node.strip()}") for node in nodes.split(",")]
+        addresses = [address for address in endpoints if address]
     else:
         configured = properties.get(f"{key}.{authority}") or properties.get(key)
         addresses = [configured] if configured else []

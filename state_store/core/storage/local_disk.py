@@ -38,10 +38,10 @@ _EVERYWHERE = (errno.EMFILE, errno.ENFILE)
 
 def remedy(code: int | None) -> str:
     """Return what a user can do about a local disk that failed with this number of the operating system."""
-    known = _REMEDIES.get(code or 0)
-    if known is not None and code in _EVERYWHERE:
-        return known
-    return _ELSEWHERE if known is None else f"{known}, or {_ELSEWHERE}"
+    known_remedy = _REMEDIES.get(code or 0)
+    if known_remedy is not None and code in _EVERYWHERE:
+        return known_remedy
+    return _ELSEWHERE if known_remedy is None else f"{known_remedy}, or {_ELSEWHERE}"
 
 
 def code_in(text: str) -> int | None:
@@ -128,11 +128,11 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
         LocalDiskError: If it cannot be made, or the system fails in the block.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix=prefix)
+        new_directory = tempfile.TemporaryDirectory(prefix=prefix)
     except OSError as error:
         raise LocalDiskError(
             f"cannot make a directory for temporary files: {error} (set TMPDIR to a directory that can be "
             "written)"
         ) from error
-    with made as name, local_disk_errors(name):
+    with new_directory as name, local_disk_errors(name):
         yield Path(name)

@@ -23,18 +23,18 @@ def without_secret(location: str) -> str:
         OptionError: If the secret has a slash, so that it ends the name of the bucket.
     """
     start, at, rest = location.partition("@")
-    shown = masked(f"{start}@")[:-1]
-    if not at or shown == start:
+    location_text = masked(f"{start}@")[:-1]
+    if not at or location_text == start:
         return location
     if _SLASHES.match(location):
         raise OptionError(
-            f"the secret in '{shown}@{rest}' has a slash, which ends the name of a host: write %2F, or "
-            "give the secret by the environment",
+            f"the secret in '{location_text}@{rest}' has a slash, which ends the name of a host: write %2F, "
+            "or give the secret by the environment",
             option="checkpointLocation",
         )
     if not start.endswith(f":{MASK}"):
-        _KNOWN[shown] = start
-    return f"{shown}@{rest}"
+        _KNOWN[location_text] = start
+    return f"{location_text}@{rest}"
 
 
 def with_secret(location: str) -> str:

@@ -78,8 +78,8 @@ LOOP = "_state_store_loop"
 def _loop(processor: Any, output: StructType, header: TaskHeader) -> ProcessorLoop:
     module = getattr(type(processor), LOOP, None)
     loop = ProcessorLoop if module is None else importlib.import_module(module).Loop
-    made: ProcessorLoop = loop(processor, output, header)
-    return made
+    new_loop: ProcessorLoop = loop(processor, output, header)
+    return new_loop
 
 
 class TaskHeader:
@@ -546,7 +546,7 @@ class FrameOutput:
         """Add the frames that the processor returned for a group; yield batches when there are many rows.
 
         Raises:
-            PySparkValueError: one of them is no frame.
+            PySparkValueError: one of them is not a frame.
         """
         import pandas as pd
 

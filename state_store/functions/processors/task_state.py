@@ -148,14 +148,14 @@ class Session:
         self._slots = [places.setdefault(key, len(places)) for key in self._run_keys]
         for variable in self.variables:
             variable.decide(self._groups_before)
-        wanted = [variable for variable in self.variables if variable.prefetches]
-        fetches = [part for variable in wanted for part in variable.fetch()]
-        if self._pending or wanted:
-            fetched = self._exchange("state of processors", list(places) if wanted else [], fetches)[1]
-            for number, variable in enumerate(wanted):
-                variable.fill(fetched[number :: len(wanted)])
+        prefetching = [variable for variable in self.variables if variable.prefetches]
+        fetches = [part for variable in prefetching for part in variable.fetch()]
+        if self._pending or prefetching:
+            fetched = self._exchange("state of processors", list(places) if prefetching else [], fetches)[1]
+            for number, variable in enumerate(prefetching):
+                variable.fill(fetched[number :: len(prefetching)])
         for variable in self.variables:
-            if variable not in wanted:
+            if variable not in prefetching:
                 variable.fill([])
         self._groups_before = len(keys)
         self._run += 1
@@ -409,7 +409,7 @@ def _is_text(value: str) -> bool:
 
 
 def _safe(kind: types.DataType, nullable: bool) -> Callable[[Any], bool]:
-    """Return a check that the JVM takes any value of this type that PySpark has converted and that passes it.
+    """Return a predicate: if it holds for a value that PySpark converted, the JVM takes the value.
 
     A value that fails the check is written at once, so that an error of the JVM has the line of the user.
     """

@@ -65,8 +65,8 @@ class Variable:
 
     def fill_complete(self, fetched: list[Any]) -> None:
         """Keep lists of entries that come with a flag for complete ones."""
-        known = [pair for pair in enumerate(fetched) if pair[1] is not MISSING]
-        self.known = {slot: entries for slot, (entries, complete) in known if complete}
+        present_entries = [pair for pair in enumerate(fetched) if pair[1] is not MISSING]
+        self.known = {slot: entries for slot, (entries, complete) in present_entries if complete}
         self.too_large = len(fetched) - len(self.known)
 
     def forget(self) -> None:
@@ -135,13 +135,13 @@ class Entries:
     def __init__(
         self,
         session: Session,
-        known: Callable[[], Any],
+        read_known: Callable[[], Any],
         index: int,
         part: int,
         convert: Callable[[Any], Any] | None,
     ) -> None:
         self._session = session
-        self._known = known
+        self._known = read_known
         self._index = index
         self._part = part
         self._convert = convert
@@ -496,7 +496,7 @@ def as_long(value: Any) -> int:
     """Return `value` as the 64-bit integer that PySpark sends for it.
 
     Raises:
-        Exception: the error of PySpark for a value that is no such integer.
+        Exception: the error of PySpark for a value that is not such an integer.
     """
     if type(value) is int and -(2**63) <= value < 2**63:
         return value

@@ -139,9 +139,9 @@ class States:
         try:
             return self._variables[name]
         except KeyError:
-            known = ", ".join(self._variables) or "none"
+            variable_names = ", ".join(self._variables) or "none"
             raise KeyError(
-                f"{self._name} declares no state variable {name!r} in init; it has: {known}"
+                f"{self._name} declares no state variable {name!r} in init; it has: {variable_names}"
             ) from None
 
     def __getattr__(self, name: str) -> Any:
@@ -455,10 +455,12 @@ class TimerColumns:
         states = self._states
         call = states._present
         if hasattr(moments, "columns"):  # a table or a frame, and not a column
-            given = moments
+            moment_table = moments
             if not isinstance(moments, (pa.Table, pa.RecordBatch)):
-                given = pa.table({name: as_array(moments[name], part, call) for name in moments.columns})
-            table = as_table(given, part, call)
+                moment_table = pa.table(
+                    {name: as_array(moments[name], part, call) for name in moments.columns}
+                )
+            table = as_table(moment_table, part, call)
             for name in (TIMER, GROUP):
                 if name not in table.column_names:
                     raise call.fail(f"{part} lacks column {name!r}: give columns {[TIMER, GROUP]}.")

@@ -85,14 +85,14 @@ def mark(cls: type, frame: str) -> type:
     """Make a class with a method `handle` a processor for Spark, and return it.
 
     Raises:
-        TypeError: it has no `handle`, is no `StatefulProcessor`, has a method that this one gives it, or is
-            derived from a marked class.
+        TypeError: it has no `handle`, is not a `StatefulProcessor`, has a method that this one gives it, or
+            is derived from a marked class.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     if not issubclass(cls, StatefulProcessor):
         raise TypeError(
-            f"state_store.vectorized marks {cls.__name__}, which is no processor: make it a subclass of "
+            f"state_store.vectorized marks {cls.__name__}, which is not a processor: make it a subclass of "
             "pyspark.sql.streaming.StatefulProcessor"
         )
     marked = next((base for base in cls.__mro__ if FRAME in vars(base)), None)
@@ -214,8 +214,8 @@ class Calls:
             states,
         )
 
-    def _outputs(self, given: Any, call: Call) -> Iterator[pa.StructArray]:
-        for output in given if isinstance(given, Iterator) else (given,):
+    def _outputs(self, outputs: Any, call: Call) -> Iterator[pa.StructArray]:
+        for output in outputs if isinstance(outputs, Iterator) else (outputs,):
             if output is None:
                 continue
             header, part = self._header, "the output"
@@ -315,11 +315,11 @@ class _SingleGroup:
     def table(self, rows: Iterator[Any], schema: Any = None) -> pa.Table:
         """Return the rows of the group, given as Spark gives them, as a table with the column `__group`."""
         schema = schema or self._header.rows
-        given = list(rows)
-        if self.bound.of_rows or not given:
-            columns = RowColumns(self._header.arrow(schema)).columns(given)
+        row_list = list(rows)
+        if self.bound.of_rows or not row_list:
+            columns = RowColumns(self._header.arrow(schema)).columns(row_list)
         else:
-            columns = pandas_frames.to_struct(given, schema, self._header).flatten()
+            columns = pandas_frames.to_struct(row_list, schema, self._header).flatten()
         group = pa.array([0] * len(columns[0]), pa.int32())
         return pa.Table.from_arrays([*columns, group], names=[*schema.names, GROUP])
 

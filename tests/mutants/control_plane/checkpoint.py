@@ -26,7 +26,7 @@ MUTANTS = [
     Mutant(
         "a file that another checkpoint keeps is listed as freed",
         f"{_CHECKPOINT}/registry.py",
-        "return [file for path, file in going.files().items() if path not in left]",
+        "return [file for path, file in going.files().items() if path not in kept_files]",
         "return list(going.files().values())",
         ("tests/core/checkpoint/test_registry.py",),
     ),
@@ -54,8 +54,8 @@ MUTANTS = [
     Mutant(
         "a refused attempt is resolved",
         f"{_CHECKPOINT}/lineage.py",
-        "        found = self._at(number) - self._refused\n",
-        "        found = self._at(number)\n",
+        "        candidates = self._at(number) - self._refused\n",
+        "        candidates = self._at(number)\n",
         ("tests/core/checkpoint/test_attempts.py",),
     ),
 ]

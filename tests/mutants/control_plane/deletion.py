@@ -65,7 +65,7 @@ MUTANTS = [
     Mutant(
         "a sweep deletes the files of a young snapshot",
         f"{_DELETION}/retention.py",
-        "        return old - kept\n",
+        "        return old - named_files\n",
         "        return old\n",
         _SWEEP,
     ),

@@ -170,8 +170,8 @@ MUTANTS = [
     Mutant(
         "files of a dead writer stay",
         f"{_DELETION}/retention.py",
-        "        return known | self._orphans(orphaned_before_ms) - named\n",
-        "        return known\n",
+        "        return known_files | (self._orphans(orphaned_before_ms) - named)\n",
+        "        return known_files\n",
         (f"{_FAULTS}::TestSomebodyStopsForGood",),
     ),
     Mutant(

@@ -33,14 +33,14 @@ MUTANTS = [
     Mutant(
         "SHA-256 is not compared",
         f"{_FILES}/transfer.py",
-        "return None if found == wanted.sha256 else",
-        "return None if found else",
+        "return None if checksum == wanted_file.sha256 else",
+        "return None if checksum else",
         ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
         "a local copy without a checksum is used",
         f"{_FILES}/transfer.py",
-        "return wanted.verifiable and cache.link(",
+        "return wanted_file.verifiable and cache.link(",
         "return cache.link(",
         ("tests/core/files/test_transfer.py",),
     ),

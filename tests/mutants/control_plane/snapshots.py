@@ -23,7 +23,7 @@ MUTANTS = [
     Mutant(
         "any file of the same size is accepted",
         "state_store/core/files/transfer.py",
-        " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    if on_tail",
+        " or sha256(end).hexdigest() != wanted_file.tail_sha256:\n        return False\n    if on_tail",
         ":\n        return False\n    if on_tail",
         _BY_BLOCKS,
     ),
@@ -86,7 +86,7 @@ MUTANTS = [
     Mutant(
         "a merge does not verify the deltas",
         f"{_SNAPSHOTS}/merge.py",
-        "        context.verify(wanted)\n",
+        "        context.verify(wanted_files)\n",
         "",
         ("tests/core/snapshots/test_merge.py",),
     ),
