@@ -1,14 +1,20 @@
 """The configuration of a Spark session that uses the store, and the check of a checkpoint's store.
 
+A session also has what the program does not set (`inherited`): the configuration of `spark-submit`, and of
+files. A value that a builder sets replaces that of `spark-submit --jars`, of PYSPARK_SUBMIT_ARGS or of
+`spark-defaults.conf`. Code that adds to a list, such as `spark.jars`, therefore has to know these.
+
 Nothing here starts a JVM. Safe for any thread.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +32,9 @@ from state_store.core.settings.session import (
     PROVIDER_KEY,
 )
 from state_store.errors import OptionError
-from state_store.session import configuration
 from state_store.session.jar import jar_path
 from state_store.session.pinned_conf import check_pinned, pinned_conf
+from state_store.session.releases import BuildError, installed_pyspark
 
 _AGENT_PYTHON = PREFIX + "agentPython"
 _LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")
@@ -140,7 +146,7 @@ def configure(
             _put_unless_kept(own, put, key, value)
         return target
     is_for_here = not isinstance(target, MutableMapping)
-    elsewhere = configuration.inherited() if is_for_here else {}
+    elsewhere = inherited() if is_for_here else {}
 
     def get(key: str) -> str | None:
         return own(key) or elsewhere.get(key)
@@ -159,7 +165,7 @@ def configure(
             RuntimeWarning,
             stacklevel=2,
         )
-    if is_for_here and configuration.runs_without(PROVIDER_CLASS):
+    if is_for_here and runs_without(PROVIDER_CLASS):
         warnings.warn(
             "a JVM without this store's jar is running: sessions of this process cannot use the store. Call "
             "configure() before the first session starts, or give the jar to spark-submit (--jars)",
@@ -233,3 +239,85 @@ def check_checkpoint(checkpoint: str | Path) -> None:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def inherited() -> dict[str, str]:
+    """Return the configuration of the JVM if there is one, else the one with which pyspark will start it.
+
+    Starts no JVM. In a program that `spark-submit` started, the JVM is there before Python.
+    """
+    if _has_jvm():
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    arguments, files = _arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    defaults: dict[str, str] = {}
+    for file in files or _default_files():
+        defaults |= properties(file)
+    return {**defaults, **arguments}
+
+
+def runs_without(name: str) -> bool:
+    """Return True if there is a JVM, and it cannot load a class."""
+    context = sys.modules.get("pyspark.core.context")
+    jvm = context.SparkContext._jvm if context is not None else None
+    return jvm is not None and not jvm.org.apache.spark.util.Utils.classIsLoadable(name)
+
+
+def properties(file: Path) -> dict[str, str]:
+    """Return the properties of a file in Java's format, with keys that begin with `spark.`."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # Spark itself says so, if the file is needed
+        return {}
+    values = {}
+    for line in re.sub(r"\\\r?\n\s*", "", text).splitlines():
+        if match := re.match(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*$", line):
+            values[match[1]] = match[2]
+    return values
+
+
+def _has_jvm() -> bool:
+    """Return True if a JVM runs to which pyspark is connected or will connect."""
+    context = sys.modules.get("pyspark.core.context")
+    return "PYSPARK_GATEWAY_PORT" in os.environ or (
+        context is not None and context.SparkContext._gateway is not None
+    )
+
+
+def _arguments(text: str) -> tuple[Mapping[str, str], list[Path]]:
+    """Return the configuration in arguments of `spark-submit`, and the files of properties that they name."""
+    conf: dict[str, str] = {}
+    jars, files = "", []
+    for option, value in _options(text):
+        if option == "--jars":
+            jars = value
+        elif option == "--properties-file":
+            files = [Path(value)]
+        elif option in ("--conf", "-c"):
+            key, _, setting = value.partition("=")
+            conf[key.strip()] = setting
+    return {**conf, **({"spark.jars": jars} if jars else {})}, files
+
+
+def _options(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        words = shlex.split(text)
+    except ValueError:  # Spark's launcher refuses it
+        return
+    for word, following in zip(words, [*words[1:], ""]):
+        option, equals, value = word.partition("=")
+        if option.startswith("-"):
+            yield option, value if equals else following
+
+
+def _default_files() -> list[Path]:
+    """Return the path of `spark-defaults.conf`, if it can be known."""
+    if directory := os.environ.get("SPARK_CONF_DIR"):
+        return [Path(directory, "spark-defaults.conf")]
+    try:
+        home = Path(os.environ.get("SPARK_HOME") or installed_pyspark())
+    except BuildError:
+        return []
+    return [home / "conf" / "spark-defaults.conf"]
