@@ -138,7 +138,7 @@ def _download(storage: Storage, wanted_files: Sequence[Wanted], threads: int, ru
     parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
     small = [(file, None) for file in wanted_files if file.size_bytes <= PART_BYTES]
 
-    def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
+    def fetch_piece(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
         file, part = piece
         if part is None:
             storage.download(file.path, file.target)
@@ -150,7 +150,7 @@ def _download(storage: Storage, wanted_files: Sequence[Wanted], threads: int, ru
         for file in large:
             make_hole(file.target, file.size_bytes)
             targets.append(file.target)
-        parallel(threads, bring, [*parts, *small], runtime=runtime)
+        parallel(threads, fetch_piece, [*parts, *small], runtime=runtime)
     except BaseException:
         for target in targets:
             remove_unneeded(target)

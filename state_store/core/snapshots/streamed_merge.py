@@ -185,7 +185,9 @@ class RowStream:
                     last = key
                 return
             except DamagedError as error:
-                passed = max(start, last + b"\0" if last else b"", self._bring(error, self._window_bytes()))
+                passed = max(
+                    start, last + b"\0" if last else b"", self._fetch_window(error, self._window_bytes())
+                )
                 if passed > start:
                     start = passed
                     self._tries.clear()
@@ -199,7 +201,7 @@ class RowStream:
                 result = action()
                 break
             except DamagedError as error:
-                self._bring(error, 0)
+                self._fetch_window(error, 0)
                 fetched += [window for windows in self._windows.values() for window in windows]
                 self._windows.clear()
         for window in fetched:
@@ -210,7 +212,7 @@ class RowStream:
         runs = len({table.run for table in self._tables.values()})
         return max(MIN_WINDOW_BYTES, self._room_bytes // (runs * _WINDOWS))
 
-    def _bring(self, error: DamagedError, window_bytes: int) -> bytes:
+    def _fetch_window(self, error: DamagedError, window_bytes: int) -> bytes:
         """Fetch a window from the block on that an error names, or raise the error.
 
         Returns:
