@@ -384,6 +384,7 @@ class PageCache:
             number, first = 0, 0
         file = self._ring[number]
         count = len(file.resident)
+        first = min(first, count)  # the hand may have been in a longer file, which is gone
         last = min(count, first + _LOOK_PAGES)
         uses = file.read_uses(first, last)
         seen = bytes(uses)

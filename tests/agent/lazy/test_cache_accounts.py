@@ -188,3 +188,16 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
 def test_a_disk_without_descriptors_says_what_to_raise() -> None:
     error = local_disk_error(OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/local/000009.sst"))
     assert error.message == "'/local/000009.sst': Too many open files (raise the limit 'ulimit -n')"
+
+
+def test_the_hand_goes_on_when_the_longer_file_that_it_was_in_is_gone(written: Job, tmp_path: Path) -> None:
+    job = limited(written, tmp_path / "reader")
+    read = PageReader(job, job.restore_by_blocks(5))
+    for name in read.names:
+        read.read(name, 0, PAGE_BYTES)
+    cache = cache_of(job)
+    before = cache._resident_pages
+    cache._hand = (0, len(cache._ring[0].resident) + 1)
+    with cache._lock:
+        cache._evict(before)
+    assert cache._resident_pages == 0 < before

@@ -84,6 +84,13 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "the hand stands behind the end of a file",
+        _PAGE_CACHE,
+        "first = min(first, count)",
+        "first = max(first, 0)",
+        (f"{_ACCOUNTS}::test_the_hand_goes_on_when_the_longer_file_that_it_was_in_is_gone",),
+    ),
+    Mutant(
         "pages of a base that is gone are counted",
         _PAGE_CACHE,
         "[piece for piece in pieces if piece.file.paths]",
