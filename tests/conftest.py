@@ -45,7 +45,7 @@ TIER_VARIABLE = "STATE_STORE_TEST_TIER"
 """Variable with the tier of a run that names none."""
 
 DRAWN = 3
-"""Of so many cases of a parametrised test one is drawn."""
+"""The draw takes each third case of a parametrised test."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw",
         metavar="SEED",
-        help="of each parametrised test of the tier more run a third of the cases, drawn by this word",
+        help="run a third of the cases of each parametrised test of the tier more, drawn by this word",
     )
 
 

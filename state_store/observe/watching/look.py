@@ -38,7 +38,6 @@ from state_store.observe.watching.figures import (
     store_figures,
 )
 from state_store.observe.watching.titles import title
-from state_store.session.pinned import check_pinned
 from state_store.session.pinned_conf import check_pinned
 
 

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "a migration writes into a used directory",
         TARGETS,
-        "if names or _has_files(storage, location):",
+        "if names or root_files(storage, location):",
         "if False:",
         TESTS,
     ),
