@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 from query_directory import QueryDirectory
 
 from state_store.data.dataset.reading.pinned import PinnedVersion
-from state_store.data.dataset.stats import ages
+from state_store.data.dataset.stats import _ages, _last_written
 
 
 def test_keys_that_come_again_or_go_count_once_or_not_at_all(tmp_path) -> None:
@@ -24,20 +23,11 @@ def test_keys_that_come_again_or_go_count_once_or_not_at_all(tmp_path) -> None:
     (key,) = query.keys
     pin = PinnedVersion(key, query.store(key), 5, query.newest[key], since=0)
 
-    @contextmanager
-    def pinned(version: int, since: int):
-        assert (version, since) == (5, 0)
-        yield {0: pin}
-
-    partitions = SimpleNamespace(
-        version=5,
-        directory=tmp_path,
-        count=lambda number: len(query.state[key]),
-        family_id=lambda number: 0,
-        pinned=pinned,
-        committed_ms=lambda pin, delta: delta.version,
-    )
-    found = ages(partitions, [0])
+    times_ms: dict[int, int | None] = {}
+    opened = SimpleNamespace(directory=tmp_path, committed_ms=lambda pin, delta: delta.version)
+    written = _last_written(opened, pin, b"\0\0", times_ms)
+    size = SimpleNamespace(rows=len(query.state[key]))
+    found = _ages([SimpleNamespace(written=written, times_ms=times_ms, size=size)])
     pin.release()
     assert {change.version: change.keys for change in found.last_changes} == {1: 2, 2: 1, 3: 0, 4: 0, 5: 1}
     assert (found.older, found.keys) == (0, 4)

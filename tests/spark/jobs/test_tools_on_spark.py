@@ -146,7 +146,7 @@ def test_a_state_is_repartitioned_as_without_spark(spark, tmp_path, partitions):
             assert state.partitions == tuple(range(partitions))
             rows.append(in_order(map(shown, state.to_arrow().to_pylist())))
     assert rows[0] == rows[1] and len(rows[0]) == done[0].rows
-    assert state_store.verify(targets[1]).ok
+    assert state_store.verify(targets[1], leave_result=False).ok
     files = [
         sorted(
             (path.relative_to(target).as_posix(), path.read_bytes())
@@ -227,7 +227,7 @@ def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
         with state_store.open(target) as state:
             found.append(in_order(map(shown, state.to_arrow().to_pylist())))
     assert found[0] == found[1] and len(found[0]) == rows.num_rows
-    assert state_store.verify(targets[1]).ok
+    assert state_store.verify(targets[1], leave_result=False).ok
 
 
 def test_both_sides_of_a_join_are_imported_from_data_frames(spark, tmp_path):
