@@ -24,7 +24,7 @@ from state_store.cli import exit_codes, progress_display, repartition
 from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress_display import Meter
-from state_store.cli.rows import chosen, import_
+from state_store.cli.rows import chosen, export, import_, stats
 from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
 from state_store.errors import KINDS, as_store_error
@@ -213,7 +213,7 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
     query.commit(rows(0, 3))
     columns = 70
-    code, printed = on_terminal("files", query.root, columns=columns, environment={"NO_COLOR": "1"})
+    code, printed = on_terminal("files", "--wide", query.root, columns=columns, environment={"NO_COLOR": "1"})
     assert code == 0
     lines = click.unstyle(printed).splitlines()
     assert max(map(len, lines)) <= columns
@@ -254,7 +254,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             calls.append(("done", 1))
 
-    for module in (chosen, repartition, import_):
+    for module in (chosen, export, stats, repartition, import_):
         monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
     places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}

@@ -86,7 +86,8 @@ def test_commands_of_the_documents_run(command, directory, tmp_path, capsys):
         places["COPY"] = str(tmp_path / "copy")
     words = [places.get(word, word) for word in shlex.split(command)]
     words = [str(directory) if word.endswith("/flights") else word for word in words]
-    assert main(words[1:]) == 0, capsys.readouterr().err
+    warns = words[1] == "doctor"  # of a query that has stopped
+    assert main(words[1:]) == warns, capsys.readouterr().err
 
 
 def test_every_block_in_python_is_run_by_a_test():

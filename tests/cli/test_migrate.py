@@ -141,7 +141,10 @@ def test_a_store_that_is_not_known_is_refused(tmp_path, no_program, provider):
 def test_a_query_that_has_committed_nothing_is_refused(tmp_path, no_program):
     query = QueryDirectory(tmp_path / "source", tmp_path / "scratch", provider=HDFS.provider, ids=False)
     query.commit(rows(0, 2), logged=False)
-    assert "no batch" in refused(MissingError, query.root, tmp_path / "target", "incremental").message
+    assert (
+        "has not committed a batch yet"
+        in refused(MissingError, query.root, tmp_path / "target", "incremental").message
+    )
 
 
 def test_a_directory_without_a_query_is_refused(tmp_path, no_program):

@@ -46,7 +46,7 @@ FUNCTIONS = {
 }
 """The functions of each command."""
 
-PRINTED = {"as_json", "form", "guard"}
+PRINTED = {"as_json", "form", "guard", "wide"}
 PRINTED_BY = {
     "get": {"target"},
     "history": {"target"},

@@ -221,7 +221,7 @@ def test_several_queries_are_listed_the_worst_first(
         ]
         answer = service.http.get("v1/queries/bad/stores")
         assert answer.status_code == 503 and answer.headers["retry-after"]
-        assert "not the checkpoint directory" in answer.json()["detail"]
+        assert "is empty. No query has started there" in answer.json()["detail"]
     finally:
         service.stop()
 

@@ -52,7 +52,7 @@ final class ReportCases(random: Random) {
   def recordsKeepTheirBound(): Unit = for (count <- Seq(0, 1, 2, 300, 3000)) {
     val stores = Seq.tabulate(count) { n =>
       val ofStore = report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0)
-      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(3), 4))
+      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4))
     }
     val record = recordOf(stores)
     val written = BatchRecord.text(record)
