@@ -114,7 +114,7 @@ def test_the_refusal_of_another_spark_names_the_supported_ones(tmp_path: Path) -
 
 
 def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(build.BuildError, match="no pyspark package directory"):
+    with pytest.raises(build.BuildError, match="is not a pyspark package directory"):
         build.build(tmp_path, tmp_path / "out")
 
 

@@ -65,6 +65,7 @@ def served(query: QueryDirectory) -> Iterator[Served]:
     service.stop()
 
 
+@pytest.mark.tier("more")
 def test_a_remote_checkpoint_is_shown_and_takes_a_request(place: str, tmp_path: Path) -> None:
     query = grown_at(place, tmp_path)
     service = serving(query.location, every_s=1.0)

@@ -40,6 +40,7 @@ def said_of(tool, directory, **how) -> tuple[object, list]:
     return (result.to_json() if hasattr(result, "to_json") else result), updates
 
 
+@pytest.mark.dear("stands for tools as jobs of Spark")
 def test_a_tool_says_the_same_as_without_spark(spark, tmp_path):
     directory = str(checkpoint("flights", tmp_path))
     for name, tool in TOOLS.items():
@@ -211,6 +212,7 @@ def test_a_copy_is_the_same_and_goes_on(spark, tmp_path):
     assert not list(Path(source).rglob("lease/*.json"))
 
 
+@pytest.mark.tier("more")
 def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
     source = str(checkpoint("flights", tmp_path))
     rows = state_store.show(source).drop_columns("partition_id").slice(1)
