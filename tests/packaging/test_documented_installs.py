@@ -5,11 +5,13 @@ They run as an ordinary user, in a directory with blanks in its name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,18 +86,23 @@ class Reader:
 
 
 @pytest.fixture
-def reader(checkout: Path, wheel: Path, tmp_path: Path) -> Callable[[list[str]], Reader]:
-    """Return a function that installs some extras, into an environment of their packages alone."""
+def reader(checkout: Path, wheel: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], Reader]]:
+    """Yield a function that installs some extras, into an environment of their packages alone."""
 
     def made(extras: list[str]) -> Reader:
         environment = Environment(tmp_path / "env", *distributions(checkout, extras))
         environment.pip_install(wheel, cwd=tmp_path)
-        (tmp_path / "my work").mkdir()
-        person = Reader(environment, tmp_path / "my work")
+        place = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp", prefix="documented-")), "my work"
+        )
+        place.mkdir()
+        place.parent.chmod(0o755)  # Hadoop asks by access(2), for which no capability counts
+        person = Reader(environment, place)
         person.owns()
         return person
 
-    return made
+    with contextlib.ExitStack() as stack:
+        yield made
 
 
 def test_frames_need_the_smallest_extra_that_the_page_on_state_names(checkout, reader):
