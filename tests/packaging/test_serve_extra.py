@@ -79,7 +79,7 @@ def test_without_the_extra_a_sentence_says_which_it_is(
     clean.pip_install(wheel, cwd=tmp_path)
     done = clean.run("state-store", *command, cwd=tmp_path, check=False)
     assert done.returncode == 2
-    assert "pip install starlette (the extra 'serve'" in done.stderr
+    assert "pip install uvicorn (the extra 'serve'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -101,7 +101,7 @@ def test_make_demo_makes_its_environment_and_runs_the_demo(checkout):
 
 def test_the_ci_script_runs_every_check(checkout):
     script = (checkout / ".ci/run").read_text(encoding="utf-8")
-    for target in ("setup", "lint", "docs", "check"):
+    for target in ("setup", "lint", "docs", "test", "test-more"):
         assert f"make {target}" in script
 
 
