@@ -54,7 +54,8 @@ def _session(master: str | None) -> Iterator[Any]:
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        raise OptionError(f"no session on the Spark master {master}: {error}", option="--master") from error
+        place = "of spark-submit" if master is None else master
+        raise OptionError(f"no session on the Spark master {place}: {error}", option="--master") from error
     try:
         yield session
     finally:

@@ -30,10 +30,11 @@ from state_store.core.settings.session import (
     LISTENERS_KEY,
     PROVIDER_CLASS,
     PROVIDER_KEY,
+    check_pinned,
+    pinned_conf,
 )
 from state_store.errors import OptionError
 from state_store.session.jar import jar_path
-from state_store.session.pinned_conf import check_pinned, pinned_conf
 from state_store.session.releases import BuildError, installed_pyspark
 
 _AGENT_PYTHON = PREFIX + "agentPython"

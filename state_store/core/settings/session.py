@@ -1,6 +1,15 @@
-"""Names by which a Spark session knows the store: its classes, and the keys that take them."""
+"""Names by which a Spark session knows the store, and what it pins of them in a checkpoint.
+
+The names are the store's classes and the keys that take them. Spark writes some of a session's options into
+the offset log with each batch, and a query keeps those with which it began.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from state_store.errors import OptionError
 
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
 
@@ -27,3 +36,37 @@ UNNAMED = {ENCODING_KEY: "unsaferow", ROW_CHECKSUMS_KEY: "false", MERGE_OPERATOR
 
 They are Spark's own (`OffsetSeqMetadata.relevantSQLConfDefaultValues`), and not the defaults of new queries.
 """
+
+_SPARK_PREFIX = "org.apache.spark.sql.execution.streaming."
+_SPARK_STORES = {"HDFSBackedStateStoreProvider": "HDFS-backed", "RocksDBStateStoreProvider": "RocksDB"}
+"""Spark's own state stores by the simple names of their providers, whose package differs by version."""
+
+
+def pinned_conf(offset_log_entry: str) -> dict[str, str]:
+    """Return the configuration that Spark pinned when the query began, from a file of its offset log.
+
+    The layout is Spark's: a line with the version, a line of JSON with the metadata, then a line for each
+    source. Entries without metadata give an empty result.
+    """
+    lines = offset_log_entry.splitlines()
+    if len(lines) < 2 or not lines[1].startswith("{"):
+        return {}
+    conf = json.loads(lines[1]).get("conf", {})
+    return {str(key): str(value) for key, value in conf.items()}
+
+
+def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
+    """Raise OptionError if a pinned configuration names another provider than this one."""
+    pinned = conf.get(PROVIDER_KEY)
+    if pinned is None or pinned == PROVIDER_CLASS:
+        return
+    name = _SPARK_STORES.get(pinned.rpartition(".")[2]) if pinned.startswith(_SPARK_PREFIX) else None
+    store = f"the state store {pinned}" if name is None else f"Spark's {name} state store, {pinned}"
+    raise OptionError(
+        f"the query of {checkpoint} was started with {store}. Spark keeps a query's first "
+        f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
+        "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
+        "new checkpoint directory. To read its rows as it is, use Spark's own reader of states: "
+        "spark.read.format('statestore').",
+        option=PROVIDER_KEY,
+    )

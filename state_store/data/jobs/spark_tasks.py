@@ -148,18 +148,22 @@ class SparkTasks:
             if reports.failure is None:
                 raise _of_job(error) from error
         finally:
-            self._wait()
+            self._wait(group)
         if reports.failure is not None:
             raise from_json(reports.failure)
         return results
 
-    def _wait(self) -> None:
-        """Wait until no task of the session runs: a second copy of a task may still be at work."""
-        tracker = self._context._jsc.sc().statusTracker()
+    def _wait(self, group: str) -> None:
+        """Wait until no task of the job runs: a second copy of a task may still be at work."""
+        tracker = self._context.statusTracker()
+
+        def is_at_work() -> bool:
+            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+            stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+            return any(stage.numActiveTasks for stage in stages)
+
         deadline_s = self._runtime.monotonic_s() + _ENDED_S
-        while self._runtime.monotonic_s() < deadline_s:
-            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
-                return
+        while is_at_work() and self._runtime.monotonic_s() < deadline_s:
             self._runtime.sleep(_POLL_S)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -142,9 +142,7 @@ def leave_result(
         The reason if that cannot be done, such as that the user may not write there; None if it is done.
     """
     try:
-        problems = [
-            _known(location, key, found) for key, findings in checked for found in findings if _costs(found)
-        ]
+        problems = [problem for key, findings in checked for problem in _problems(location, key, findings)]
         with closing(open_storage(location)) as storage:
             before = read_verified(storage)
             after = before.after(
@@ -156,22 +154,23 @@ def leave_result(
     return None
 
 
-def _costs(finding: Finding) -> bool:
-    return finding.is_bad and not finding.is_usable
-
-
-def _known(location: str, key: StoreKey, found: Finding) -> KnownProblem:
-    directory, _, name = found.file.rpartition("/")
+def _problems(location: str, key: StoreKey, findings: Sequence[Finding]) -> Iterator[KnownProblem]:
+    """Yield the findings of a store that cost rows or versions, each with its file as it is listed now."""
+    costly = [finding for finding in findings if finding.is_bad and not finding.is_usable]
+    if not costly:
+        return
+    directories = {finding.file.rpartition("/")[0] for finding in costly} - {""}
     with closing(open_storage(f"{location}/{key.path}")) as storage:
-        listed = storage.list_files(directory) if directory else ()
-    entry = next((entry for entry in listed if entry.name == name), None)
-    return KnownProblem(
-        key.operator,
-        key.partition,
-        key.name,
-        found.file,
-        found.kind,
-        found.sentence(),
-        entry.size_bytes if entry else None,
-        entry.modified_ms if entry else None,
-    )
+        listed = {f"{name}/{entry.name}": entry for name in directories for entry in storage.list_files(name)}
+    for finding in costly:
+        entry = listed.get(finding.file)
+        yield KnownProblem(
+            key.operator,
+            key.partition,
+            key.name,
+            finding.file,
+            finding.kind,
+            finding.sentence(),
+            entry.size_bytes if entry else None,
+            entry.modified_ms if entry else None,
+        )

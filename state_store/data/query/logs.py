@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from state_store.core.compat import zip
+from state_store.core.settings.session import pinned_conf
 from state_store.core.storage import Storage
 from state_store.data.query.operators import Operator, text_of
 from state_store.data.query.store_names import StoreKey
 from state_store.errors import DamagedError, MissingError
-from state_store.session.pinned_conf import pinned_conf
 
 _MOST_SKEW_MS = 60_000
 """The most that the clocks of the driver and of the storage are taken to differ."""

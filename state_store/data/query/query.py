@@ -9,6 +9,7 @@ from typing import Any
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import refuse_incomplete
+from state_store.core.settings.session import check_pinned
 from state_store.core.storage import Entry, Storage, open_storage
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.identification import absence, not_committed
@@ -25,7 +26,6 @@ from state_store.data.query.operators import (
 from state_store.data.query.start_files import SparkFileProblem, start_problems
 from state_store.data.query.store_names import Filter, StoreKey
 from state_store.errors import MissingError, StorageError
-from state_store.session.pinned_conf import check_pinned
 
 LISTED_AT_ONCE = 16
 """Stores whose directories are read at a time if nothing more is done with them."""

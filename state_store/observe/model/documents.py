@@ -22,7 +22,7 @@ from state_store.observe.model import rest_answers, totals
 from state_store.observe.model.declared import EVERYWHERE
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
-from state_store.observe.model.operator_words import MOST_KEYS, WORDS
+from state_store.observe.model.page_words import MAX_KEYS, OPERATOR_WORDS
 from state_store.observe.model.rules import RULES
 
 DIRECTORY = "jvm_bridge/resources/state-store/v1"
@@ -184,8 +184,8 @@ def declarations() -> dict[str, Any]:
         "api": API,
         "max_stores": MAX_STORES,
         "labels": {subject: list(names) for subject, names in LABELS.items()},
-        "operator_words": WORDS,
-        "most_keys": MOST_KEYS,
+        "operator_words": OPERATOR_WORDS,
+        "most_keys": MAX_KEYS,
         "rules": [_without_none(asdict(rule)) for rule in RULES],
         "metrics": [_without_none(asdict(metric)) for metric in METRICS],
     }

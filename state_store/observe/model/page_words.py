@@ -1,10 +1,12 @@
-"""The words of the page of checkpoints: what each figure and column shows.
+"""The words of the page of checkpoints: what each figure and column shows, and what operators are called.
 
-The page has them as hints over its headings, and the page of help that travels with it has all of them;
+The page has the first as hints over its headings, and the page of help that travels with it has all of them;
 `make docs` writes both.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 WORDS: dict[str, dict[str, str]] = {
     "The figures at the top": {
@@ -92,3 +94,33 @@ WORDS: dict[str, dict[str, str]] = {
     },
 }
 """Sentences on figures and columns, by the part of the page and its heading."""
+
+OPERATOR_WORDS = {
+    "stateStoreSave": "aggregation",
+    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication within the watermark",
+    "symmetricHashJoin": "join of two streams",
+    "flatMapGroupsWithState": "flatMapGroupsWithState",
+    "applyInPandasWithState": "applyInPandasWithState",
+    "transformWithStateExec": "transformWithState",
+    "transformWithStateInPandasExec": "transformWithState in Python",
+    "transformWithStateInPySparkExec": "transformWithState in Python",
+    "globalLimit": "limit",
+}
+"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
+
+MAX_KEYS = 3
+"""Columns that a title names; more of them are counted."""
+
+
+def title_of(name: str, keys: Sequence[str]) -> str:
+    """Return the name of an operator for people, such as "aggregation on user".
+
+    Args:
+        name: Spark's name of the operator.
+        keys: the columns by which it groups its rows; empty: none, or they are not known.
+    """
+    words = OPERATOR_WORDS.get(name, name)
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f"{words} on {', '.join(keys[:MAX_KEYS])}{more}" if keys else words

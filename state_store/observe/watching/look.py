@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from state_store.core.deletion.contents import ReadSnapshot, StoreContents
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options, parse
+from state_store.core.settings.session import check_pinned
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.data.dataset.found import FoundStore
@@ -26,7 +28,10 @@ from state_store.data.query import (
     SparkFileProblem,
     StoreKey,
 )
+from state_store.data.query.java_texts import JavaTexts
+from state_store.data.query.operators import schema_file
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+from state_store.observe.model.page_words import title_of
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.model.totals import Totals
 from state_store.observe.verdict import totals_of
@@ -37,8 +42,9 @@ from state_store.observe.watching.figures import (
     lineage_figures,
     store_figures,
 )
-from state_store.observe.watching.titles import title
-from state_store.session.pinned_conf import check_pinned
+
+_MADE_UP = re.compile(r"field\d+|index|__dummy__|sessionStartTime")
+"""Names of key columns that Spark makes up, for joins and operators without grouping columns."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +265,7 @@ class Looker:
         self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
-            self._titles = {operator.id: title(query, operator) for operator in query.operators}
+            self._titles = {operator.id: _title(query, operator) for operator in query.operators}
         return query
 
     def _read(
@@ -354,6 +360,27 @@ def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str 
         title,
         [name for name in shown if name != "default"],
     )
+
+
+def _title(query: Query, operator: Operator) -> str:
+    """Return the name of an operator, with its grouping columns if Spark's schema tells them."""
+    return title_of(operator.name, _grouping_columns(query, operator))
+
+
+def _grouping_columns(query: Query, operator: Operator) -> list[str]:
+    """Return the names of the columns by which an operator groups; empty if they cannot be read."""
+    store = next(iter(operator.stores))
+    if operator.schema_files.get(store):  # column families: each has keys of its own
+        return []
+    path = schema_file(operator, store)
+    try:
+        texts = JavaTexts(query.read(path), path)
+        version = texts.text()
+        key = json.loads(texts.text() if version == "v1" else texts.pieces())
+        names = [str(field["name"]) for field in key["fields"]]
+    except (StateStoreError, OSError, ValueError, KeyError, TypeError):  # a name for people can do without
+        return []
+    return [name for name in names if not _MADE_UP.fullmatch(name)]
 
 
 def _batches_ms(query: Query, times: CommitTimes) -> dict[int, int]:

@@ -15,9 +15,11 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
+from state_store.core.storage import open_storage
 from state_store.data.dataset.rewriting import store_writer
-from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts
+from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts, WrittenStore
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.rewriting.sorted_spool import SortedSpool
 from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
@@ -215,6 +217,24 @@ def test_a_second_writer_of_a_store_takes_what_the_first_has_written(form, tmp_p
     with pytest.raises(BusyError, match="has ended without this task"):
         writer(receipts).write()
     assert [len(list((tmp_path / "target" / key.path / "delta").iterdir())) for key in keys] == [1, 1]
+
+
+def test_a_delta_that_may_count_stays_when_the_job_ends_before_its_writer_knows(tmp_path):
+    """The answer to the receipt was lost, another task took the receipt's word, and the job ended."""
+    key, storage = StoreKey(0, 3, "default"), open_storage(str(tmp_path))
+    receipts, written = Receipts(str(tmp_path)), WrittenStore("id", "delta/1_id.sst", 1, 2)
+    storage.write(MARKER, b'{"operation": "a job", "source": null}')
+    storage.write(f"{key.path}/{written.path}", b"rows")
+    assert receipts.claim(key, written) == written
+
+    class Late(Receipts):
+        def of(self, key):
+            receipts.settle([(key, written)])
+            return super().of(key)
+
+    with pytest.raises(BusyError, match="has ended without this task"):
+        Late(str(tmp_path)).claim(key, written)
+    assert storage.read(f"{key.path}/{written.path}") == b"rows"
 
 
 def test_keys_in_another_partition_than_spark_s_hash_are_not_moved(tmp_path):

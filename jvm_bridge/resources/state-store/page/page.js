@@ -418,9 +418,10 @@
     show();
   }
   async function filesOf(version, store) {
-    const found = await ask(`${path(state.query)}/checkpoints/${version}/files?operator=${store.operator}&partition=${store.partition}&store=${encodeURIComponent(store.store)}`).catch((error) => ({ problem: error.message }));
+    const query = state.query;
+    const found = await ask(`${path(query)}/checkpoints/${version}/files?operator=${store.operator}&partition=${store.partition}&store=${encodeURIComponent(store.store)}`).catch((error) => ({ problem: error.message }));
     const opened = state.open.get(version);
-    if (opened) { state.open.set(version, { ...opened, place: placeOf(store), files: found }); show(); }
+    if (opened && query === state.query) { state.open.set(version, { ...opened, place: placeOf(store), files: found }); show(); }
   }
   function details(row, opened) {
     if (opened.problem) return [el("p", { class: "soft" }, opened.problem)];

@@ -20,7 +20,7 @@ from typing import Any
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
 from state_store.data.dataset.packages import require_arrow
-from state_store.data.dataset.rewriting.importing import write_imported
+from state_store.data.dataset.rewriting.importing import replacements_of, write_imported
 from state_store.data.dataset.rewriting.repartition import Rewritten
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location
@@ -86,9 +86,8 @@ def bootstrap(
         try:
             _run_first_batch(writer, storage, f"{location}/{scratch}", scratch, start, runtime)
             query = Query.open(f"{location}/{scratch}/query")
-            return write_imported(
-                query, rows, storage, location, operator, store, progress=progress, runtime=runtime
-            )
+            replacements = replacements_of(query, rows, operator, store)
+            return write_imported(query, replacements, storage, location, progress=progress, runtime=runtime)
         finally:
             writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")
             with suppress(StateStoreError):  # nothing reads the remains

@@ -18,7 +18,7 @@ from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
-from state_store.data.jobs.workers import Workers, workers
+from state_store.data.jobs.workers import workers
 from state_store.data.query import ProgressOption, Query
 from state_store.data.query.arguments import Location, check_name
 from state_store.data.query.targets import new_checkpoint
@@ -45,9 +45,9 @@ def import_state(
     """Write the checkpoint of a stopped query to another directory, with other rows as its state.
 
     Everything but the rows, such as the offsets of its sources, stays as it was. Start the query with the new
-    checkpoint directory, and never again with the old one. Needs local disk
-    for all rows in the directory of temporary files (`TMPDIR`). If it fails, nothing is left in
-    the target. `bootstrap` makes the checkpoint of a query that has never run.
+    checkpoint directory, and never again with the old one. Needs local disk for all rows in the directory of
+    temporary files (`TMPDIR`). If it fails, nothing is left in the target. `bootstrap` makes the checkpoint of
+    a query that has never run.
 
     Rows whose time to live was over when the last batch ran are left out. The columns `matched` of a join
     (default: false) and `timeoutTimestamp` (default: never) may lack.
@@ -76,40 +76,26 @@ def import_state(
     query = Query.open(checkpoint)
     replacements = replacements_of(query, rows, operator, store)
     with new_checkpoint("import", query.location, target) as (storage, location):
-        return rewrite(
-            query,
-            storage,
-            location,
-            None,
-            replacements,
-            workers=_workers(replacements, runtime),
-            progress=progress,
-            runtime=runtime,
-        )
+        return write_imported(query, replacements, storage, location, progress=progress, runtime=runtime)
 
 
 def write_imported(
     query: Query,
-    rows: Any,
+    replacements: Sequence[Replacement],
     storage: Storage,
     location: str,
-    operator: int,
-    store: str | None,
     *,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
-    """Write as `import_state` does, into the directory of a new checkpoint."""
-    replacements = replacements_of(query, rows, operator, store)
+    """Write the query with other rows into the directory of a new checkpoint.
+
+    The executors of the session that has the rows write them, if they are DataFrames; else this process.
+    """
+    frame = next((replacement.frame for replacement in replacements), None)
+    writers = workers(None if frame is None else frame.sparkSession, runtime)
     return rewrite(
-        query,
-        storage,
-        location,
-        None,
-        replacements,
-        workers=_workers(replacements, runtime),
-        progress=progress,
-        runtime=runtime,
+        query, storage, location, None, replacements, workers=writers, progress=progress, runtime=runtime
     )
 
 
@@ -150,12 +136,6 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
 def is_data_frame(rows: Any) -> bool:
     """Return True if an object is a DataFrame of Spark."""
     return hasattr(rows, "sparkSession") and hasattr(rows, "mapInArrow")
-
-
-def _workers(replacements: Sequence[Replacement], runtime: Runtime) -> Workers:
-    """Return who writes: the executors of the session that has the rows, if they are DataFrames."""
-    frame = next((replacement.frame for replacement in replacements), None)
-    return workers(None if frame is None else frame.sparkSession, runtime)
 
 
 def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

@@ -51,23 +51,26 @@ class Receipts:
     def claim(self, key: StoreKey, written: WrittenStore) -> WrittenStore:
         """Return what counts as the store: what was just written, unless another task was first.
 
-        What was written is removed if it does not count.
+        What was written is removed if it surely does not count.
 
         Raises:
             BusyError: the job has ended meanwhile.
         """
+        ended = BusyError(f"the job that writes '{self._location}' has ended without this task")
         with closing(open_storage(self._location)) as storage:
-            if marker_of(storage) is not None:
-                try:
-                    storage.write(_path(key), json.dumps(asdict(written)).encode())
-                    return written
-                except ConflictError:
-                    pass  # another task was first, or the answer to our own request was lost
+            if marker_of(storage) is None:  # nobody knows of what was written
+                storage.delete(f"{key.path}/{written.path}")
+                raise ended
+            try:
+                storage.write(_path(key), json.dumps(asdict(written)).encode())
+                return written
+            except ConflictError:
+                pass  # another task was first, or the answer to our own request was lost
             counted = self.of(key)
+            if counted is None:  # the job has ended since, perhaps with what this task wrote: it stays
+                raise ended
             if counted != written:
                 storage.delete(f"{key.path}/{written.path}")
-        if counted is None:
-            raise BusyError(f"the job that writes '{self._location}' has ended without this task")
         return counted
 
     def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:

@@ -1,6 +1,6 @@
-"""Rows on their way to new partitions: a file of sorted runs, whose memory does not grow with the rows.
+"""Rows on their way to new partitions: a file of sorted runs.
 
-Rows are kept in memory up to a bound. Then those of each partition are sorted and written as a run; rows that
+Rows are kept in memory up to a bound, and while they are read a chunk of each run. Then those of each partition are sorted and written as a run; rows that
 arrive in order become one run however many they are. Reading merges the runs of a partition as streams. The
 rows are pickled, and read by the process that wrote them alone.
 """

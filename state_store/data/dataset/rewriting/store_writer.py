@@ -2,7 +2,7 @@
 
 The work on a store is divided into pieces that share no new partition. A piece reads the old partitions
 whose rows go to its new ones, one after the other, and keeps their rows in a file of sorted runs. So its
-memory does not grow with the state, and its local disk is that of an old partition and of its new ones.
+memory never has all rows of a partition, and its local disk is that of an old partition and of its new ones.
 """
 
 from __future__ import annotations

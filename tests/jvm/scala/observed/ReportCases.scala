@@ -5,6 +5,9 @@ import java.io.IOException
 import scala.util.control.NonFatal
 import scala.util.Random
 
+import com.fasterxml.jackson.databind.ObjectMapper
+import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
+
 /**
  * Tests that reports of stores are read as they were written, for all texts and numbers, and that other messages are
  * refused; that records of batches keep their bound; that the board's sums survive providers whose counters begin at 0;
@@ -16,6 +19,7 @@ object ReportCases {
     cases.messagesAreReadAsTheyWereWritten()
     cases.otherMessagesAreRefused()
     cases.recordsKeepTheirBound()
+    cases.recordsOfEarlierReleasesAreRead()
     cases.damageAndRestartsAreCountedOnce()
     cases.tooManyStoresAreLeftOut()
     cases.batchesAreShownWhenTheirStoresHaveReported()
@@ -71,6 +75,17 @@ final class ReportCases(random: Random) {
     require(brief.stores.isEmpty && brief.omitted == count && brief.totals == record.totals)
     require(BatchRecord.label(written) == RecordLabel("run", record.facts.id, 5, record.atMs))
     require(BatchRecord.label(BatchRecord.briefText(written)) == BatchRecord.label(written))
+  }
+
+  /** A record of an earlier release has the duration of a store's last restore, and not its time. */
+  def recordsOfEarlierReleasesAreRead(): Unit = {
+    val restored = StoreView(report(), "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4))
+    val record = new ObjectMapper().readTree(BatchRecord.text(recordOf(Seq(restored)))).asInstanceOf[ObjectNode]
+    val row = record.withArray[ArrayNode]("stores").get(0).asInstanceOf[ArrayNode]
+    while (row.size > 39) row.remove(row.size - 1)
+    val read = BatchRecord.read(record.toString).stores
+    require(read.map(_.sums.restored.map(_.tookMs)) == Seq(Some(5L)), s"${read.map(_.sums)}")
+    require(Documents.latestRestore(Seq(restored)).isDefined && Documents.latestRestore(read).isEmpty)
   }
 
   def damageAndRestartsAreCountedOnce(): Unit = {

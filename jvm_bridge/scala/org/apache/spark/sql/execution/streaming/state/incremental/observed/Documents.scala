@@ -154,7 +154,8 @@ private[observed] object Documents {
 
   /** Returns the latest restore as a `Happening`. */
   def latestRestore(stores: Seq[StoreView]): Option[ObjectNode] = {
-    val restores = for { store <- stores; restore <- store.sums.restored } yield store -> restore
+    val restores = // event logs of earlier releases have no time of a restore
+      for { store <- stores; restore <- store.sums.restored if restore.atMs > 0 } yield store -> restore
     restores.maxByOption(_._2.atMs).map { case (store, restore) =>
       val message = s"Version ${restore.version} was restored on executor ${store.executor} (${store.host}) in " +
         s"${restore.tookMs} ms; ${restore.predictedMs} ms were expected."
