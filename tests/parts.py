@@ -9,7 +9,7 @@ parametrised test of the tier `more` a third of the cases runs, and one large gr
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
 and prints a line such as `3511 passed, 0 failed, 4 skipped`. The output of each part is in `build/tests`,
-and the seconds of each test in `build/tests/times.csv`.
+with the seconds of each test in a CSV file beside it.
 
 What it takes care of:
 
@@ -354,6 +354,12 @@ class Run:
     def _finished(self, cpu_s: float) -> None:
         self.cpu_s = cpu_s
 
+    def write_times(self) -> None:
+        """Write the seconds of each test beside the log, the dearest first."""
+        rows = sorted(self.times, key=lambda row: float(row[1] or 0), reverse=True)
+        with open(self.log.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("test", "processor seconds", "seconds"), *rows])
+
     def state(self) -> str:
         """Return a word on how far it is: `core 812/2400, 1 failed`."""
         if self.part.program:
@@ -433,8 +439,7 @@ def run(chosen: Sequence[Run], lanes: int, environment: Mapping[str, str]) -> li
                     entry.end()
                     running.remove(entry)
                     ended.append(entry)
-                    if not entry.tests:
-                        write_times(ended)
+                    entry.write_times()
                     took_s = time.monotonic() - entry.began_s
                     say(f"== {entry.state()}: {took_s:.0f} s, {entry.cpu_s:.0f} s of processor time")
             if time.monotonic() - _said_s >= LINE_S and running:
@@ -469,14 +474,6 @@ def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float)
     passed, missed = totals["passed"] + len(unstable), totals["failed"] - len(unstable)
     say(f"{passed} passed, {missed} failed, {totals['skipped']} skipped")
     return 1 if failed or too_dear else 0
-
-
-def write_times(ended: Sequence[Run]) -> None:
-    """Write the seconds of each test to `build/tests/times.csv`, the dearest first."""
-    rows = [(entry.name, *times) for entry in ended for times in entry.times]
-    rows.sort(key=lambda row: float(row[2] or 0), reverse=True)
-    with open(CHECKOUT / "build/tests/times.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("part", "test", "processor seconds", "seconds"), *rows])
 
 
 def environment_of_tests() -> dict[str, str]:

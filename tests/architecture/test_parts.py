@@ -175,6 +175,22 @@ def test_few_failures_run_once_more(
     assert done.stdout.splitlines()[-1] == closing
 
 
+@pytest.mark.parametrize(("says", "exit_code"), [(parts.STARVED, 0), ("wrong", 1)])
+def test_failures_for_a_late_worker_of_spark_run_once_more_however_many_there_are(
+    says: str, exit_code: int, tmp_path: Path
+) -> None:
+    source = f"""
+    import pathlib, pytest
+
+    @pytest.mark.parametrize("n", range({parts.REPEATED + 2}))
+    def test_fails_first(n):
+        ran = pathlib.Path(__file__).parent / f"ran-{{n}}"
+        assert ran.exists() or ran.touch(), {says!r}
+    """
+    done = run_trial(tmp_path, source)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+
+
 def test_progress_names_the_tests_that_are_done_of_all(tmp_path: Path) -> None:
     done = run_trial(tmp_path, "import time\ndef test_a(): pass\ndef test_b(): time.sleep(1)\n")
     assert "s: trial (every) 1/2" in done.stdout

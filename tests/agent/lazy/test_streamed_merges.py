@@ -409,14 +409,19 @@ def test_a_young_file_is_compared_with_its_checksum(
     first.merge("incremental")
     first.commit({key(2): b"two"})
     job = limited(first, tmp_path / "other")
-    fetch = streamed_merge.fetch_spans
+    fetch, complete = streamed_merge.fetch_spans, streamed_merge._complete
 
     def changed(storage: Any, spans: Any, runtime: Any) -> None:
         fetch(storage, spans, runtime)
         for span in spans:
             damage(span.local, 10)
 
-    monkeypatch.setattr(streamed_merge, "fetch_spans", changed)
+    def completed(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(streamed_merge, "fetch_spans", changed)
+            return complete(*given)
+
+    monkeypatch.setattr(streamed_merge, "_complete", completed)
     assert job.merge("incremental")["kind"] == "full"
     assert "is damaged: its SHA-256 is" in caplog.text
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state

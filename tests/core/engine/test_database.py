@@ -296,3 +296,16 @@ def test_the_newest_options_are_those_with_the_highest_number(tmp_path: Path) ->
     assert small_files(tmp_path)["OPTIONS-1000003"] == b"newer"
     tidy(tmp_path, set())
     assert {path.name for path in tmp_path.iterdir()} == {"CURRENT", "MANIFEST-1000001", "OPTIONS-1000003"}
+
+
+@pytest.mark.parametrize(("idle_looks", "is_awaited"), [(0, True), (60, True), (1000, False)])
+def test_a_pending_compaction_is_awaited_unless_it_is_declined(
+    database: Database, monkeypatch: pytest.MonkeyPatch, idle_looks: int, is_awaited: bool
+) -> None:
+    """RocksDB's threads may be late, and a compaction that it declines is pending for ever."""
+    running = [*[0] * idle_looks, 1, 1]
+    looks = {"rocksdb.num-running-compactions": running, "rocksdb.compaction-pending": [1] * idle_looks}
+    monkeypatch.setattr(database, "_property", lambda name: looks[name].pop(0) if looks[name] else 0)
+    monkeypatch.setattr(database, "_pause", lambda deadline: None)
+    database._wait_idle(lambda: False)
+    assert (running == []) is is_awaited

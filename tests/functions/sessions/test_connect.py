@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from conftest import session_options
 from sample_functions import OUTPUT, STATE, total, total_of_rows, total_per_group
 from state_store import open as open_state
+from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.functions import accelerate, per_group, vectorized
 
 class Counts(StatefulProcessor):
@@ -59,6 +60,7 @@ for name, function in forms.items():
         query.explain()
     rows = sorted(map(list, spark.read.parquet(f"{root}/{name}/out").collect()))
     found[name] = [rows, "VectorizedFlatMapGroupsInPandasWithState" in plan.getvalue()]
+spark.conf.set(PROVIDER_KEY, PROVIDER_CLASS)
 reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
 groups = reader.parquet(root + "/source").groupBy("k")
 operators = {

@@ -46,8 +46,8 @@ def import_state(
 
     Everything but the rows, such as the offsets of its sources, stays as it was. Start the query with the new
     checkpoint directory, and never again with the old one. Needs local disk for all rows in the directory of
-    temporary files (`TMPDIR`). If it fails, nothing is left in the target. `bootstrap` makes the checkpoint of
-    a query that has never run.
+    temporary files (`TMPDIR`). If it fails, nothing is left in the target. `bootstrap` makes the checkpoint
+    of a query that has never run.
 
     Rows whose time to live was over when the last batch ran are left out. The columns `matched` of a join
     (default: false) and `timeoutTimestamp` (default: never) may lack.

@@ -1,8 +1,9 @@
 """Rows on their way to new partitions: a file of sorted runs.
 
-Rows are kept in memory up to a bound, and while they are read a chunk of each run. Then those of each partition are sorted and written as a run; rows that
-arrive in order become one run however many they are. Reading merges the runs of a partition as streams. The
-rows are pickled, and read by the process that wrote them alone.
+Rows are kept in memory up to a bound, and while they are read a chunk of each run. Then those of each
+partition are sorted and written as a run; rows that arrive in order become one run however many they are.
+Reading merges the runs of a partition as streams. The rows are pickled, and read by the process that wrote
+them alone.
 """
 
 from __future__ import annotations
