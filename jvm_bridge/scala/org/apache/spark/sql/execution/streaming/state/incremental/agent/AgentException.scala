@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.IOException
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkException
@@ -27,14 +29,24 @@ final class AgentException(
     extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
     with ConvertableToCannotLoadStoreError {
 
-  /** Returns Spark's error for the same failure, with this exception as its cause. */
+  /**
+   * Returns Spark's error for the same failure, with this exception as its cause.
+   *
+   * It has Spark's condition, and the words of this exception: a driver shows the words of the error alone, and
+   * those of Spark say nothing of the reason, or tell to clear the checkpoint.
+   */
   override def convertToCannotLoadStoreError(): SparkException = {
-    val error =
+    val ofSpark =
       if (kind == "missing" && file.isDefined) {
         QueryExecutionErrors.failedToReadDeltaFileNotExistsError(
           new Path(file.get), "the incremental state store", this)
       } else QueryExecutionErrors.cannotLoadStore(this)
-    error.asInstanceOf[SparkException]
+    val error = ofSpark.asInstanceOf[SparkException]
+    new SparkException(
+      s"[${error.getCondition}] $getMessage",
+      cause = this,
+      errorClass = Some(error.getCondition),
+      messageParameters = error.getMessageParameters.asScala.toMap)
   }
 }
 

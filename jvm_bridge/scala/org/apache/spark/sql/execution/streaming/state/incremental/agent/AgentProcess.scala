@@ -218,15 +218,18 @@ private[agent] object AgentProcess extends Logging {
           val error = answer.path("error")
           val message = Json.text(error, "message").getOrElse("the agent could not start")
           throw new AgentException(
-            Json.text(error, "kind").getOrElse("internal"), s"$message $tried ${remedy(message)}".trim)
+            Json.text(error, "kind").getOrElse("internal"),
+            s"${message.stripSuffix(".")}. $tried ${remedy(message)}".trim)
         }
         logInfo(s"Started agent process ${agent.pid}: $answer. $tried")
     }
   }
 
-  /** Returns the advice to install the package that the agent needs, if the package is missing. */
-  private def remedy(message: String): String =
-    if (message.contains("rocksdict") || message.contains("ModuleNotFoundError")) Fix else ""
+  /** Returns the advice to install the package that the agent needs, if one is missing and the message has none. */
+  private def remedy(message: String): String = {
+    val lacksPackage = message.contains("rocksdict") || message.contains("ModuleNotFoundError")
+    if (lacksPackage && !message.contains("pip install")) Fix else ""
+  }
 
   private val Fix =
     "The agent needs the package rocksdict there: run `pip install rocksdict` with that Python on every " +
