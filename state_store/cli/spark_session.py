@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from state_store.errors import OptionError
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Variable of the environment that spark-submit gives to a program in Python."""
+
+_MASTER = re.compile(r"local(-cluster)?(\[[^\[\]]+\])?|yarn|[a-z][a-z0-9+.-]*://\S+")
+"""Names of masters, those of other cluster managers included; a JVM takes seconds to refuse other words."""
 
 
 def spark_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,6 +45,11 @@ def _session(master: str | None) -> Iterator[Any]:
     if master is None and _SUBMITTED not in os.environ:
         yield None
         return
+    if master is not None and not _MASTER.fullmatch(master):
+        raise OptionError(
+            f"'{master}' is not a Spark master: give spark://HOST:PORT, yarn, k8s://..., local or local[4]",
+            option="--master",
+        )
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:

@@ -1,0 +1,34 @@
+"""A word that is not a Spark master is refused before a JVM starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from state_store.cli import exit_codes, spark_session
+from state_store.cli.main import main
+
+
+@pytest.mark.parametrize(
+    "word", ["2", "", "spark", "local[", "localhost:7077", "spark:/host", "yarn://", "--json"]
+)
+def test_a_word_that_is_not_a_master_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str):
+    assert main(["stats", str(tmp_path), f"--master={word}"]) == exit_codes.USAGE
+    assert f"'{word}' is not a Spark master: give" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[4]",
+        "local[*,3]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "spark://a:7077,b:7077",
+        "k8s://https://x",
+    ],
+)
+def test_a_master_is_taken(master: str):
+    assert spark_session._MASTER.fullmatch(master)
