@@ -10,6 +10,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import sys
@@ -53,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
+    if asked.draw:
+        asked.scenario = random.Random(asked.draw).sample(USUAL, -(-len(USUAL) // 3))
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     is_complete = not asked.scenario and not extent.is_quick and not asked.report
     if is_complete or asked.keep:
@@ -90,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bench", choices=list(EXTENTS), help="the sizes: quick, standard (default) or full")
     parser.add_argument(
         "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
+    )
+    parser.add_argument(
+        "--draw", metavar="SEED", help="run a third of the scenarios, drawn by this word"
     )
     parser.add_argument(
         "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"

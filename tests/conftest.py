@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ TIER_VARIABLE = "STATE_STORE_TEST_TIER"
 """Variable with the tier of a run that names none."""
 
 DRAWN = 3
-"""The draw takes each third case of a parametrised test."""
+"""The draw takes a third."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
@@ -69,7 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw",
         metavar="SEED",
-        help="run a third of the cases of each parametrised test of the tier more, drawn by this word",
+        help="run a third of the tests of each file of the tier more, drawn by this word; and a case of each "
+        "test that docs/reliability.md names",
     )
 
 
@@ -97,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if named or tiers[id(item)] in wanted]
     seed = config.getoption("draw")
     if seed and not named:
-        left_out = _not_drawn([item for item in chosen if tiers[id(item)] == "more"], seed)
+        left_out = _not_drawn([item for item in chosen if tiers[id(item)] == "more"], seed, _promised())
         chosen = [item for item in chosen if id(item) not in left_out]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
@@ -107,15 +109,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
-def _not_drawn(items: list[pytest.Item], seed: str) -> set[int]:
-    """Return the ids of two thirds of the cases of each parametrised test; each keeps a case at least."""
-    cases: dict[str, list[pytest.Item]] = {}
+def _promised() -> tuple[str, ...]:
+    """Return the files and folders that the page of promises names as their proof."""
+    page = (CHECKOUT / "docs/reliability.md").read_text(encoding="utf-8")
+    return tuple(re.findall(r"`(tests/[\w./-]+)`", page))
+
+
+def _not_drawn(items: list[pytest.Item], seed: str, promised: Sequence[str]) -> set[int]:
+    """Return the ids of the tests that a draw leaves out.
+
+    Of the tests of a file it keeps a third. Of each test below the paths `promised` it keeps a third of the
+    cases, one at least.
+    """
+    alike: dict[str, list[pytest.Item]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+        file = item.nodeid.partition("::")[0]
+        is_promised = any(file == path or file.startswith(f"{path}/") for path in promised)
+        alike.setdefault(item.nodeid.split("[")[0] if is_promised else file, []).append(item)
     left_out = set()
-    for alike in cases.values():
-        alike.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
-        left_out |= set(map(id, alike[-(-len(alike) // DRAWN) :]))
+    for group in alike.values():
+        group.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+        left_out |= set(map(id, group[-(-len(group) // DRAWN) :]))
     return left_out
 
 

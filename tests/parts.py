@@ -3,8 +3,9 @@
     python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...]
         [--draw SEED] [PART ...]
 
-`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, of each
-parametrised test of the tier `more` a third of the cases runs, and one large group of Spark's suites.
+`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a third runs:
+of the tests of each file of the tier `more`, of the cases of each test that docs/reliability.md names, of the
+benchmarks; and one large group of Spark's suites.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -158,7 +159,7 @@ OWN = (Part("packaging", ("packaging",)), Part("chaos", ("chaos",)))
 
 PROGRAMS = (
     Part("suites", program=("tests/suites/published_suites.py", "--spark", "4.2.0"), draws=True),
-    Part("benchmark", program=("-m", "benchmarks", "quick")),
+    Part("benchmark", program=("-m", "benchmarks", "quick"), draws=True),
     Part(
         "mutants",
         program=("tests/mutants/run.py", "--only", "core/checkpoint/", "--sample", "3", "--jobs", "1"),

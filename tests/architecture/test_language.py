@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,14 +42,20 @@ def _files(checkout: Path, ending: str) -> Iterator[tuple[str, str]]:
             yield name, path.read_text(encoding="utf-8")
 
 
+@functools.cache
+def _nodes(text: str) -> list[ast.AST]:
+    """Return the nodes of a module; several tests walk over all modules."""
+    return list(ast.walk(ast.parse(text)))
+
+
 def first_word(text: str) -> str:
     """Return the first word of a text in lower case, without marks."""
     return re.sub(r"^\W+|\W+$", "", text.split()[0]).lower() if text.split() else ""
 
 
-def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _docstrings(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each docstring, those below assignments included."""
-    for node in ast.walk(tree):
+    for node in _nodes(text):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             if (
@@ -61,9 +68,8 @@ def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def openers_in_python(text: str) -> list[str]:
     """Return the docstrings and help texts that begin with a forbidden word, each with its line."""
-    tree = ast.parse(text)
-    texts = list(_docstrings(tree))
-    for node in ast.walk(tree):
+    texts = list(_docstrings(text))
+    for node in _nodes(text):
         if isinstance(node, ast.keyword) and node.arg in ("help", "description", "short_help", "epilog"):
             shown = node.value.value if isinstance(node.value, ast.Constant) else None
             if isinstance(shown, str):
@@ -74,7 +80,7 @@ def openers_in_python(text: str) -> list[str]:
 def actions_of_classes(text: str) -> list[str]:
     """Return the docstrings of classes that begin with an action, each with its line."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, ast.ClassDef) and first_word(shown := ast.get_docstring(node) or "") in ACTIONS:
             found.append(f"{node.lineno}: {shown[:60]}")
     return found
@@ -93,7 +99,7 @@ def openers_in_scala(text: str) -> list[str]:
 def forbidden_names(text: str) -> list[str]:
     """Return the forbidden names that a Python source gives to things, each with its line."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id
         elif isinstance(node, ast.arg):
@@ -110,7 +116,7 @@ def forbidden_names(text: str) -> list[str]:
 def openers_of_tests(text: str) -> list[str]:
     """Return the tests whose names begin with a forbidden word, each with its line."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             words = re.match(r"test_([a-z]+)|Test([A-Z][a-z]*)", node.name)
             if words and (words[1] or words[2]).lower() in {*OPENERS, "whatever"} - {"nobody"}:

@@ -64,16 +64,25 @@ def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
     assert [part for part in parts.PROGRAMS if part not in [chosen for chosen, _ in change]] == []
 
 
-def test_a_draw_has_cases_of_each_test_and_in_the_end_all() -> None:
-    cases = [SimpleNamespace(nodeid=name) for name in ("a", "b[1]", *(f"c[{n}]" for n in range(7)))]
+def test_a_draw_has_a_third_of_each_file_and_of_each_test_of_a_promise() -> None:
+    promises = [f"tests/kept/a.py::{name}" for name in ("a", "b[1]", *(f"c[{n}]" for n in range(7)))]
+    others = [f"tests/b.py::{name}" for name in ("a", "b[1]", "b[2]", "c", "d", "e", "f")]
+    cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others)]
     drawn = []
-    for seed in map(str, range(40)):
-        left_out = conftest._not_drawn(cases, seed)
-        assert left_out == conftest._not_drawn(cases[::-1], seed)
+    for seed in map(str, range(60)):
+        left_out = conftest._not_drawn(cases, seed, ["tests/kept", "tests/c.py"])
+        assert left_out == conftest._not_drawn(cases[::-1], seed, ["tests/kept", "tests/c.py"])
         kept = [case.nodeid for case in cases if id(case) not in left_out]
-        assert [name[0] for name in kept] == ["a", "b", "c", "c", "c"]
+        assert [name.split("[")[0][-1] for name in kept if name in promises] == ["a", "b", "c", "c", "c"]
+        assert len([name for name in kept if name in others]) == 3
         drawn += kept
     assert set(drawn) == {case.nodeid for case in cases}
+
+
+def test_the_page_of_promises_names_tests_that_exist() -> None:
+    promised = conftest._promised()
+    assert "tests/core/deletion" in promised
+    assert [path for path in promised if not (conftest.CHECKOUT / path).exists()] == []
 
 
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
