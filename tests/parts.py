@@ -58,7 +58,6 @@ STORAGE = (
     "benchmarks",
 )
 SIMULATED = ("simulation", "core/deletion", "agent")
-STATE = ("spark/state", "spark/migration")
 TOOLS = ("cli", "data", "observe")
 APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, *TOOLS)
 
@@ -142,13 +141,12 @@ class Part:
 
 
 PARTS = (
-    Part("spark", ("spark",), STATE),
+    Part("spark", ("spark",)),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
     Part("simulation", SIMULATED),
     Part("functions", ("functions",)),
     Part("jvm", JVM),
-    Part("state", STATE),
     Part("storage", STORAGE),
 )
 """The parts of every tier on the newest Spark, the longest first. Each test is in one of them or in `OWN`."""

@@ -86,10 +86,10 @@ def test_the_page_of_promises_names_tests_that_exist() -> None:
 
 
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
-    command = next(part for part in parts.PARTS if part.name == "spark").command("more")
+    command = next(part for part in parts.PARTS if part.name == "tools").command("more")
     assert command[command.index("--tier") + 1] == "more"
-    assert "--ignore=tests/spark/state" in command
-    assert command[-1] == "tests/spark"
+    assert "--ignore=tests/data/dataset/test_remote.py" in command
+    assert command[-1] == "tests/observe"
 
 
 # ---- the runner, on a directory of its own ----------------------------------------------------------------
