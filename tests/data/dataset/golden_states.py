@@ -34,7 +34,13 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
     if "groupState" in value:
         value = {**value.pop("groupState"), **value}
     flat = dict(row["key"])
+    is_session = "sessionStartTime" in flat
     for name, field in value.items():
+        if name == "__dummy__":
+            continue
+        if is_session and name in row["key"]:
+            assert field == row["key"][name]
+            continue
         flat[f"value_{name}" if name in flat else name] = field
     return {**flat, "partition_id": row["partition_id"]}
 

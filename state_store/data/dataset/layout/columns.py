@@ -181,7 +181,9 @@ class Columns:
                 values.append(
                     _typed(batch, by_position[False, number, None].field, self._default(field.name))
                 )
-            elif self.view.has_no_values:
+            elif self.view.repeats_key(number):
+                values.append(keys[schema.key.get_field_index(field.name)])
+            elif self.view.has_no_content(number):
                 values.append(pyarrow.nulls(count, field.type))
             else:
                 inner = [
@@ -341,8 +343,8 @@ def _columns(view: View) -> Iterator[Column]:
     taken = {field.name for _, field in keys} | {PARTITION}
     yield from (Column(field, True, number) for number, field in keys)
     for number, field in enumerate(view.schema.value):
-        if view.has_no_values:
-            break
+        if view.has_no_content(number):
+            continue
         if number == 0 and view.has_groups and pyarrow.types.is_struct(field.type):
             inner: Sequence[tuple[int | None, pyarrow.Field]] = [
                 (position, field.type.field(position).with_nullable(True))

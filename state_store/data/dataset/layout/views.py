@@ -31,6 +31,12 @@ EXPIRES_MS = "ttlExpirationMs"
 TIME_TO_LIVE = "$ttl_"
 """Prefix of the families in which Spark orders the rows of a state variable by expiry."""
 
+NO_VALUE = "__dummy__"
+"""Spark's name for the only field of a value that has no content."""
+
+SESSIONS = "sessionWindow"
+"""Prefix of the names of Spark's operators of session windows."""
+
 _TIMERS = (EVENT_TIMERS + TIMERS_OF_KEYS, "$procTimers" + TIMERS_OF_KEYS)
 
 
@@ -76,6 +82,18 @@ class View:
     def is_another_name(self) -> bool:
         """True if another view shows all columns of the same rows."""
         return self.is_side or self.has_no_values
+
+    def has_no_content(self, number: int) -> bool:
+        """Return True if a field of the value is a placeholder, or repeats a column of the key."""
+        field = self.schema.value.field(number)
+        is_placeholder = field.name == NO_VALUE and str(field.type) == "null"
+        return self.has_no_values or is_placeholder or self.repeats_key(number)
+
+    def repeats_key(self, number: int) -> bool:
+        """Return True if the field of the value is a column of the key: a session has its key in both."""
+        name = self.schema.value.field(number).name
+        is_first = self.schema.value.get_all_field_indices(name)[0] == number
+        return self.operator.name.startswith(SESSIONS) and name in self.schema.key.names and is_first
 
     @property
     def has_row_numbers(self) -> bool:
