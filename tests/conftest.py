@@ -70,8 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw",
         metavar="SEED",
-        help="run a third of the tests of each file of the tier more, drawn by this word; and a case of each "
-        "test that docs/reliability.md names",
+        help="run a third of the files with tests of the tier more, drawn by this word, and a third of the "
+        "cases of each test that docs/reliability.md names",
     )
 
 
@@ -118,18 +118,23 @@ def _promised() -> tuple[str, ...]:
 def _not_drawn(items: list[pytest.Item], seed: str, promised: Sequence[str]) -> set[int]:
     """Return the ids of the tests that a draw leaves out.
 
-    Of the tests of a file it keeps a third. Of each test below the paths `promised` it keeps a third of the
-    cases, one at least.
+    Of each test below the paths `promised` it keeps a third of the cases, one at least. Of the other files
+    below a folder of `tests` it keeps a third, whole, since what the tests of a file share is often the
+    dearest; one at least.
     """
-    alike: dict[str, list[pytest.Item]] = {}
+    alike: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
         file = item.nodeid.partition("::")[0]
-        is_promised = any(file == path or file.startswith(f"{path}/") for path in promised)
-        alike.setdefault(item.nodeid.split("[")[0] if is_promised else file, []).append(item)
+        if any(file == path or file.startswith(f"{path}/") for path in promised):
+            group, unit = item.nodeid.split("[")[0], item.nodeid
+        else:
+            group, unit = "/".join(file.split("/")[:2]), file
+        alike.setdefault(group, {}).setdefault(unit, []).append(item)
     left_out = set()
-    for group in alike.values():
-        group.sort(key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
-        left_out |= set(map(id, group[-(-len(group) // DRAWN) :]))
+    for units in alike.values():
+        names = sorted(units, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+        for name in names[-(-len(names) // DRAWN) :]:
+            left_out |= set(map(id, units[name]))
     return left_out
 
 

@@ -4,7 +4,7 @@
         [--draw SEED] [PART ...]
 
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a third runs:
-of the tests of each file of the tier `more`, of the cases of each test that docs/reliability.md names, of the
+of the files with tests of the tier `more`, of the cases of each test that docs/reliability.md names, of the
 benchmarks; and one large group of Spark's suites.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and

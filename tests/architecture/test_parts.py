@@ -64,17 +64,23 @@ def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
     assert [part for part in parts.PROGRAMS if part not in [chosen for chosen, _ in change]] == []
 
 
-def test_a_draw_has_a_third_of_each_file_and_of_each_test_of_a_promise() -> None:
+def test_a_draw_has_a_third_of_the_files_and_of_each_test_of_a_promise() -> None:
     promises = [f"tests/kept/a.py::{name}" for name in ("a", "b[1]", *(f"c[{n}]" for n in range(7)))]
-    others = [f"tests/b.py::{name}" for name in ("a", "b[1]", "b[2]", "c", "d", "e", "f")]
-    cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others)]
+    others = [f"tests/cli/{file}.py::{name}" for file in "abcdefg" for name in ("x[1]", "x[2]", "y")]
+    alone = ["tests/data/a.py::x", "tests/data/a.py::y"]
+    cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others, *alone)]
     drawn = []
     for seed in map(str, range(60)):
         left_out = conftest._not_drawn(cases, seed, ["tests/kept", "tests/c.py"])
         assert left_out == conftest._not_drawn(cases[::-1], seed, ["tests/kept", "tests/c.py"])
         kept = [case.nodeid for case in cases if id(case) not in left_out]
         assert [name.split("[")[0][-1] for name in kept if name in promises] == ["a", "b", "c", "c", "c"]
-        assert len([name for name in kept if name in others]) == 3
+        files = {name.partition("::")[0] for name in kept if name in others}
+        assert len(files) == 3
+        assert [name for name in kept if name in others] == [
+            name for name in others if name.partition("::")[0] in files
+        ]
+        assert kept[-2:] == alone
         drawn += kept
     assert set(drawn) == {case.nodeid for case in cases}
 
