@@ -5,7 +5,7 @@
 
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a third runs:
 of the files with tests of the tier `more`, of the cases of each test that docs/reliability.md names, of the
-benchmarks; and one large group of Spark's suites.
+benchmarks; and of Spark's suites the contract and two groups.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,

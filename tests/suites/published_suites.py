@@ -5,8 +5,8 @@
 
 The groups contract, aggregation, dedup and reader are the harness's; the others are those of `redirected.py`.
 Without --only, the harness's, state-variables and checkpoint-files run, which take minutes; with --draw the
-contract, these two, and one other group of the harness that the seed draws; --suite and --test run one suite
-of `redirected.py`, or one test of it.
+contract and two others of these, which the seed draws; --suite and --test run one suite of `redirected.py`,
+or one test of it.
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
 directory, which is otherwise `../shared/suites` beside the checkout. It is for Spark 4.2; `adapted.py` makes
@@ -44,6 +44,9 @@ SPARKS = [release.tested for release in releases.RELEASES if release.minor in ("
 DEFAULT = SPARKS[-1]
 VARIABLE = "STATE_STORE_SUITES"
 HARNESS_GROUPS = ("contract", "aggregation", "dedup", "reader")
+USUAL = ("state-variables", "checkpoint-files")
+"""Groups of our own that run without --only; the others take longer."""
+
 ALWAYS = ("contract",)
 """Groups that run whatever is drawn: the contract of a state store, without a query."""
 
@@ -56,10 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
         work /= release
     work.mkdir(parents=True, exist_ok=True)
     suites = adapted.harness(suites_directory(), release, work / "harness")
-    groups = HARNESS_GROUPS
-    if options.draw:
-        groups = (*ALWAYS, random.Random(options.draw).choice([g for g in HARNESS_GROUPS if g not in ALWAYS]))
-    wanted = options.only or [*groups, "state-variables", "checkpoint-files"]
+    others = [group for group in (*HARNESS_GROUPS, *USUAL) if group not in ALWAYS]
+    drawn = random.Random(options.draw).sample(others, 2) if options.draw else others
+    wanted = options.only or [*ALWAYS, *drawn]
     own = [group for group in wanted if group in redirected.GROUPS]
     status = 0
     if not options.suite and len(own) < len(wanted):
@@ -150,7 +152,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         choices=[*HARNESS_GROUPS, *redirected.GROUPS],
         help="a group of suites; may be given more than once",
     )
-    parser.add_argument("--draw", metavar="SEED", help="leave out two large groups, drawn by this word")
+    parser.add_argument("--draw", metavar="SEED", help="run the contract and two other groups, drawn by this word")
     parser.add_argument("--spark", default=DEFAULT, choices=SPARKS, help=f"the version; default: {DEFAULT}")
     parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
     parser.add_argument("--test", help="a single test of that suite")
