@@ -99,7 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if named or tiers[id(item)] in wanted]
     seed = config.getoption("draw")
     if seed and not named:
-        left_out = _not_drawn([item for item in chosen if tiers[id(item)] == "more"], seed, _promised())
+        drawn = [item for item in chosen if tiers[id(item)] == "more" or _is_apart(item)]
+        left_out = _not_drawn(drawn, seed, _promised())
         chosen = [item for item in chosen if id(item) not in left_out]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
@@ -107,6 +108,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = chosen
+
+
+def _is_apart(item: pytest.Item) -> bool:
+    """Return True if `make test` never runs the test, whatever its tier."""
+    return any(item.nodeid.startswith(f"tests/{path}/") for part in parts.OWN for path in part.paths)
 
 
 def _promised() -> tuple[str, ...]:

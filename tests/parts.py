@@ -4,8 +4,8 @@
         [--draw SEED] [PART ...]
 
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a third runs:
-of the files with tests of the tier `more`, of the cases of each test that docs/reliability.md names, of the
-benchmarks; and of Spark's suites the contract and two groups.
+of the files with tests of the tier `more` or of packages, of the cases of each test that docs/reliability.md
+names, of the benchmarks; and of Spark's suites the contract and two groups.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -130,7 +130,8 @@ class Part:
     def command(self, tier: str, tests: Sequence[str] = (), seed: str = "") -> list[str]:
         """Return the command that runs the tests of `tier` in this part, or those `tests` alone."""
         python = CHECKOUT / (f".venv-{self.spark}" if self.spark else ".venv") / "bin/python"
-        drawn = ["--draw", seed] if seed and tier == "more" else []
+        is_drawn = seed and (tier == "more" or self in OWN)
+        drawn = ["--draw", seed] if is_drawn else []
         if self.program:
             return [str(python), *self.program, *(drawn if self.draws else [])]
         given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier, *drawn]

@@ -152,7 +152,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         choices=[*HARNESS_GROUPS, *redirected.GROUPS],
         help="a group of suites; may be given more than once",
     )
-    parser.add_argument("--draw", metavar="SEED", help="run the contract and two other groups, drawn by this word")
+    parser.add_argument(
+        "--draw", metavar="SEED", help="run the contract and two other groups, drawn by this word"
+    )
     parser.add_argument("--spark", default=DEFAULT, choices=SPARKS, help=f"the version; default: {DEFAULT}")
     parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
     parser.add_argument("--test", help="a single test of that suite")
