@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import quick_java
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
@@ -29,8 +30,16 @@ def heading(line: str) -> list[str]:
 
 
 def run(command: list[str], directory: Path) -> str:
-    """Return what a command prints in `directory`; it must succeed."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    """Return what a command prints in `directory`; it must succeed.
+
+    Its JVM starts quickly; tests/packaging runs the blocks of pages as a reader does.
+    """
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SPARK_HOME": str(quick_java.SPARK_HOME),
+        "JAVA_TOOL_OPTIONS": quick_java.spark_options(),
+    }
     done = subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
