@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,7 +164,9 @@ def _diff_batches(
     import pyarrow
 
     schema = _diff_schema(columns)
-    real = (change for change in changes if change[1] != change[2])
+    real: Iterator[Change] = (change for change in changes if change[1] != change[2])
+    if columns.view.is_side:
+        real = _of_side(columns, real)
     while chunk := list(itertools.islice(real, ROWS)):
         keys, before, after = zip(*chunk, strict=True)
         kinds = [
@@ -178,6 +181,24 @@ def _diff_batches(
             pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), len(chunk)),
         ]
         yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _of_side(columns: Columns, changes: Iterator[Change]) -> Iterator[Change]:
+    """Yield the changes of a side of a join: what was added and removed of the rows that wait with a key.
+
+    Spark numbers these rows, and gives the number of a row that goes to another one of the same key: by its
+    number a row would seem to have become another one.
+    """
+    rows: dict[bytes, tuple[bytes, Counter[bytes], Counter[bytes]]] = {}
+    while chunk := list(itertools.islice(changes, ROWS)):
+        keys = [key for key, _, _ in chunk]
+        for (key, before, after), shown in zip(chunk, columns.shown_keys(keys), strict=True):
+            _, gone, come = rows.setdefault(shown, (key, Counter(), Counter()))
+            gone.update(() if before is None else (before,))
+            come.update(() if after is None else (after,))
+    for key, gone, come in rows.values():
+        yield from ((key, value, None) for value in (gone - come).elements())
+        yield from ((key, None, value) for value in (come - gone).elements())
 
 
 def _feed_schema(columns: Columns) -> pyarrow.Schema:

@@ -462,7 +462,8 @@ class State:
 
         Returns:
             A row for each key that differs: `change` (added, changed, removed), the columns of the key, and
-                its values `before` and `after`.
+                its values `before` and `after`. For a side of a join, a row for each row that was added or
+                removed, also if its `matched` changed.
 
         Raises:
             MissingError: the version `since` is gone.

@@ -118,6 +118,18 @@ class Columns:
         """Return the columns of the key. Raises as `decode`."""
         return decoded_keys(self.view, keys, self._keys)
 
+    def shown_keys(self, keys: list[bytes]) -> list[bytes]:
+        """Return keys in which hidden columns are 0: equal if the columns that are shown are equal."""
+        shown = [
+            number for number, field in enumerate(self.view.schema.key) if field.name not in self.view.hidden
+        ]
+        decoded = iter(decoded_keys(self.view, keys, shown))
+        arrays = [
+            next(decoded) if number in shown else _zeros(len(keys), field)
+            for number, field in enumerate(self.view.schema.key)
+        ]
+        return encoded_keys(self.view, arrays, len(keys))
+
     def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
         """Return the columns of the value as structs, null for a value that is None. Raises as `decode`."""
         import pyarrow
