@@ -94,9 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
     )
-    parser.add_argument(
-        "--draw", metavar="SEED", help="run a third of the scenarios, drawn by this word"
-    )
+    parser.add_argument("--draw", metavar="SEED", help="run a third of the scenarios, drawn by this word")
     parser.add_argument(
         "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"
     )

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from state_store import __version__
-from state_store.agent.cleaning import clean_up, clean_up_after_merge
-from state_store.agent.committing import commit, predict
 from state_store.agent.jvm_connections import FileConnections
 from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore
-from state_store.agent.restoring import (
+from state_store.agent.store_operations import (
+    clean_up,
+    clean_up_after_merge,
+    commit,
     fetch_deltas,
     found_damage,
+    predict,
     read_range,
     read_ranges,
     restore_store,
@@ -41,6 +43,8 @@ from state_store.agent.wire.answers import (
     RestoredStore,
     SeenAttempts,
     Skipped,
+    Status,
+    StoreStatus,
 )
 from state_store.agent.wire.requests import (
     AttemptsRequest,
@@ -58,7 +62,6 @@ from state_store.agent.wire.requests import (
     VersionRequest,
     decode,
 )
-from state_store.agent.wire.status import Status, StoreStatus
 from state_store.core.codec import Mismatch, from_json
 from state_store.core.planning.cost import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from state_store.agent.head import StoreHead
 from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations
@@ -18,7 +17,7 @@ from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
-from state_store.agent.open_store import OpenStore, Suspicions
+from state_store.agent.open_store import OpenStore, StoreHead, Suspicions
 from state_store.agent.wire.requests import StoreFields
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention

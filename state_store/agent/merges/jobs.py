@@ -13,8 +13,7 @@ from state_store.agent.jvm_connections import background
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.supervision import as_state_store_error, lower_priority
-from state_store.agent.wire.answers import MergedStore, Skipped
-from state_store.agent.wire.status import EndedMerge, RunningMerge
+from state_store.agent.wire.answers import EndedMerge, MergedStore, RunningMerge, Skipped
 from state_store.core.files.deadline import Deadline
 from state_store.errors import StateStoreError
 

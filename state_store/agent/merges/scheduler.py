@@ -28,11 +28,12 @@ from state_store.agent.wire.answers import (
     MergedStore,
     MergeEnded,
     MergeFailed,
+    MergeStatus,
     Skipped,
     StoreClosed,
+    WaitingMerge,
 )
 from state_store.agent.wire.requests import FullRequest
-from state_store.agent.wire.status import MergeStatus, WaitingMerge
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Runtime

@@ -15,7 +15,6 @@ from runtimes import AdjustedRuntime
 from agent.harness import InProcess, Job, contents
 from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
 from state_store.agent.calls import Calls
-from state_store.agent.head import StoreHead
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Readiness
@@ -24,6 +23,7 @@ from state_store.agent.merges import jobs
 from state_store.agent.merges.event_log import EventLog
 from state_store.agent.merges.merge_queue import MergeQueue
 from state_store.agent.merges.scheduler import MergeScheduler
+from state_store.agent.open_store import StoreHead
 from state_store.agent.supervision import Crew, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse

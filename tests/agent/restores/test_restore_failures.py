@@ -11,14 +11,14 @@ import pytest
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import five_versions, reader
-from state_store.agent import restoring
-from state_store.agent.head import StoreHead
+from state_store.agent import store_operations
 from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.open_store import StoreHead
 from state_store.agent.wire.answers import RestoredStore
 
 STEPS: list[tuple[Any, str]] = [
-    (restoring, "learn_age"),
-    (restoring, "_log"),
+    (store_operations, "learn_age"),
+    (store_operations, "_log_restore"),
     (Hydrations, "begin"),
     (StoreHead, "restored"),
     (StoreHead, "ages"),

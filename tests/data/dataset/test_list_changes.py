@@ -1,4 +1,4 @@
-"""Changes in lists of `transformWithState`, and columns that have the names of columns of `changes`."""
+"""Changes in lists and in sides of joins, and columns that have the names of columns of `changes`."""
 
 from __future__ import annotations
 
@@ -112,4 +112,55 @@ def test_no_column_hides_another():
         "before",
         "after",
         "state_partition_id",
+    ]
+
+
+SIDE_KEY = pa.schema([("field0", pa.string()), ("index", pa.int64())])
+SIDE_VALUE = pa.schema([("v", pa.int64()), ("matched", pa.bool_())])
+
+
+def side_key(user: str, index: int) -> bytes:
+    return b"\0\0" + encode([pa.array([user]), pa.array([index])], 1)[0]
+
+
+def side_value(v: int | None, matched: bool = False) -> bytes | None:
+    return None if v is None else encode([pa.array([v]), pa.array([matched])], 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({0: 1, 1: 2, 2: 3}, {0: 3, 1: 2}, [("removed", 1)]),
+        ({0: 1, 1: 2}, {0: 2, 1: 1}, []),
+        ({0: 1, 1: 1}, {0: 1}, [("removed", 1)]),
+        ({0: 1}, {0: 1, 1: 1}, [("added", 1)]),
+        ({}, {0: 1, 1: 2}, [("added", 1), ("added", 2)]),
+        ({0: 1}, {0: 2}, [("removed", 1), ("added", 2)]),
+    ],
+)
+def test_a_row_is_known_by_its_content(before: dict, after: dict, changes: list) -> None:
+    schema = FamilySchema("left", SIDE_KEY, SIDE_VALUE, KeyLayout(()))
+    columns = Columns(View("left", Operator(0, "symmetricHashJoin", {}), "left", schema, ("index",)))
+    written = [
+        (side_key(user, index), side_value(before.get(index)), side_value(after.get(index)))
+        for user in ("a", "bb")
+        for index in range(3)
+    ]
+    batches = list(_diff_batches(columns, iter(sorted(written)), 4))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    for user in ("a", "bb"):
+        assert [
+            (row["change"], (row["before"] or row["after"])["v"]) for row in rows if row["field0"] == user
+        ] == changes
+
+
+def test_a_row_that_has_found_its_match_goes_and_comes() -> None:
+    schema = FamilySchema("left", SIDE_KEY, SIDE_VALUE, KeyLayout(()))
+    columns = Columns(View("left", Operator(0, "symmetricHashJoin", {}), "left", schema, ("index",)))
+    (batch,) = _diff_batches(
+        columns, iter([(side_key("a", 0), side_value(1), side_value(1, matched=True))]), 0
+    )
+    assert [(row["change"], row["before"], row["after"]) for row in batch.to_pylist()] == [
+        ("removed", {"v": 1, "matched": False}, None),
+        ("added", None, {"v": 1, "matched": True}),
     ]

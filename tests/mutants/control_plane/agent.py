@@ -14,14 +14,14 @@ _LINEAGE = "tests/core/snapshots/test_merge.py"
 MUTANTS = [
     Mutant(
         "half a delta under its name counts as the commit",
-        f"{_AGENT}/committing.py",
+        f"{_AGENT}/store_operations.py",
         "entry.name == name and entry.size_bytes == size_bytes",
         "entry.name == name",
         ("tests/agent/wire/test_calls.py::test_half_a_delta_under_its_name_is_not_taken_for_the_commit",),
     ),
     Mutant(
         "a base from before the cut of another process stays",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "            unused = self._adopt(None)\n        _remove(unused)\n        return True\n",
         "        _remove(unused)\n        return True\n",
         (f"{_LINEAGE}::test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up",),
@@ -35,7 +35,7 @@ MUTANTS = [
     ),
     Mutant(
         "merges start from the base of another lineage",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "                and chain.between(base.version, chain.version) is not None\n",
         "",
         (f"{_LINEAGE}::test_no_merge_starts_from_a_base_of_another_lineage",),
@@ -49,7 +49,7 @@ MUTANTS = [
     ),
     Mutant(
         "an attempt without ids is stored without a check",
-        f"{_AGENT}/committing.py",
+        f"{_AGENT}/store_operations.py",
         "    if store.store_id.has_checkpoint_ids:\n        _store_delta(store, delta, request)\n",
         "    if True:\n        _store_delta(store, delta, request)\n",
         _WITHOUT_IDS,
@@ -91,21 +91,21 @@ MUTANTS = [
     ),
     Mutant(
         "a version is stored although the agent does not know its parent",
-        f"{_AGENT}/committing.py",
+        f"{_AGENT}/store_operations.py",
         "    _check_follows(delta, before)\n",
         "",
         ("tests/agent/test_invariants.py",),
     ),
     Mutant(
         "a delta is stored without a look at its checksum",
-        f"{_AGENT}/committing.py",
+        f"{_AGENT}/store_operations.py",
         "if received_bytes != size_bytes or crc != request.crc32:",
         "if received_bytes != size_bytes:",
         ("tests/bad_input/test_content.py::test_a_delta_that_differs_from_its_announcement_is_refused",),
     ),
     Mutant(
         "a base that the JVM holds is removed after a newer merge",
-        f"{_AGENT}/head.py",
+        f"{_AGENT}/open_store.py",
         "unused = old is not None and old is not base and old.directory not in self._held",
         "unused = old is not None and old is not base",
         ("tests/core/snapshots/test_merge.py",),
