@@ -21,10 +21,10 @@ from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.core.storage.open import NO_FILE_NAME, is_file_name
+from state_store.data.dataset.export import local_path
 from state_store.data.dataset.moments import parse_moment
-from state_store.data.dataset.table_files import local_path
 from state_store.data.query import Filter, Query
-from state_store.data.query.identification import root_files
+from state_store.data.query.query import root_files
 from state_store.data.query.targets import unfinished_batch
 from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 

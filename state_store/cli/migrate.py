@@ -17,8 +17,8 @@ from state_store.cli.command import (
 from state_store.cli.output import print_json, say
 from state_store.cli.progress_display import Meter
 from state_store.core.settings.option import BYTES
-from state_store.data.migration.migrate import migrate as write_migrated
-from state_store.data.migration.state_stores import STORES
+from state_store.data.migration import STORES
+from state_store.data.migration import migrate as write_migrated
 from state_store.data.query import Query
 from state_store.data.query.arguments import counted
 

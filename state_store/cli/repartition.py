@@ -19,11 +19,10 @@ from state_store.cli.command import (
 from state_store.cli.output import print_json, say, size
 from state_store.cli.progress_display import Meter
 from state_store.cli.spark_session import spark_option
-from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.query import Query
-from state_store.data.query.arguments import counted
+from state_store.data.query.arguments import counted, require_arrow
 
 GOES_ON = "the same command goes on with it"
 

@@ -118,7 +118,7 @@ def test_the_agent_and_the_package_need_no_package_of_the_command_line():
     code = (
         "import sys; sys.modules.update(click=None, rich=None); "
         "import state_store.agent.__main__, state_store.session.configuration; "
-        "import state_store.data.embedded.store"
+        "import state_store.data.embedded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 

@@ -51,8 +51,8 @@ main.run(sys.argv[1:])
 READING = ("from state_store.data.query import Query", "Query.open = held")
 WRITING = ("from state_store.cli.rows import formats", "formats._write_texts = held")
 COPYING = (
-    "from state_store.data.dataset.rewriting.copying import spark_files",
-    "spark_files.copy_logs = tidying",
+    "from state_store.data.dataset.rewriting import copying",
+    "copying.copy_logs = tidying",
 )
 NEVER_S = 10**6
 

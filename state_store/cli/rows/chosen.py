@@ -25,8 +25,8 @@ from state_store.cli.output import print_note
 from state_store.cli.progress_display import Meter
 from state_store.cli.streams import zone
 from state_store.data.dataset import opening
-from state_store.data.dataset.layout.keys import key_columns
-from state_store.data.dataset.sql.tables import moment_columns
+from state_store.data.dataset.columns import key_columns
+from state_store.data.dataset.sql import moment_columns
 from state_store.data.dataset.state import State
 from state_store.data.query import DEFAULT_NAME
 from state_store.errors import OptionError

@@ -12,7 +12,7 @@ from state_store.cli.output import moment
 from state_store.cli.rows.chosen import Chosen, metered, state_command
 from state_store.cli.rows.formats import Units, format_options, limit_option, print_first
 from state_store.data.dataset.moments import milliseconds_of
-from state_store.data.dataset.sql.tables import moment_columns
+from state_store.data.dataset.sql import moment_columns
 
 _VERSION_DIGITS = 8
 """Longer numbers are moments."""

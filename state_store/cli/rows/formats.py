@@ -23,7 +23,7 @@ from state_store.cli.rows.cells import cell, cells, columns_as_values, differing
 from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage.durable import remove_unneeded
-from state_store.data.dataset.table_files import local_path, new_file, writing_file
+from state_store.data.dataset.export import local_path, new_file, writing_file
 from state_store.data.query.arguments import counted
 from state_store.errors import ConflictError, OptionError
 

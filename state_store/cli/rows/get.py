@@ -10,7 +10,7 @@ from state_store.cli.output import print_json
 from state_store.cli.rows.cells import plain, rows_as_values
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.rows.formats import DOCUMENT, format_options, print_row, print_rows
-from state_store.data.dataset.sql.tables import moment_columns
+from state_store.data.dataset.sql import moment_columns
 from state_store.errors import MissingError
 
 

@@ -11,7 +11,7 @@ from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.rows.formats import DOCUMENT, format_options, print_rows
 from state_store.data.dataset.history import KeyVersion
-from state_store.data.dataset.sql.tables import moment_columns
+from state_store.data.dataset.sql import moment_columns
 from state_store.data.dataset.state import State
 
 

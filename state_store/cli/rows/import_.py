@@ -13,10 +13,9 @@ from state_store.cli.output import print_json, say, size
 from state_store.cli.progress_display import Meter
 from state_store.cli.rows.chosen import state_command
 from state_store.core.compat import zip
-from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.query import Query
-from state_store.data.query.arguments import counted
+from state_store.data.query.arguments import counted, require_arrow
 from state_store.errors import OptionError
 
 

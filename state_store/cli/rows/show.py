@@ -10,9 +10,7 @@ from state_store.cli.command import NUMBER
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.rows.formats import format_options, limit_option, most_rows, print_first
 from state_store.cli.streams import is_utc
-from state_store.data.dataset.sql.conditions import Condition
-from state_store.data.dataset.sql.connection import MEMORY
-from state_store.data.dataset.sql.tables import moment_columns
+from state_store.data.dataset.sql import MEMORY, Condition, moment_columns
 from state_store.errors import OptionError
 
 

@@ -9,8 +9,8 @@ from state_store.cli.progress_display import Meter
 from state_store.cli.rows.chosen import Chosen, version_options
 from state_store.cli.rows.formats import format_options, limit_option, print_first
 from state_store.cli.streams import is_utc
-from state_store.data.dataset.querying import sql_batches
-from state_store.data.dataset.sql.connection import MEMORY
+from state_store.data.dataset.opening import sql_batches
+from state_store.data.dataset.sql import MEMORY
 from state_store.data.query import Query
 
 _NOTE = f"""\

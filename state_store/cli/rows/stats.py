@@ -22,8 +22,7 @@ from state_store.cli.progress_display import Meter
 from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, state_command, version_options
 from state_store.cli.spark_session import spark_option
-from state_store.data.dataset.expiry import WATERMARK
-from state_store.data.dataset.stats import RECENT, SAMPLE, Ages, Statistics
+from state_store.data.dataset.stats import RECENT, SAMPLE, WATERMARK, Ages, Statistics
 from state_store.data.query.arguments import counted
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from state_store.cli.rows.cells import plain
 from state_store.cli.streams import visible_json
-from state_store.data.dataset.sql.connection import Connection, quoted
+from state_store.data.dataset.sql import Connection, quoted
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,7 +11,7 @@ from state_store.cli.output import moment, print_json, print_tree, size
 from state_store.cli.progress_display import Meter
 from state_store.cli.streams import visible
 from state_store.core.codec import fields_to_json
-from state_store.data.dataset import chains
+from state_store.data.dataset import checkpoints
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 
@@ -28,7 +28,7 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
     (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
     """
     with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
-        by_store = chains.chain(
+        by_store = checkpoints.chain(
             checkpoint, chosen.operator, chosen.partition, chosen.name, version=version, progress=meter
         )
     if as_json:
@@ -43,7 +43,7 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
         print_tree(_tree(found))
 
 
-def _tree(chain: chains.StoreChain) -> Tree:
+def _tree(chain: checkpoints.StoreChain) -> Tree:
     start = f"snapshot {chain.base.version.number}" if chain.base else "nothing"
     tree = Tree(
         _text(

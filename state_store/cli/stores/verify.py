@@ -24,8 +24,8 @@ from state_store.cli.output import (
 from state_store.cli.progress_display import Meter
 from state_store.cli.spark_session import spark_option
 from state_store.data.maintenance.files import runs
-from state_store.data.maintenance.findings import Finding, Verdict
 from state_store.data.maintenance.verification import verify as verify_state
+from state_store.data.maintenance.verified import Finding, Verdict
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 

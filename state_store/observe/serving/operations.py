@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from state_store.core.checkpoint.stored_documents import FULL
 from state_store.core.storage import open_storage
-from state_store.data.dataset.found import FoundStore
+from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.maintenance.full_checkpoints import full_checkpoint
 from state_store.data.query import Query, StoreKey
 from state_store.errors import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, origin_of
 from state_store.core.checkpoint.stored_documents import FULL, Manifest
 from state_store.core.planning.cost import CostModel, RestoreWork
-from state_store.data.dataset.found import FoundStore
+from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.query import CommitTimes
 from state_store.observe.model.rest_answers import AgeBytes, Failure, File, Store, StoreFiles
 

@@ -17,7 +17,7 @@ from state_store.core.settings.options import Options, parse
 from state_store.core.settings.session import check_pinned
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
-from state_store.data.dataset.found import FoundStore
+from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import latest
 from state_store.data.maintenance.verified import NEVER_VERIFIED, KnownProblem, Verified, read_verified
 from state_store.data.query import (
@@ -28,8 +28,7 @@ from state_store.data.query import (
     SparkFileProblem,
     StoreKey,
 )
-from state_store.data.query.java_texts import JavaTexts
-from state_store.data.query.operators import schema_file
+from state_store.data.query.operators import JavaTexts, schema_file
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.page_words import title_of
 from state_store.observe.model.rest_answers import Checkpoint, Failure, OperatorNames, Store

@@ -3,6 +3,8 @@
 The target gets Spark's logs, with the other store and its checkpoint format pinned, and of each store the
 version that Spark committed last, under the same number. The providers themselves read and write the rows, in
 a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
+
+The state stores are Spark's two and this project's: values, safe for any thread.
 """
 
 from __future__ import annotations
@@ -10,45 +12,38 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, Protocol, Union
 
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.contents import read_listing
+from state_store.core.files.transfer import parallel
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import (
+    FORMAT_KEY,
     MERGE_OPERATOR_KEY,
+    PROVIDER_CLASS,
     PROVIDER_KEY,
     ROW_CHECKSUMS_KEY,
     UNNAMED,
     WITH_DELIMITER,
 )
 from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.rewriting import spark_files
-from state_store.data.migration.jvm_copy import (
-    PROGRAM,
-    CopiedStore,
-    CopyFailed,
-    CopyRequest,
-    RowProgress,
-    RowsCopied,
-    Side,
-    StoreBegun,
-    StoreDone,
-    event_of,
-)
-from state_store.data.migration.state_stores import (
-    INCREMENTAL,
-    ROCKSDB,
-    STORES,
-    check_present,
-    joins_with_delimiter,
-    of_provider,
-)
-from state_store.data.query import Operator, ProgressOption, Query, StoreKey, reporting
+from state_store.data.dataset.pinned import identified
+from state_store.data.dataset.rewriting import copying
+from state_store.data.query import LISTED_AT_ONCE, Operator, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
-from state_store.errors import OptionError
+from state_store.errors import MissingError, OptionError, StateStoreError, from_json
 from state_store.session.jar_program import JvmProgram
-from state_store.session.releases import installed_spark
+from state_store.session.releases import installed_spark, minor_of
+
+_SPARKS = "org.apache.spark.sql.execution.streaming.state"
+
+PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
+"""Name of its class."""
 
 _HADOOP = "spark.hadoop."
 _SIDES = ("left", "right")
@@ -59,6 +54,250 @@ _LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
 MAX_THREADS = 4
 _HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
 _LEAST_HEAP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class StateStore:
+    """A state store.
+
+    Attributes:
+        name: its short name.
+        provider: its class.
+        formats: its checkpoint formats, the preferred one first.
+        families: True if a store of it can have several column families.
+        conf: settings that its provider gets in addition to those that the query pinned.
+    """
+
+    name: str
+    provider: str
+    formats: tuple[int, ...]
+    families: bool
+    conf: tuple[tuple[str, str], ...] = ()
+
+    def conf_of(self, checkpoint_format: int) -> dict[str, str]:
+        """Return the settings of a session that reads or writes a checkpoint of a format."""
+        return {**dict(self.conf), FORMAT_KEY: str(checkpoint_format)}
+
+
+HDFS = StateStore("hdfs", f"{_SPARKS}.HDFSBackedStateStoreProvider", formats=(1,), families=False)
+ROCKSDB = StateStore(
+    "rocksdb",
+    f"{_SPARKS}.RocksDBStateStoreProvider",
+    formats=(2, 1),
+    families=True,
+    # Off: a commit uploads a snapshot, and opening a version writes nothing.
+    conf=(("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),),
+)
+INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
+STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
+
+
+def joins_with_delimiter(spark: str) -> bool:
+    """Return True if a release of Spark knows only one way to join values in RocksDB: with a delimiter."""
+    return minor_of(spark) in ("4.0", "4.1")
+
+
+def of_provider(provider: str | None, checkpoint: str) -> StateStore:
+    """Return the state store of a provider class. Raises OptionError if it is unknown."""
+    for store in STORES.values():
+        if store.provider == provider:
+            return store
+    found = f"has the state store {provider}" if provider else "does not say which state store it has"
+    raise OptionError(
+        f"the query of {checkpoint} {found}; a query can be moved between "
+        + " and ".join([", ".join(list(STORES)[:-1]), list(STORES)[-1]]),
+        option=PROVIDER_KEY,
+    )
+
+
+def check_present(query: Query, store: StateStore, versions: Mapping[StoreKey, VersionId]) -> None:
+    """Check by the names of files that versions exist, before anything is read or written.
+
+    Of a version with an id in Spark's RocksDB store only the last file is checked: the names of the others
+    are in that file.
+
+    Args:
+        query: the query.
+        store: its state store.
+        versions: the version of each store.
+
+    Raises:
+        MissingError: a version, or a file of it, does not exist.
+    """
+    parallel(LISTED_AT_ONCE, lambda key: _check(query, store, key, versions[key]), versions)
+
+
+def _check(query: Query, store: StateStore, key: StoreKey, version: VersionId) -> None:
+    if store is INCREMENTAL:
+        with closing(query.storage(key)) as storage:
+            identified(read_listing(storage), version.number, version, f"store {key}")
+        return
+    names = {entry.name for entry in query.list_files(key.path)}
+    if store is HDFS:
+        _check_chain(key, names, version.number, "snapshot", "delta")
+    elif version.checkpoint_id is None:
+        _check_chain(key, names, version.number, "zip", "changelog")
+    else:
+        file = f"{version.number}_{version.checkpoint_id}"
+        if not {f"{file}.zip", f"{file}.changelog"} & names:
+            raise _gone(key, version.number, f"{file}.zip")
+
+
+def _check_chain(key: StoreKey, names: Collection[str], version: int, snapshot: str, change: str) -> None:
+    """Follow a version back to a snapshot; each version between has a file with its changes."""
+    for number in range(version, 0, -1):
+        if f"{number}.{snapshot}" in names:
+            return
+        if f"{number}.{change}" not in names:
+            raise _gone(key, version, f"{number}.{change}")
+
+
+def _gone(key: StoreKey, version: int, file: str) -> MissingError:
+    path = f"{key.path}/{file}"
+    return MissingError(
+        f"version {version}, which Spark committed last, is not in store {key} any more: '{path}' does not "
+        "exist",
+        file=path,
+    )
+
+
+class RowProgress(Protocol):
+    """Receiver of the progress of the copying. Called by one thread."""
+
+    def expect(self, rows: int) -> None:
+        """Start a store of about this many rows."""
+
+    def moved(self, rows: int) -> None:
+        """Add to the rows that were copied."""
+
+    def store_done(self) -> None:
+        """Count a finished store."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of the copy: a checkpoint directory, and the configuration that its provider gets.
+
+    Attributes:
+        location: the checkpoint directory.
+        pins: the configuration in its offset log.
+        conf: the configuration of the session that copies, which goes before the pins.
+    """
+
+    location: str
+    pins: Mapping[str, str]
+    conf: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {"state": f"{self.location}/state", "pins": dict(self.pins), "conf": dict(self.conf)}
+
+
+@dataclass(frozen=True)
+class CopiedStore:
+    """A store of an operator.
+
+    Attributes:
+        operator: Spark's number of the operator.
+        name: Spark's name of the store.
+        prefix_columns: columns of the key that are its prefix, if Spark's schema does not say so.
+        lists: the column families whose keys have several values.
+        internal: column families that are Spark's own, beside those whose names say so.
+        schema_files: files that describe the families, the newest last; if empty, the store has its own file.
+        partitions: the id of the version in the source, by partition.
+    """
+
+    operator: int
+    name: str
+    prefix_columns: int
+    lists: Sequence[str]
+    internal: Sequence[str]
+    schema_files: Sequence[str]
+    partitions: Sequence[str | None]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {
+            "operator": self.operator,
+            "name": self.name,
+            "prefix_columns": self.prefix_columns,
+            "lists": [*self.lists],
+            "internal": [*self.internal],
+            "schema_files": [*self.schema_files],
+            "partitions": [{"partition": number, "id": id_} for number, id_ in enumerate(self.partitions)],
+        }
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """A request to copy one version of all stores, `threads` of them at a time.
+
+    `hadoop` are settings in addition to those that the JVM finds.
+    """
+
+    version: int
+    threads: int
+    hadoop: Mapping[str, str]
+    source: Side
+    target: Side
+    stores: Sequence[CopiedStore]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {
+            "version": self.version,
+            "threads": self.threads,
+            "hadoop": dict(self.hadoop),
+            "source": self.source.to_json(),
+            "target": self.target.to_json(),
+            "stores": [store.to_json() for store in self.stores],
+        }
+
+
+@dataclass(frozen=True)
+class StoreBegun:
+    """Event: work on a store of about this many rows begins."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class RowsCopied:
+    """Event: the rows of all stores that were copied so far."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class StoreDone:
+    """Event: a store was copied; `checkpoint_id` is the id of its version in the target, if it has one."""
+
+    key: StoreKey
+    rows: int
+    checkpoint_id: str | None
+
+
+@dataclass(frozen=True)
+class CopyFailed:
+    """Event: the program ends with an error."""
+
+    error: StateStoreError
+
+
+CopyEvent = Union[StoreBegun, RowsCopied, StoreDone, CopyFailed]
+
+
+def event_of(fields: Mapping[str, Any]) -> CopyEvent:
+    """Return the event in a line of the program. Raises KeyError for a line of another program."""
+    if "error" in fields:
+        return CopyFailed(from_json(fields["error"]))
+    if "done" in fields:
+        store = fields["done"]
+        key = StoreKey(store["operator"], store["partition"], store["name"])
+        return StoreDone(key, store["rows"], store["id"])
+    if "expected" in fields:
+        return StoreBegun(fields["expected"])
+    return RowsCopied(fields["rows"])
 
 
 @dataclass(frozen=True)
@@ -170,7 +409,7 @@ class _Migration:
         self._check_archives()
         self._check_lists()
         self._source = open_storage(self._query.location)
-        self._location = spark_files.hadoop_uri(checked_location(target, "target"))
+        self._location = copying.hadoop_uri(checked_location(target, "target"))
         self._stopped = Stopped(self._query)
 
     @property
@@ -193,10 +432,10 @@ class _Migration:
 
     def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
         for operator in self._query.operators:
-            spark_files.copy_operator(self._source, target, operator)
+            copying.copy_operator(self._source, target, operator)
         with self._stopped.during():
             ids, rows = _followed(program, progress)
-        spark_files.copy_logs(
+        copying.copy_logs(
             self._source,
             target,
             self._batch,
@@ -274,7 +513,7 @@ class _Migration:
                 if name.startswith(_HADOOP)
             },
             source=Side(
-                spark_files.hadoop_uri(self._query.location),
+                copying.hadoop_uri(self._query.location),
                 self._pinned,
                 {**given, **self._from.conf_of(self._source_format)},
             ),

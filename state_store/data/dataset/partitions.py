@@ -1,29 +1,44 @@
-"""The partitions of a view at one version: leased in checkpoint storage, and local while they are read."""
+"""The partitions of a view at one version: leased in checkpoint storage, and local while they are read.
+
+Their rows are decoded as batches of columns. If a file is damaged, a reader is told the loss behind it: the
+partition, its rows, the keys in the file.
+"""
 
 from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from state_store.core.checkpoint.names import DeltaName
+from state_store.core.checkpoint.names import DeltaName, is_sst_path
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings
+from state_store.core.engine.rows import rows
+from state_store.core.engine.table import key_bounds
 from state_store.core.files.transfer import parallel
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase
-from state_store.data.dataset.layout.views import View
-from state_store.data.dataset.reading.damage import lost_partition
-from state_store.data.dataset.reading.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.core.storage.contract import Storage
+from state_store.data.dataset.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.data.dataset.views import View
 from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Progress, Query, StoreKey
+from state_store.data.query.arguments import counted
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.compute
+
 READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
+
+T = TypeVar("T")
 
 
 class Partitions:
@@ -286,3 +301,136 @@ def _let_go(pins: Mapping[int, PinnedVersion], directory: ScratchDirectory) -> N
     for pin in pins.values():
         pin.release()
     directory.cleanup()
+
+
+def filtered(
+    partitions: Partitions,
+    needed: Columns,
+    names: Sequence[str],
+    filter: pyarrow.compute.Expression | None,
+    batch_rows: int,
+    numbers: Sequence[int] | None = None,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows for which an expression is true, one partition after the other.
+
+    Args:
+        partitions: the partitions at their version; each is local while it is read.
+        needed: the columns that are decoded.
+        names: the columns that are returned.
+        filter: None keeps all rows.
+        batch_rows: the maximum number of rows of a batch.
+        numbers: the numbers of the partitions that are read; None is all.
+
+    Raises:
+        DamagedError: a partition does not have the number of rows that it records.
+        OptionError: the filter does not fit the columns.
+    """
+    for number in partitions.numbers if numbers is None else numbers:
+        with partitions.read(number):
+            for batch in decoded(partitions, needed, number, batch_rows):
+                kept = batch if filter is None else _that_match(batch, filter)
+                if kept.num_rows:
+                    yield kept.select(names) if names != needed.schema.names else kept
+
+
+def decoded(
+    partitions: Partitions, needed: Columns, number: int, batch_rows: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of one partition, which is being read. Raises DamagedError for a wrong count of rows."""
+    family = partitions.family(number) if partitions.is_readable(number) else None
+    if family is None:
+        return
+    start, end = (place.to_bytes(FAMILY_BYTES, "big") for place in (family.id, family.id + 1))
+    count = 0
+    for page in rows(partitions.base(number).directory, READING, start, end):
+        count += len(page)
+        batch = needed.decode(tuple(page.keys), tuple(page.values), number)
+        step = min(batch_rows, max(1, batch.num_rows))
+        for first in range(0, batch.num_rows, step):
+            yield batch.slice(first, step)
+    if count != family.keys:
+        raise DamagedError(
+            f"store {partitions.key(number)} has {count} rows of column family "
+            f"'{partitions.view.schema.family}' in version {partitions.version}, and says that it has "
+            f"{family.keys}"
+        )
+
+
+def _that_match(batch: pyarrow.RecordBatch, filter: pyarrow.compute.Expression) -> pyarrow.RecordBatch:
+    """Return the rows for which an expression is true. Raise OptionError if it does not fit the columns."""
+    import pyarrow
+
+    try:
+        return batch.filter(filter)
+    except pyarrow.ArrowException as error:
+        raise OptionError(f"the filter does not fit the columns: {error}", option="filter") from error
+
+
+def lost_partition(
+    error: DamagedError | MissingError,
+    checkpoint: str,
+    view: View,
+    partition: int,
+    version: int,
+    storage: Storage,
+    families: Callable[[], Mapping[str, ColumnFamily]],
+) -> DamagedError | MissingError:
+    """Return the error that a partition cannot be read at a version, with the loss and a remedy.
+
+    Args:
+        error: the reason.
+        checkpoint: the query's checkpoint directory.
+        view: the store.
+        partition: the number of the partition.
+        version: the version.
+        storage: the store's directory.
+        families: returns the column families of the version with their numbers of rows, or fails.
+    """
+    family = _attempted(lambda: families()[view.schema.family])
+    rows = "its rows" if family is None else f"its {counted(family.keys, 'row')}"
+    keys = None if family is None else _attempted(lambda: _keys_in(error.file, view, family, storage))
+    where = f" ({keys})" if keys else ""
+    message = (
+        f"partition {partition} of store '{view.name}' of operator {view.operator.id} cannot be read at "
+        f"version {version}, and {rows} are lost{where}: {error.message}. `state-store repair {checkpoint}` "
+        "tells if it can be repaired. Read the other partitions with partitions=..., or all undamaged ones "
+        "with on_damage='skip'"
+    )
+    return type(error)(message, file=error.file)
+
+
+def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storage) -> str | None:
+    """Return a sentence on the keys of the rows in the file; None if they are not known."""
+    path = "/".join((file or "").split("/")[-2:])
+    if not is_sst_path(path):
+        return None
+    with ScratchDirectory("state-store-") as scratch:
+        local = Path(scratch) / "table"
+        storage.download(path, local)
+        bounds = key_bounds(local)
+    low, high = (int.from_bytes(bound[:FAMILY_BYTES], "big") for bound in bounds)
+    if low > family.id or high < family.id:
+        return "the damaged file has none of them, but the version cannot be made without it"
+    texts = [
+        f"{side} {shown_key(view, bound)}"
+        for side, bound, family_id in zip(("from", "to"), bounds, (low, high), strict=True)
+        if family_id == family.id
+    ]
+    return f"the damaged file has rows with keys {' '.join(texts)}" if texts else None
+
+
+def shown_key(view: View, key: bytes) -> str:
+    """Return a key, with the id of a column family in front, as a user writes it: `name = value`, ..."""
+    columns = Columns(view)
+    return ", ".join(
+        f"{name} = {column[0].as_py()!r}"
+        for name, column in zip(columns.key_names, columns.keys([key]), strict=True)
+    )
+
+
+def _attempted(get: Callable[[], T]) -> T | None:
+    """Return the result of `get`, or None if it fails: around damage, reading may fail again."""
+    try:
+        return get()
+    except (StateStoreError, KeyError, IndexError, ValueError, OSError):
+        return None
