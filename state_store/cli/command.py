@@ -1,9 +1,15 @@
-"""Declare commands: their arguments, the types of these, and what happens with errors."""
+"""Declare commands: their arguments, the types of these, and what happens with errors.
+
+With `--master` the executors of a Spark session do the work. A program that was started by spark-submit has
+one without the option.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +19,8 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
+from state_store.cli.exit_codes import NOTHING_WRITTEN, note_left
 from state_store.cli.output import print_error, print_note
-from state_store.cli.signals import NOTHING_WRITTEN, note_left
 from state_store.cli.streams import set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
@@ -36,6 +42,16 @@ DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or a
 STORES_AT_ONCE = 4
 _MAXIMUM = 2**31 - 1
 _INTERRUPTED = "state-store.interrupted"
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
+)
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Variable of the environment that spark-submit gives to a program in Python."""
 
 
 class Location(click.ParamType):
@@ -153,12 +169,6 @@ def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
         set_utc(True)
 
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
-)
 utc_option = click.option(
     "--utc",
     is_flag=True,
@@ -322,3 +332,46 @@ def query_command(
         return command(name, examples=examples, note=DIRECTORY)(declared)
 
     return declare
+
+
+def spark_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--master` to a command, whose function gets `spark`: a session, or None."""
+
+    @functools.wraps(function)
+    def with_session(*given: Any, master: str | None, **others: Any) -> Any:
+        with _session(master) as spark:
+            return function(*given, spark=spark, **others)
+
+    return click.option(
+        "--master",
+        metavar="URL",
+        help="Let the executors of this Spark master work (spark://HOST:PORT, yarn, k8s://..., local[4]), a "
+        "task a store; spark-submit needs no --master here.",
+    )(with_session)
+
+
+@contextmanager
+def _session(master: str | None) -> Iterator[Any]:
+    if master is None and _SUBMITTED not in os.environ:
+        yield None
+        return
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise OptionError("--master needs the Python package pyspark", option="--master") from error
+    existing = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName("state-store").config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        place = "of spark-submit" if master is None else master
+        raise OptionError(f"no session on the Spark master {place}: {error}", option="--master") from error
+    try:
+        yield session
+    finally:
+        if existing is None:
+            session.stop()

@@ -19,8 +19,7 @@ from state_store.cli.command import (
     json_option,
     store_option,
 )
-from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
-from state_store.cli.progress_display import Meter
+from state_store.cli.output import Meter, number_column, print_json, print_table, say, size, text_column
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option import BYTES, DURATION
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.cli import streams
-from state_store.cli.rows.cells import cell
+from state_store.cli.formats import cell
 from state_store.data.dataset.columns import key_columns, key_partitions, partitioning_columns
 from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
