@@ -11,7 +11,7 @@ from state_store.cli import exit_codes
 from state_store.cli.command import DIRECTORY, WholeNumber, command, directory_argument, json_option
 from state_store.cli.output import print_json, say
 from state_store.observe.doctor import doctor as examine
-from state_store.observe.model.declared import to_json
+from state_store.observe.model.rest_answers import to_json
 from state_store.observe.model.rules import FINE, NOTE
 from state_store.observe.serving.starting import serve as run
 
