@@ -59,7 +59,7 @@ pages: .newest  ## Write the pages of options and metrics, and what lies in conf
 	@$(PY) scripts/metrics_page.py
 	@$(PY) -m benchmarks.page.figures_in_pages
 	@$(PY) -m state_store.observe.model.documents
-	@$(PY) -m state_store.observe.monitoring.generated_files
+	@$(PY) -m state_store.observe.monitoring
 
 docs: pages  ## Write the generated pages, and build the site into build/site; a broken link fails
 	@$(MAKE_ENVIRONMENT) docs

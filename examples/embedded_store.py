@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 
 LINES = ["the fox and the dog", "the dog sleeps", "and the fox"]
 

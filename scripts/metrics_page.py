@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.observe.monitoring.generated_files import prometheus_section
+from state_store.observe.monitoring import prometheus_section
 
 UI_PREFIX = "State store: "
 HEADINGS = {

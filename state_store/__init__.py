@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options
     from state_store.core.settings.options import options as options
-    from state_store.data.dataset.chains import chain as chain
+    from state_store.data.dataset.checkpoints import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
     from state_store.data.dataset.opening import diff as diff
     from state_store.data.dataset.opening import export as export
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from state_store.data.dataset.opening import history as history
     from state_store.data.dataset.opening import open as open
     from state_store.data.dataset.opening import show as show
+    from state_store.data.dataset.opening import sql as sql
     from state_store.data.dataset.opening import stats as stats
-    from state_store.data.dataset.querying import sql as sql
-    from state_store.data.dataset.rewriting.bootstrapping import bootstrap as bootstrap
     from state_store.data.dataset.rewriting.copying import copy as copy
+    from state_store.data.dataset.rewriting.importing import bootstrap as bootstrap
     from state_store.data.dataset.rewriting.importing import import_state as import_state
     from state_store.data.dataset.rewriting.repartition import repartition as repartition
     from state_store.data.dataset.state import State as State
-    from state_store.data.embedded.store import EmbeddedStore as EmbeddedStore
+    from state_store.data.embedded import EmbeddedStore as EmbeddedStore
     from state_store.data.estimation.estimate import Estimate as Estimate
     from state_store.data.estimation.estimate import estimate as estimate
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
-    from state_store.data.estimation.prices import Prices as Prices
+    from state_store.data.estimation.simulation import Prices as Prices
     from state_store.data.estimation.workload import Workload as Workload
     from state_store.data.maintenance.files import files as files
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from state_store.data.maintenance.repair import repair as repair
     from state_store.data.maintenance.verification import Verification as Verification
     from state_store.data.maintenance.verification import verify as verify
-    from state_store.data.migration.migrate import migrate as migrate
+    from state_store.data.migration import migrate as migrate
     from state_store.data.query.progress import ProgressUpdate as ProgressUpdate
     from state_store.errors import StateStoreError as StateStoreError
     from state_store.functions import BadResultError as BadResultError
@@ -62,20 +62,20 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "State": "state_store.data.dataset.state",
-    "EmbeddedStore": "state_store.data.embedded.store",
+    "EmbeddedStore": "state_store.data.embedded",
     "Estimate": "state_store.data.estimation.estimate",
     "FullCheckpoints": "state_store.data.maintenance.full_checkpoints",
     "Measured": "state_store.data.estimation.measured",
     "Options": "state_store.core.settings.options",
-    "Prices": "state_store.data.estimation.prices",
+    "Prices": "state_store.data.estimation.simulation",
     "ProgressUpdate": "state_store.data.query.progress",
     "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",
     "Verification": "state_store.data.maintenance.verification",
     "Workload": "state_store.data.estimation.workload",
     "build_jar": "state_store.session.jar",
-    "bootstrap": "state_store.data.dataset.rewriting.bootstrapping",
-    "chain": "state_store.data.dataset.chains",
+    "bootstrap": "state_store.data.dataset.rewriting.importing",
+    "chain": "state_store.data.dataset.checkpoints",
     "checkpoints": "state_store.data.dataset.checkpoints",
     "check_checkpoint": "state_store.session.configuration",
     "doctor": "state_store.observe.doctor",
@@ -95,10 +95,10 @@ _HOMES = {
     "stats": "state_store.data.dataset.opening",
     "files": "state_store.data.maintenance.files",
     "import_state": "state_store.data.dataset.rewriting.importing",
-    "migrate": "state_store.data.migration.migrate",
+    "migrate": "state_store.data.migration",
     "repartition": "state_store.data.dataset.rewriting.repartition",
     "repair": "state_store.data.maintenance.repair",
-    "sql": "state_store.data.dataset.querying",
+    "sql": "state_store.data.dataset.opening",
     "configure": "state_store.session.configuration",
     "spark_conf": "state_store.session.configuration",
     "verify": "state_store.data.maintenance.verification",

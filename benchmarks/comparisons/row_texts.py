@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from state_store.cli.rows.formats import DOCUMENT, print_rows
+from state_store.cli.formats import DOCUMENT, print_rows
 
 BATCH_ROWS = 1 << 16
 FORMS = ("parquet", "csv", "json", DOCUMENT)

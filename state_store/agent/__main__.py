@@ -56,9 +56,8 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
         )
     require()
     from state_store.agent import log
-    from state_store.agent.calls import Calls
+    from state_store.agent.calls import Calls, Server
     from state_store.agent.jvm_connections import FileConnections
-    from state_store.agent.wire.server import Server
 
     log.start(start.get("log_level", "INFO"))
     for ignored in (signal.SIGINT, signal.SIGHUP):

@@ -1,444 +1,66 @@
-"""An open store of the agent: what is known about it, and all that an operation on it gets.
+"""An open store of the agent, and the calls about it: commit, restore, clean-up.
 
-One lock guards the knowledge (`StoreHead`), and each method leaves it consistent:
-
-- The chain is that of the version committed or restored last. A base is the newest (the next merge starts
-  from it) only while its version lies on that chain.
-- The registry, if it is known, has each version that this process committed since it was read. It only says
-  whether a clean-up may find something; nothing is deleted because of it. In doubt it is forgotten.
+1. `OpenStore` has a store's identity, its directories, and the knowledge about it.
+2. A commit makes a version in checkpoint storage of a delta that the JVM wrote.
+3. A restore, and a call for the deltas of a lineage, fetch files of checkpoint storage that the JVM opens.
+4. A clean-up deletes files that no retained version needs, in checkpoint storage and on this machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
 
-from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.lazy.reader_leases import Readers
-from state_store.agent.wire.answers import Ages
-from state_store.agent.wire.requests import StoreId
-from state_store.core.checkpoint.names import DeltaName, VersionId
-from state_store.core.checkpoint.registry import Registry, StoredFile
-from state_store.core.checkpoint.stored_documents import Manifest
-from state_store.core.deletion.retention import Retention
-from state_store.core.files.deadline import BoundedStorage
-from state_store.core.files.workspace import Workspace, discard
+from state_store.agent.head import StoreHead
+from state_store.agent.jvm_connections import background
+from state_store.agent.lazy.hydrations import Hydrations, Readers
+from state_store.agent.messages import (
+    NO_PAGES,
+    AttemptsRequest,
+    Cleaned,
+    CommitRequest,
+    Committed,
+    DeltaFiles,
+    DeltasRequest,
+    LooseDelta,
+    Paging,
+    Prediction,
+    RangeRequest,
+    RangesRequest,
+    ReadRange,
+    RestoredStore,
+    RestoreRequest,
+    SeenAttempts,
+    StoreId,
+)
+from state_store.core.checkpoint.lineage import Lineages, Listing, ObservedAttempts
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, VersionId
+from state_store.core.deletion.contents import StoreContents, read_listing
+from state_store.core.deletion.retention import Cleanup, Retention
+from state_store.core.files.checksums import crc32_of
+from state_store.core.files.deadline import BoundedStorage, Deadline
+from state_store.core.files.sparse import SparseFile
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import CostModel, RequestTimes, RestoreWork
-from state_store.core.planning.policy import Due, Policy, StoreStatistics
+from state_store.core.planning.cost import RequestTimes, RestoreWork
 from state_store.core.runtime import Lock, Runtime
-from state_store.core.settings.options import Options
-from state_store.core.snapshots.context import LocalDatabase, StoreContext
-from state_store.core.snapshots.publish import Published
-from state_store.core.snapshots.restore import Restored
-from state_store.errors import MissingError
-
-# ---- the registry, as far as it is known ---------------------------------------------------------------
-
-
-class KnownRegistry:
-    """A registry that may be unknown. Not safe for threads: the lock of its `StoreHead` guards it."""
-
-    def __init__(self) -> None:
-        self._registry: Registry | None = None
-        self._superseded: set[int] = set()
-        self._superseded_before: set[int] = set()
-        self._since_inventory: list[Callable[[Registry], object]] | None = None
-
-    @property
-    def registry(self) -> Registry | None:
-        """The registry; None until an inventory has read it, and after `forget`."""
-        return self._registry
-
-    def forget(self) -> None:
-        """Drop the registry, which may be wrong: the next clean-up reads the files."""
-        self._registry = None
-
-    def note(self, change: Callable[[Registry], object]) -> None:
-        """Change the registry, and the one that is being read, too, as soon as it is there."""
-        if self._since_inventory is not None:
-            self._since_inventory.append(change)
-        self._apply(change)
-
-    def _apply(self, change: Callable[[Registry], object]) -> None:
-        if self._registry is not None:
-            try:
-                change(self._registry)
-            except MissingError:
-                self.forget()  # another lineage
-
-    def supersede(self, freed: Iterable[StoredFile]) -> None:
-        """Note that the chain needs these files no more: a clean-up may find some to delete."""
-        self._superseded |= {file.origin for file in freed}
-
-    def superseded_below(self, floor: int) -> bool:
-        """Return True if a version below `floor` has deltas that nobody needs since a merge."""
-        return any(version < floor for version in self._superseded)
-
-    def begin_inventory(self) -> None:
-        """Begin to keep the changes that are noted while the registry is read."""
-        self._since_inventory = []
-        self._superseded_before, self._superseded = self._superseded, set()
-
-    def end_inventory(self, registry: Registry | None, floor: int) -> None:
-        """Take over the registry that was read, with the changes noted meanwhile; None keeps the old one.
-
-        Versions superseded since `begin_inventory`, or not below `floor`, are left for the next clean-up.
-        """
-        noted, self._since_inventory = self._since_inventory or [], None
-        if registry is not None:
-            self._registry = registry
-            for change in noted:
-                self._apply(change)
-        left, self._superseded_before = self._superseded_before, set()
-        self._superseded |= {version for version in left if version >= floor}
-
-    def retire_below(self, floor: int) -> Registry | None:
-        """Retire the versions below `floor`, and return the registry."""
-        if self._registry is not None:
-            self._registry.retire_below(floor)
-        return self._registry
-
-
-# ---- what is known about the store ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MergeStart:
-    """Start of a merge: the newest base and the deltas after it, if both are known."""
-
-    chain: Chain | None
-    base: LocalDatabase | None
-    deltas: Sequence[ChainDelta]
-
-
-class StoreHead:
-    """Knowledge of one store, as the module says. Safe for any thread; no method calls the storage."""
-
-    def __init__(
-        self, workspace: Workspace, policy: Policy, runtime: Runtime, cost: CostModel | None = None
-    ) -> None:
-        self._workspace = workspace
-        self._policy = policy
-        self._now_ms = runtime.wall_ms
-        self._lock = runtime.lock()
-        self._statistics = StoreStatistics(cost)
-        self._chain: Chain | None = None
-        self._known = KnownRegistry()
-        self._certain: VersionId | None = None
-        self._is_provider_closed = False
-        self._restores = 0
-        self._newest: LocalDatabase | None = None
-        self._held: dict[Path, int] = {}
-
-    # ---- what is known -----------------------------------------------------------------------------------
-
-    @property
-    def chain(self) -> Chain:
-        """Chain of the version committed or restored last; empty if there is none yet."""
-        with self._lock:
-            return self._chain or Chain()
-
-    @property
-    def registry(self) -> Registry | None:
-        """Registry of the files that versions need; None until a clean-up has read it."""
-        with self._lock:
-            return self._known.registry
-
-    @property
-    def restores(self) -> int:
-        """Number of restores of the store so far."""
-        with self._lock:
-            return self._restores
-
-    @property
-    def certain(self) -> VersionId | None:
-        """Newest version that Spark has committed for certain: it restored it, or built a commit on it."""
-        with self._lock:
-            return self._certain
-
-    @property
-    def is_provider_closed(self) -> bool:
-        """True if the JVM has closed the provider; a merge that is owed to the store may go on."""
-        return self._is_provider_closed
-
-    def provider_closed(self) -> None:
-        """Note that the JVM has closed the provider."""
-        self._is_provider_closed = True
-
-    def predict_restore_ms(self, chain: Chain) -> float:
-        """Return the milliseconds that a restore of `chain` would take now, without any local file."""
-        with self._lock:
-            return self._statistics.predict_restore_ms(chain)
-
-    def ages(self) -> Ages:
-        """Return the ages of the newest snapshot and of the newest full one."""
-        now_ms = self._now_ms()
-        with self._lock:
-            return Ages(*self._statistics.ages_ms(now_ms))
-
-    def forecast(self) -> CostModel:
-        """Return a copy of the cost model, which the next restore does not change."""
-        with self._lock:
-            return self._statistics.cost.frozen()
-
-    def is_lazy(self, work: RestoreWork) -> bool:
-        """Return True if a restore that has to fetch these files is lazy, by its predicted time."""
-        with self._lock:
-            return self._statistics.cost.is_lazy(work)
-
-    def due(self, chain: Chain) -> Due | None:
-        """Return the merge that the policy wants of the version that `chain` ends at, or None."""
-        with self._lock:
-            return self._policy.due(chain, self._statistics, self._now_ms())
-
-    # ---- restore -----------------------------------------------------------------------------------------
-
-    def restored(self, restored: Restored) -> None:
-        """Note a restore: the store is at its version, and the JVM is about to open its base."""
-        with self._lock:
-            cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
-            archives = RestoreWork.of_chain(restored.chain).archives
-            cost.observe_choice(phases["choose_ms"], archives, is_lazy=bool(restored.sparse))
-            if not restored.sparse and not fetched.local_files:
-                cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
-            files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
-            if not (restored.thorough and restored.sparse):  # files came from storage for that
-                cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
-            cost.observe_ingestion(len(restored.chain.deltas) - len(restored.deltas), phases["ingest_ms"])
-            cost.ingests = bool(restored.chain.deltas) and not restored.deltas
-            if not restored.deltas:
-                self._statistics.note_commit(restored.base.keys)
-            self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
-            self._chain = restored.chain
-            self._certain = restored.chain.version
-            self._known.forget()
-            self._restores += 1
-            self._hold(restored.base)
-            is_database = restored.base.snapshot is not None or not restored.deltas
-            unused = self._adopt(restored.base if is_database else None)
-        _remove(unused)
-
-    # ---- commit ------------------------------------------------------------------------------------------
-
-    def chain_before(self, delta: DeltaName) -> Chain | None:
-        """Return the chain that `delta` continues, or has already; None if storage has to be read."""
-        before = delta.builds_on
-        with self._lock:
-            if before is None:
-                return Chain()
-            chain = self._chain or Chain()
-            if chain.version in (before, delta.version_id):
-                return chain
-            return chain.back_to(before)
-
-    def found(self, chain: Chain) -> None:
-        """Note a chain that was read from storage."""
-        with self._lock:
-            self._statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
-            self._chain = chain
-
-    @property
-    def knows_full_age(self) -> bool:
-        """True if the time of the last full checkpoint is known."""
-        with self._lock:
-            return self._statistics.full_ms is not None
-
-    def note_chain_start(self, at_ms: int) -> None:
-        """Note when the oldest file of the chain was written."""
-        with self._lock:
-            self._statistics.note_chain_start(at_ms)
-
-    def committed(self, delta: ChainDelta, before: Chain, keys: int) -> Chain:
-        """Note that `delta` is in storage, after the version that `before` ends at.
-
-        Returns:
-            The chain with the delta.
-        """
-        with self._lock:
-            chain = self._chain
-            if chain is not None and chain.version != before.version and before.version is not None:
-                chain = chain.back_to(before.version)
-            self._chain = (before if chain is None or chain.version != before.version else chain).commit(
-                delta
-            )
-            self._known.note(lambda registry: registry.commit(delta.name, delta.size_bytes))
-            self._certain = before.version
-            self._statistics.note_commit(keys)
-            return self._chain
-
-    # ---- merge -------------------------------------------------------------------------------------------
-
-    def begin_merge(self, version: VersionId) -> MergeStart:
-        """Return the start of a merge of `version`, whose base is held until it is released."""
-        with self._lock:
-            chain, base = self._chain, self._newest
-            if base is not None and chain is not None:
-                deltas = chain.between(base.version, version)
-                if deltas is not None:
-                    self._hold(base)
-                    return MergeStart(chain, base, deltas)
-            return MergeStart(chain, None, ())
-
-    def hold(self, base: LocalDatabase) -> None:
-        """Keep a base until it is released as often as it was held."""
-        with self._lock:
-            self._hold(base)
-
-    def forget(self, base: LocalDatabase) -> None:
-        """Start no merge from this base any more, because it may be damaged."""
-        self.forget_directory(base.directory)
-
-    def forget_directory(self, directory: Path) -> None:
-        """Forget the base in that directory, as `forget` does."""
-        with self._lock:
-            is_newest = self._newest is not None and self._newest.directory == directory
-            unused = self._adopt(None) if is_newest else None
-        _remove(unused)
-
-    def release(self, directory: Path) -> None:
-        """Give up one hold on a base. The last hold removes it, unless it is the newest base.
-
-        A directory that a dead agent made is known by its place alone.
-        """
-        with self._lock:
-            left = self._held.pop(directory, 0) - 1
-            if left > 0:
-                self._held[directory] = left
-            used = left > 0 or (self._newest is not None and self._newest.directory == directory)
-        if not used and self._workspace.owns(directory):
-            _remove(directory)
-
-    def saw_snapshot(self, seen: Chain, manifest: Manifest) -> bool:
-        """Let merges go on from a snapshot that another process published on the chain.
-
-        Args:
-            seen: The chain when the snapshot was looked for.
-            manifest: The newest snapshot on it.
-
-        Returns:
-            True if the snapshot is new.
-        """
-        unused = None
-        with self._lock:
-            chain = self._chain
-            known = None if chain is None else chain.snapshot
-            if chain is None or known != seen.snapshot or manifest == known:
-                return False
-            if known is not None and manifest.version < known.version:
-                return False
-            self._chain = chain.publish(manifest)
-            self._statistics.note_snapshot(manifest)
-            self._known.forget()
-            unused = self._adopt(None)
-        _remove(unused)
-        return True
-
-    def offer(self, base: LocalDatabase, published: Published | None) -> Chain:
-        """Offer the base of a merge to the JVM, which holds it from now on.
-
-        The next merge starts from it, unless the store has gone another way meanwhile.
-
-        Args:
-            base: The base that the merge made.
-            published: Its snapshot; None if none was published.
-
-        Returns:
-            The chain after the merge.
-        """
-        unused = None
-        with self._lock:
-            self._hold(base)
-            chain = self._chain
-            if chain is None and published is not None:
-                chain = Chain.from_listing(base.version, published.manifest, [])
-            if (
-                chain is not None
-                and chain.version is not None
-                and chain.between(base.version, chain.version) is not None
-            ):
-                self._chain = chain if published is None else chain.publish(published.manifest)
-                unused = self._adopt(base)
-            result = self._chain or Chain()
-        _remove(unused)
-        return result
-
-    def published(self, published: Published, deltas: int, phases: dict[str, float]) -> None:
-        """Learn the cost and the time of a snapshot, and which deltas nobody needs since."""
-        manifest, size_bytes = published.manifest, published.archive_bytes
-        with self._lock:
-            cost = self._statistics.cost
-            cost.observe_upload(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
-            cost.observe_ingestion(deltas, phases["ingest_ms"])
-            self._statistics.note_merge(manifest, self._now_ms())
-            self._known.note(lambda registry: self._known.supersede(registry.publish(manifest, size_bytes)))
-
-    # ---- clean-up ----------------------------------------------------------------------------------------
-
-    def superseded_below(self, floor: int) -> bool:
-        """Return True if a version below `floor` has deltas that nobody needs since a merge."""
-        with self._lock:
-            return self._known.superseded_below(floor)
-
-    def begin_inventory(self) -> int:
-        """Note that a clean-up begins to read the registry. Changes made meanwhile are kept for it.
-
-        Returns:
-            The number of restores so far, which `end_inventory` wants.
-        """
-        with self._lock:
-            self._known.begin_inventory()
-            return self._restores
-
-    def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
-        """End a clean-up: retire the versions below `floor`, and take over the registry that it read.
-
-        Files that a merge superseded since `begin_inventory` are left for the next clean-up.
-
-        Args:
-            registry: The registry that was read; None if none was. It is dropped if the store was restored
-                meanwhile.
-            floor: The lowest version that is retained.
-            restores: The result of `begin_inventory`.
-
-        Returns:
-            The registry now, None if it is not known.
-        """
-        with self._lock:
-            self._known.end_inventory(registry if restores == self._restores else None, floor)
-            return self._known.retire_below(floor)
-
-    def forget_registry(self) -> None:
-        """Forget the registry: the next clean-up reads the files."""
-        with self._lock:
-            self._known.forget()
-
-    def retire_below(self, floor: int) -> Registry | None:
-        """Retire the versions below `floor` without a clean-up, and return the registry."""
-        with self._lock:
-            return self._known.retire_below(floor)
-
-    # ---- under the lock ----------------------------------------------------------------------------------
-
-    def _hold(self, base: LocalDatabase) -> None:
-        self._held[base.directory] = self._held.get(base.directory, 0) + 1
-
-    def _adopt(self, base: LocalDatabase | None) -> Path | None:
-        """Make a base the newest one. Returns the directory of the one before if nobody holds that."""
-        old, self._newest = self._newest, base
-        unused = old is not None and old is not base and old.directory not in self._held
-        return old.directory if old is not None and unused else None
-
-
-def _remove(directory: Path | None) -> None:
-    if directory is not None:
-        discard(directory)
-
-
-# ---- the store -----------------------------------------------------------------------------------------
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.options import FILES, Options
+from state_store.core.settings.session import FORMAT_KEY
+from state_store.core.snapshots.attempt import look, store_attempt, touch
+from state_store.core.snapshots.context import MeasuredStorage, StoreContext, wanted_deltas
+from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
+from state_store.errors import (
+    ConflictError,
+    DamagedError,
+    InternalError,
+    MissingError,
+    OptionError,
+    StateStoreError,
+)
 
 
 class Suspicions:
@@ -514,3 +136,442 @@ class OpenStore:
         if not self.options.local_recovery:
             self.context.cache.remove()
         self.context.storage.close()
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """An answer, and the chain of the version before, which is certain now: Spark builds on it."""
+
+    answer: Committed
+    before: Chain
+
+
+def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
+    """Store the delta under its name, whose appearance is the commit. The same commit again is fine.
+
+    Raises:
+        DamagedError: The local file has other bytes than the JVM announced.
+        MissingError: The local file or the version before does not exist.
+        ConflictError: Another delta has that name; or, without Spark's ids, the attempt is refused (see
+            `store_attempt`).
+        StateStoreError: The storage failed.
+    """
+    clock_s = store.context.runtime.monotonic_s
+    start_s = clock_s()
+    delta = store.store_id.delta(request.version, request.parent, request.crc32)
+    before = _chain_before(store, delta)
+    _check_follows(delta, before)
+    stored_from_s = clock_s()
+    seen: ObservedAttempts = frozenset()
+    if store.store_id.has_checkpoint_ids:
+        _store_delta(store, delta, request)
+    else:
+        touch(request.path)
+        seen = store_attempt(
+            store.context.storage, delta, request.seen, lambda: _store_delta(store, delta, request)
+        )
+    store.context.cache.adopt(delta.path, request.path)
+    stored_until_s = clock_s()
+    chain = store.head.committed(ChainDelta(delta, request.size_bytes, request.crc32), before, request.keys)
+    phases = {
+        "chain_ms": (stored_from_s - start_s) * 1000,
+        "store_ms": (stored_until_s - stored_from_s) * 1000,
+    }
+    attempts = SeenAttempts(delta.version, seen)
+    hydration = store.hydrations.progress()
+    answer = Committed(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
+    return CommitResult(answer, before)
+
+
+def predict(store: OpenStore, chain: Chain) -> Prediction:
+    """Return the time that a restore of the last version of `chain` would take now, and its objective."""
+    return Prediction(store.head.predict_restore_ms(chain), store.options.restore_objective_ms)
+
+
+def _check_follows(delta: DeltaName, before: Chain) -> None:
+    """Raise InternalError unless the delta follows the chain: it must not become visible otherwise."""
+    if before.version not in (delta.builds_on, delta.version_id):
+        raise InternalError(
+            f"'{delta.path}' was not stored: it builds on version {delta.builds_on}, and what the agent "
+            f"knows leads to {before.version}. Run the batch again; please report this with the agent's log",
+            file=delta.path,
+        )
+
+
+def learn_age(store: OpenStore, chain: Chain) -> None:
+    """Learn the age of the chain from its oldest file, if full checkpoints depend on it and it is unknown."""
+    options = store.options
+    if not (options.full_interval_ms or options.full_schedule) or store.head.knows_full_age:
+        return
+    paths = chain.paths()
+    times = [
+        entry.modified_ms
+        for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+        for entry in store.context.storage.list_files(directory)
+        if f"{directory}/{entry.name}" in paths
+    ]
+    store.head.note_chain_start(min(times, default=store.context.runtime.wall_ms()))
+
+
+def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
+    known = store.head.chain_before(delta)
+    if known is not None:
+        if known.version is None:
+            learn_age(store, known)
+        return known
+    before = delta.builds_on
+    assert before is not None
+    chain, warnings = read_chain(store.context.storage, before)
+    for warning in warnings:
+        store.log.warning(warning)
+    store.head.found(chain)
+    learn_age(store, chain)
+    return chain
+
+
+def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> None:
+    """Write the delta durably under its name; the same delta again is a success."""
+    storage, path, size_bytes, name = store.context.storage, request.path, request.size_bytes, delta.path
+    try:
+        received_bytes = path.stat().st_size
+    except FileNotFoundError:
+        if _is_stored(store, delta, size_bytes):
+            return
+        file = f"{storage.location}/{name}"
+        raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
+    crc = crc32_of(path)
+    if received_bytes != size_bytes or crc != request.crc32:
+        file = f"{storage.location}/{name}"
+        raise DamagedError(
+            f"'{path}', which should become '{file}', has {received_bytes} bytes and CRC-32 {crc:08x} "
+            f"instead of {size_bytes} and {request.crc32:08x}: run the batch again",
+            file=file,
+        )
+    try:
+        storage.upload(path, name)
+    except ConflictError:
+        if not _is_stored(store, delta, size_bytes):
+            raise
+
+
+def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:
+    directory, _, name = delta.path.partition("/")
+    entries = store.context.storage.list_files(directory)
+    return any(entry.name == name and entry.size_bytes == size_bytes for entry in entries)
+
+
+def always_lazy(work: RestoreWork) -> bool:
+    """Return True: a base that is cached by pages is never fetched as a whole."""
+    return True
+
+
+def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
+    """Make a database of exactly that version, which is the JVM's until the JVM releases it.
+
+    Raises:
+        MissingError: A file is gone; the message says which versions can be restored.
+        DamagedError: A file is damaged; the message says which versions can be restored.
+        OptionError: The version exists under an id of Spark's, and its number alone was given.
+        StateStoreError: The storage or the local disk failed. Nothing is left behind.
+    """
+    location = store.store_id.location
+    suspicion = store.suspicions.of(location)
+    thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
+    forecast = store.head.forecast()
+    paged = store.hydrations.caches_pages
+    # The disk may be smaller than the state: a restore that verifies all of it keeps to that, too.
+    may_be_lazy = paged or not thorough or store.options.hydration_disk_budget_bytes > 0
+    is_lazy = always_lazy if paged else store.head.is_lazy
+    try:
+        restored = restore_lazily(
+            store,
+            _measured(store),
+            request.version,
+            start=request.start,
+            thorough=thorough,
+            ingest=request.ingest,
+            is_lazy=is_lazy if may_be_lazy else None,
+        )
+    except MissingError as error:
+        _refuse_number(read_listing(store.context.storage), request.version, error)
+        raise
+    directory = restored.base.directory
+    with _removed_on_failure(store, directory):
+        if thorough:
+            store.suspicions.settled(location, suspicion)
+        paging = begin_paging(store, restored)
+        if restored.sparse and store.request_times is not None:
+            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
+        predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
+        store.head.restored(restored)
+        learn_age(store, restored.chain)
+        _log(store, restored, predicted_ms)
+        return RestoredStore.of(restored, predicted_ms, store.head.ages(), paging)
+
+
+def restore_lazily(
+    store: OpenStore,
+    context: StoreContext,
+    version: VersionId,
+    *,
+    start: VersionId | None = None,
+    thorough: bool = False,
+    ingest: bool = False,
+    is_lazy: IsLazy | None = always_lazy,
+) -> Restored:
+    """Restore a version, as `core.snapshots.restore` does, with a lease on the files that stay remote.
+
+    If the store caches no pages, and the restore is not thorough, the first of these files are being fetched
+    already.
+    """
+    hydrations = store.hydrations
+    paged = hydrations.caches_pages
+
+    def on_tail(directory: Path, file: SparseFile) -> None:
+        hydrations.add_file(directory, file, _report_damage_of(store, directory))
+
+    return store.readers.restored(
+        lambda: restore(
+            context,
+            version,
+            start=start,
+            thorough=thorough,
+            ingest=ingest,
+            is_lazy=is_lazy,
+            on_tail=None if paged or thorough else on_tail,
+            link_pages=hydrations.link_pages if paged else None,
+        )
+    )
+
+
+def begin_paging(store: OpenStore, restored: Restored) -> Paging:
+    """Cache the files of a base that stay remote by pages, or fetch them in the background.
+
+    Returns:
+        The rules by which the JVM reads them.
+    """
+    directory = restored.base.directory
+    if not restored.sparse:
+        return NO_PAGES
+    if store.hydrations.caches_pages:
+        return store.hydrations.cache_pages(directory, restored.sparse)
+    store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
+    return Paging.of_whole_files(restored.sparse)
+
+
+def _measured(store: OpenStore) -> StoreContext:
+    """Return the context of the store, which times requests if the storage is remote."""
+    if store.request_times is None:
+        return store.context
+    measured = MeasuredStorage(store.context.storage, store.request_times, store.context.runtime)
+    return replace(store.context, storage=measured)
+
+
+@contextmanager
+def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
+    """Own a base until the body ends: on a failure the base, its hydration and its holds are given up."""
+    try:
+        yield
+    except BaseException:
+        store.hydrations.drop(directory)
+        store.head.forget_directory(directory)
+        store.head.release(directory)
+        store.readers.give_back()
+        raise
+
+
+def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
+    for warning in restored.warnings:
+        store.log.warning(warning)
+    store.log.debug(
+        f"restored version {restored.version}: {restored.chain.snapshot_files} files of snapshot "
+        f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
+        f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
+        f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
+    )
+
+
+def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
+    """Fetch a part of a sparse file.
+
+    Raises:
+        InternalError: The directory is no base of this store.
+        StateStoreError: The storage failed.
+    """
+    ranges = [(request.name, request.offset, request.length)]
+    return _read_ranges(store, request.directory, ranges)
+
+
+def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRange:
+    """Fetch many parts of sparse files, as `read_range` does each."""
+    return _read_ranges(store, request.directory, request.checked())
+
+
+def _read_ranges(store: OpenStore, directory: Path, ranges: list[tuple[str, int, int]]) -> ReadRange:
+    if not store.context.workspace.owns(directory):
+        raise InternalError(f"'{directory}' is no base of this store")
+    try:
+        return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
+    except MissingError:
+        _lost_file(store, directory)
+        raise
+
+
+def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
+    def tell(error: StateStoreError) -> None:
+        store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
+        if isinstance(error, MissingError):
+            _lost_file(store, directory)
+        else:
+            found_damage(store, directory)
+
+    return tell
+
+
+def _lost_file(store: OpenStore, directory: Path) -> None:
+    """Note that a stored file of a base is gone, since a newer snapshot has taken its place.
+
+    That is no damage: the next restore is lazy, and fails if nothing has taken its place. No merge starts
+    from the base any more, and another is offered to the JVM.
+    """
+    store.head.forget_directory(directory)
+    store.readers.lost_file(directory)
+
+
+def found_damage(store: OpenStore, directory: Path) -> None:
+    """Note that a database has a damaged block.
+
+    No merge starts from it any more, and the next restore of the store verifies every file.
+    """
+    store.suspicions.raised(store.store_id.location)
+    store.head.forget_directory(directory)
+
+
+def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
+    """Return the attempts above a version, from one listing."""
+    return SeenAttempts(request.version, look(store.context.storage, request.version).after(request.version))
+
+
+def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
+    """Fetch the deltas from version `first` to `version`, on the lineage of the latter.
+
+    Raises:
+        MissingError: A delta does not exist.
+        DamagedError: A delta is damaged.
+        OptionError: The version exists under an id of Spark's, and its number alone was given.
+    """
+    context = store.context
+    listing = read_listing(context.storage)
+    names = {name.version_id: name for name in listing.deltas}
+    path: list[DeltaName] = []
+    version = request.version
+    if version.checkpoint_id is None:
+        version = listing.attempts.resolve(version.number) or version
+    current: VersionId | None = version
+    while current is not None and current.number >= request.first:
+        if current not in names:
+            _refuse_number(listing, version, None)
+            Lineages(listing.deltas, []).plan(version)  # says what is missing
+            break
+        path.append(names[current])
+        current = names[current].builds_on
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
+    directory = context.workspace.new_base(request.version.number)
+    try:
+        wanted = wanted_deltas(deltas, directory)
+        context.fetch(wanted)
+        context.verify(wanted)
+    except BaseException:
+        store.head.release(directory)
+        raise
+    files = [LooseDelta(delta.name.version_id, directory / delta.name.name) for delta in deltas]
+    return DeltaFiles(directory, files)
+
+
+def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None) -> None:
+    """Raise OptionError if no id is given, and only Spark's ids can say which attempt `version` is."""
+    if version.checkpoint_id is not None:
+        return
+    files = listing.attempts.paths_with_spark_ids(version.number)
+    if files:
+        raise OptionError(
+            f"version {version.number} was committed in checkpoint format 2 ('{files[0]}'), and this "
+            f"session names versions by their numbers alone: set {FORMAT_KEY} to 2",
+            file=files[0],
+            option=FORMAT_KEY,
+        ) from cause
+
+
+def clean_up_after_merge(store: OpenStore) -> Cleaned:
+    """Clean up after a merge, seen from the newest version that Spark has committed for certain.
+
+    This retains more files than a clean-up that Spark asks for, whose version is newer. So Spark's next
+    clean-up has to read the files again.
+
+    Raises:
+        StateStoreError: As `clean_up`.
+    """
+    certain = store.head.certain
+    if certain is None:
+        return Cleaned(0, 0, [])
+    try:
+        return clean_up(store, certain)
+    finally:
+        store.head.forget_registry()
+
+
+def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
+    """Delete the files that no retained version needs, seen from the newest version.
+
+    If nothing is due, no request is made of checkpoint storage.
+
+    Raises:
+        BusyError: The time for clean-ups is over; the next one finds the remaining files.
+        StateStoreError: As `Retention.cleanup`.
+    """
+    head, retention = store.head, store.retention
+    registry = head.registry
+    floor = newest.number - store.store_id.retention(store.options).keep
+    due = registry is None or retention.is_due(registry, newest) or head.superseded_below(floor + 1)
+    if not due:
+        store.log.debug(f"clean-up at version {newest}: nothing is due, the storage is not asked")
+        cleanup = Cleanup(floor + 1)
+        registry = head.retire_below(cleanup.floor)
+        return Cleaned(0, 0, registry.checkpoints() if registry is not None else [])
+    with store.cleaning, background():
+        restores = head.begin_inventory()
+        try:
+            cleanup = _clean(store, newest)
+            if cleanup.registry is None and head.registry is None:  # there are too few versions to decide on
+                read = StoreContents.read(store.cleanup_storage).registry(cleanup.floor)
+                cleanup = replace(cleanup, registry=read)
+        except BaseException:
+            head.end_inventory(None, 0, restores)
+            raise
+        registry = head.end_inventory(cleanup.registry, cleanup.floor, restores)
+    for warning in cleanup.warnings:
+        store.log.warning(warning)
+    if cleanup.skipped:
+        store.log.warning(f"nothing was deleted: {cleanup.skipped}")
+    store.log.debug(
+        f"clean-up at version {newest}: versions below {cleanup.floor} are retired, "
+        f"{len(cleanup.deleted)} files deleted: {', '.join(cleanup.deleted)}"
+    )
+    if head.chain.version == newest:
+        store.context.cache.retain(head.chain.paths())
+    store.prune()
+    retained = registry.checkpoints() if registry is not None else []
+    return Cleaned(len(cleanup.deleted), cleanup.deleted_bytes, retained)
+
+
+def _clean(store: OpenStore, newest: VersionId) -> Cleanup:
+    """Clean up within the time that `cleanupTimeout` allows.
+
+    A lease's expiry bounds it, too: if the tombstone turns out to be damaged, it counts for that long, and a
+    cleaner that stood still for longer must delete nothing more.
+    """
+    limit_ms = min(store.options.cleanup_timeout_ms, store.options.lease_expiry_ms)
+    store.cleanup_storage.deadline = Deadline(
+        "a clean-up", limit_ms, option=PREFIX + "cleanupTimeout", runtime=store.context.runtime
+    )
+    return store.retention.cleanup(newest)

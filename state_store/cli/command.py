@@ -1,9 +1,16 @@
-"""Declare commands: their arguments, the types of these, and what happens with errors."""
+"""Declare commands: their arguments, the types of these, and what happens with errors.
+
+With `--master` the executors of a Spark session do the work. A program that was started by spark-submit has
+one without the option.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import os
+import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,18 +20,18 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
+from state_store.cli.exit_codes import NOTHING_WRITTEN, note_left
 from state_store.cli.output import print_error, print_note
-from state_store.cli.signals import NOTHING_WRITTEN, note_left
 from state_store.cli.streams import set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
 from state_store.core.storage.locations import without_secret
 from state_store.core.storage.open import NO_FILE_NAME, is_file_name
+from state_store.data.dataset.export import local_path
 from state_store.data.dataset.moments import parse_moment
-from state_store.data.dataset.table_files import local_path
 from state_store.data.query import Filter, Query
-from state_store.data.query.identification import root_files
+from state_store.data.query.query import root_files
 from state_store.data.query.targets import unfinished_batch
 from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 
@@ -36,6 +43,19 @@ DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or a
 STORES_AT_ONCE = 4
 _MAXIMUM = 2**31 - 1
 _INTERRUPTED = "state-store.interrupted"
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
+)
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Variable of the environment that spark-submit gives to a program in Python."""
+
+_MASTER = re.compile(r"local(-cluster)?(\[[^\[\]]+\])?|yarn|[a-z][a-z0-9+.-]*://\S+")
+"""Names of masters, those of other cluster managers included; a JVM takes seconds to refuse other words."""
 
 
 class Location(click.ParamType):
@@ -153,12 +173,6 @@ def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
         set_utc(True)
 
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
-)
 utc_option = click.option(
     "--utc",
     is_flag=True,
@@ -322,3 +336,51 @@ def query_command(
         return command(name, examples=examples, note=DIRECTORY)(declared)
 
     return declare
+
+
+def spark_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--master` to a command, whose function gets `spark`: a session, or None."""
+
+    @functools.wraps(function)
+    def with_session(*given: Any, master: str | None, **others: Any) -> Any:
+        with _session(master) as spark:
+            return function(*given, spark=spark, **others)
+
+    return click.option(
+        "--master",
+        metavar="URL",
+        help="Let the executors of this Spark master work (spark://HOST:PORT, yarn, k8s://..., local[4]), a "
+        "task a store; spark-submit needs no --master here.",
+    )(with_session)
+
+
+@contextmanager
+def _session(master: str | None) -> Iterator[Any]:
+    if master is None and _SUBMITTED not in os.environ:
+        yield None
+        return
+    if master is not None and not _MASTER.fullmatch(master):
+        raise OptionError(
+            f"'{master}' is not a Spark master: give spark://HOST:PORT, yarn, k8s://..., local or local[4]",
+            option="--master",
+        )
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise OptionError("--master needs the Python package pyspark", option="--master") from error
+    existing = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName("state-store").config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        place = "of spark-submit" if master is None else master
+        raise OptionError(f"no session on the Spark master {place}: {error}", option="--master") from error
+    try:
+        yield session
+    finally:
+        if existing is None:
+            session.stop()

@@ -56,10 +56,16 @@ GROUPS: dict[str, dict[str, str]] = {
 
 NAMES = tuple(name for group in GROUPS.values() for name in group)
 
-_PACKAGES = {
-    **dict.fromkeys(("show", "sql", "get", "diff", "history", "stats", "export", "import"), "rows."),
-    **dict.fromkeys(("checkpoints", "chain", "files", "full", "verify", "repair"), "stores."),
+_MODULES = {
+    **dict.fromkeys(("show", "sql", "get", "diff", "history", "stats", "export", "import"), "rows"),
+    **dict.fromkeys(("checkpoints", "chain", "files"), "stores"),
+    **dict.fromkeys(("full", "verify", "repair"), "upkeep"),
+    **dict.fromkeys(("cp", "repartition", "migrate"), "copies"),
+    **dict.fromkeys(("doctor", "serve"), "observing"),
+    **dict.fromkeys(("options", "jar", "completion"), "installing"),
+    "estimate": "estimate",
 }
+"""The module of each command."""
 
 
 class _Commands(click.Group):
@@ -81,8 +87,7 @@ class _Commands(click.Group):
 
 def load(name: str) -> click.Command:
     """Return a command, whose module is imported."""
-    module = f"state_store.cli.{_PACKAGES.get(name, '')}{name}{'_' if name == 'import' else ''}"
-    imported = importlib.import_module(module)
+    imported = importlib.import_module(f"state_store.cli.{_MODULES[name]}")
     return next(
         found for found in vars(imported).values() if isinstance(found, click.Command) and found.name == name
     )

@@ -19,17 +19,15 @@ from state_store.cli.command import (
     json_option,
     store_option,
 )
-from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
-from state_store.cli.progress_display import Meter
+from state_store.cli.output import Meter, number_column, print_json, print_table, say, size, text_column
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option import BYTES, DURATION
-from state_store.data.dataset.packages import require_arrow
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
-from state_store.data.estimation.prices import Prices
+from state_store.data.estimation.simulation import Prices
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
-from state_store.data.query.arguments import counted
+from state_store.data.query.arguments import counted, require_arrow
 from state_store.errors import OptionError
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from state_store.cli import exit_codes
-from state_store.cli.signals import NOTHING_WRITTEN, ended_by_signals
+from state_store.cli.exit_codes import NOTHING_WRITTEN, ended_by_signals
 from state_store.core.interruption import has_left_calls_behind
 
 _EXTRA = ("click", "rich")

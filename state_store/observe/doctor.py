@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import DURATION
 from state_store.data.query.arguments import Location, check_text, checked_location
-from state_store.data.query.identification import not_committed
+from state_store.data.query.query import not_committed
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+from state_store.observe.look import Look, Looker
 from state_store.observe.model.rest_answers import Failure, Verdict
 from state_store.observe.verdict import judge, totals_of
-from state_store.observe.watching.look import Look, Looker
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,9 +26,10 @@ from state_store.observe.model.rules import (
     STORE,
     UNNEEDED_LEAST_BYTES,
     WARNING,
+    Group,
     Rule,
+    Totals,
 )
-from state_store.observe.model.totals import Group, Totals
 
 LEVELS = {FINE: 0, WARNING: 1, CRITICAL: 2}
 """Values of the metric `state_store_verdict`."""

@@ -19,7 +19,7 @@ OUTSIDE = {"functions"}
 """Rooms whose code runs in Spark's Python workers, which get every function pickled."""
 
 OF_ITS_OWN = {
-    "state_store.data.dataset.rewriting.sorted_spool": "rows on their way through temporary files of its own",
+    "state_store.data.dataset.rewriting.replacing": "rows on their way through temporary files of its own",
 }
 """Modules that read what they themselves have written in the same process. None is in the agent's rooms."""
 

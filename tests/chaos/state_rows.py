@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.data.query import Query
 from state_store.data.rows.decoder import decode
 

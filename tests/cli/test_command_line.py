@@ -20,11 +20,11 @@ from rich.console import Console
 from terminal import on_terminal
 
 import state_store
-from state_store.cli import exit_codes, progress_display, repartition
+from state_store.cli import copies, exit_codes, output
+from state_store.cli import rows as commands_of_rows
 from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
-from state_store.cli.progress_display import Meter
-from state_store.cli.rows import chosen, export, import_, stats
+from state_store.cli.output import Meter
 from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
 from state_store.errors import KINDS, as_store_error
@@ -118,7 +118,7 @@ def test_the_agent_and_the_package_need_no_package_of_the_command_line():
     code = (
         "import sys; sys.modules.update(click=None, rich=None); "
         "import state_store.agent.__main__, state_store.session.configuration; "
-        "import state_store.data.embedded.store"
+        "import state_store.data.embedded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 
@@ -137,7 +137,7 @@ def shown(meter_of, *, terminal: bool = True) -> str:
 
 
 def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
-    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(output, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("verified", 3, console=console) as meter:
@@ -155,7 +155,7 @@ def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
 
 
 def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(monkeypatch):
-    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(output, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("copied", 4, unit="rows", console=console) as meter:
@@ -168,7 +168,7 @@ def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(mo
 
 
 def test_progress_shows_all_rows_once_a_store_has_told(monkeypatch):
-    monkeypatch.setattr(progress_display, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(output, "SHOWN_AFTER_S", 0.0)
 
     def work(console):
         with Meter("copied", 4, unit="rows", console=console) as meter:
@@ -254,7 +254,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             calls.append(("done", 1))
 
-    for module in (chosen, export, stats, repartition, import_):
+    for module in (commands_of_rows, copies):
         monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
     places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}

@@ -19,7 +19,7 @@ from state_store.cli import exit_codes
 PROGRAM = """
 import ctypes, sys, threading, time
 from pathlib import Path
-from state_store.cli import main, signals
+from state_store.cli import exit_codes, main
 {imported}
 
 def held(*_, **__):
@@ -42,17 +42,17 @@ def tidying(*_, **__):
     finally:
         time.sleep(2**20)
 
-signals.NOTICED_S = {noticed_s}
+exit_codes.NOTICED_S = {noticed_s}
 {patched}
 main.run(sys.argv[1:])
 """
 """A command, a step of which is a call of C that no signal interrupts, or tidies up for ever."""
 
 READING = ("from state_store.data.query import Query", "Query.open = held")
-WRITING = ("from state_store.cli.rows import formats", "formats._write_texts = held")
+WRITING = ("from state_store.cli import formats", "formats._write_texts = held")
 COPYING = (
-    "from state_store.data.dataset.rewriting.copying import spark_files",
-    "spark_files.copy_logs = tidying",
+    "from state_store.data.dataset.rewriting import copying",
+    "copying.copy_logs = tidying",
 )
 NEVER_S = 10**6
 

@@ -18,17 +18,17 @@ from owned_processes import ENDED_S, line_of, started
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.data import migration
 from state_store.data.dataset import export
-from state_store.data.dataset.rewriting import copying, repartition
-from state_store.data.dataset.sql.connection import Connection
+from state_store.data.dataset.rewriting import copying
+from state_store.data.dataset.sql import Connection
 from state_store.data.maintenance import full_checkpoints, repair
-from state_store.data.migration import migrate
 
 WRITERS = {
     "export": ((export, "_write"), ()),
-    "repartition": ((repartition.spark_files, "copy_logs"), ("--partitions", "3")),
-    "import": ((repartition.spark_files, "copy_logs"), ()),
-    "migrate": ((migrate, "JvmProgram"), ("--to", "rocksdb")),
+    "repartition": ((copying, "copy_logs"), ("--partitions", "3")),
+    "import": ((copying, "copy_logs"), ()),
+    "migrate": ((migration, "JvmProgram"), ("--to", "rocksdb")),
 }
 """Commands that write to a target: a step in the middle of their work, and the arguments that follow."""
 
@@ -92,7 +92,7 @@ def test_a_copy_says_how_it_goes_on(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "target"
-    interrupted(monkeypatch, (copying.spark_files, "copy_logs"), "cp", source, target)
+    interrupted(monkeypatch, (copying, "copy_logs"), "cp", source, target)
     said = one_line(capsys)
     assert said.startswith(f"state-store: interrupted: '{target}' is not complete: ")
     assert "go on" in said or "goes on" in said or "continue" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.cli import exit_codes, spark_session
+from state_store.cli import command, exit_codes
 from state_store.cli.main import main
 
 
@@ -31,4 +31,4 @@ def test_a_word_that_is_not_a_master_is_named(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 def test_a_master_is_taken(master: str):
-    assert spark_session._MASTER.fullmatch(master)
+    assert command._MASTER.fullmatch(master)

@@ -24,13 +24,10 @@ from owned_processes import ENDED_S, started
 from terminal import on_terminal
 
 import state_store
-from state_store.cli import exit_codes, output
+from state_store.cli import exit_codes, formats, output
+from state_store.cli.formats import FORMATS, GUARDED, RowTexts, cell, cells, differing, plain, print_rows
 from state_store.cli.main import main
 from state_store.cli.output import Heading, print_table
-from state_store.cli.rows import formats, texts
-from state_store.cli.rows.cells import cell, cells, differing, plain
-from state_store.cli.rows.formats import FORMATS, GUARDED, print_rows
-from state_store.cli.rows.texts import RowTexts
 from state_store.cli.streams import visible, visible_json
 from state_store.data.query.arguments import counted
 
@@ -279,7 +276,7 @@ def test_rows_in_a_cell_show_their_moments():
 @pytest.mark.parametrize("command", ["show", "diff"])
 def test_rows_for_programs_are_made_by_columns(flights, command, form, capsys, monkeypatch):
     """No row passes through Python: a state of some hundred thousand rows is printed in seconds."""
-    for module in (formats, texts):
+    for module in (formats, formats):
         for name in ("rows_as_values", "plain", "cell"):
             monkeypatch.setattr(module, name, lambda *_: pytest.fail("a row in Python"), raising=False)
     assert main([command, str(flights), *(["1"] if command == "diff" else []), *form]) == 0
@@ -384,8 +381,8 @@ QUICK = settings(max_examples=40)
 @given(columns(), st.sampled_from(["a", "it's", 'a"b', "ключ", "a\nb", "\u202e"]))
 def test_json_by_columns_is_that_of_python(column, name):
     batch = pa.RecordBatch.from_arrays([column], [name])
-    with RowTexts(batch.schema) as texts:
-        found = [json.loads(text) for text in texts.json(batch)]
+    with RowTexts(batch.schema) as formats:
+        found = [json.loads(text) for text in formats.json(batch)]
     wanted = [plain({name: value}) for value in column.to_pylist()]
     assert found == json.loads(json.dumps(wanted))
 
@@ -394,8 +391,8 @@ def test_json_by_columns_is_that_of_python(column, name):
 @given(columns())
 def test_csv_by_columns_has_the_values(column):
     batch = pa.RecordBatch.from_arrays([column, pa.array(range(len(column)))], ["a", "n"])
-    with RowTexts(batch.schema) as texts:
-        rows = list(csv.reader(io.StringIO(texts.csv_header() + texts.csv(batch), newline="")))
+    with RowTexts(batch.schema) as formats:
+        rows = list(csv.reader(io.StringIO(formats.csv_header() + formats.csv(batch), newline="")))
     assert rows[0] == ["a", "n"]
     assert [row[1] for row in rows[1:]] == [str(place) for place in range(len(column))]
     for (shown, _), value in zip(rows[1:], column.to_pylist(), strict=True):
@@ -418,8 +415,8 @@ def test_csv_by_columns_has_the_values(column):
 
 def test_columns_that_differ_in_case_keep_their_names():
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "A"])
-    with RowTexts(batch.schema) as texts:
-        assert [json.loads(text) for text in texts.json(batch)] == [{"a": 1, "A": 2}]
+    with RowTexts(batch.schema) as formats:
+        assert [json.loads(text) for text in formats.json(batch)] == [{"a": 1, "A": 2}]
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "＝"])

@@ -13,8 +13,8 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
 from state_store.cli import exit_codes
+from state_store.cli.formats import plain, rows_as_values
 from state_store.cli.main import main
-from state_store.cli.rows.cells import plain, rows_as_values
 from state_store.errors import OptionError
 
 

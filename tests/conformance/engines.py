@@ -13,7 +13,7 @@ from typing import Protocol
 from driver import Jvm
 
 from state_store.core.checkpoint.names import VersionId
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 
 EMPTY = VersionId(0, None)
 _ROW_HEADER = struct.Struct("<BQII")  # encoding version, null bits, then length and offset of the text

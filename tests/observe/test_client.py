@@ -13,9 +13,8 @@ import pytest
 from query_directory import QueryDirectory
 from running_service import serving
 
-from state_store.cli import exit_codes
+from state_store.cli import exit_codes, upkeep
 from state_store.cli.main import main
-from state_store.cli.stores import remote_full
 
 TRIGGERS = "/v1/queries/flights/checkpoints/triggers/7"
 DONE = {"request-id": "7", "status": {"id": "COMPLETED"}, "made": 0, "failed": 0, "stores": []}
@@ -67,7 +66,7 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_full, "POLL_S", 0.01)
+    monkeypatch.setattr(upkeep, "POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_an_answer_of_the_service_becomes_an_exit_code(
 def test_an_outage_that_lasts_says_that_the_request_was_accepted(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(remote_full, "POLL_PATIENCE_S", 0.2)
+    monkeypatch.setattr(upkeep, "POLL_PATIENCE_S", 0.2)
     assert main(["full", "--url", scripted.url]) == exit_codes.RETRY
     assert "request 7 was accepted, but its outcome is not known: starting" in capsys.readouterr().err
 

@@ -19,10 +19,10 @@ from waiting import PATIENCE_S, awaited
 
 from state_store.cli.main import main
 from state_store.errors import ConflictError, OptionError
-from state_store.observe.serving import guard as guards
 from state_store.observe.serving import program as programs
-from state_store.observe.serving.guard import SECURITY_HEADERS, Pace, guard_for, host_name
+from state_store.observe.serving import web as guards
 from state_store.observe.serving.program import Program, Settings, named, token_from
+from state_store.observe.serving.web import SECURITY_HEADERS, Pace, guard_for, host_name
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -10,9 +10,7 @@ from query_directory import QueryDirectory, rows
 
 from state_store.core.checkpoint.stored_documents import FULL, Cause
 from state_store.errors import MissingError, OptionError, StorageError
-from state_store.observe.watching.counted_storage import CountedStorage, Requests
-from state_store.observe.watching.figures import store_files
-from state_store.observe.watching.look import Looker
+from state_store.observe.look import CountedStorage, Looker, Requests, store_files
 
 
 def files_below(root: Path) -> dict[str, bytes]:

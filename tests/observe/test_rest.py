@@ -15,8 +15,8 @@ from waiting import awaited
 
 from state_store.cli.main import main
 from state_store.observe.model import documents
-from state_store.observe.model.declared import SERVE
 from state_store.observe.model.endpoints import ENDPOINTS
+from state_store.observe.model.rest_answers import SERVE
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 SCHEMA = documents.schema()

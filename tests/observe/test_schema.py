@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from state_store.observe.model import documents, metrics
-from state_store.observe.model.declared import to_json
 from state_store.observe.model.endpoints import SORT_FIELDS
-from state_store.observe.model.rest_answers import Checkpoint, Query, Store
-from state_store.observe.model.rules import RULES
-from state_store.observe.model.totals import Group, Totals
+from state_store.observe.model.rest_answers import Checkpoint, Query, Store, to_json
+from state_store.observe.model.rules import RULES, Group, Totals
 
 
 @pytest.mark.parametrize("name", documents.documents())

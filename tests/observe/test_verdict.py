@@ -10,12 +10,20 @@ from typing import Any
 
 import pytest
 
-from state_store.observe.model.declared import to_json
-from state_store.observe.model.rest_answers import Failure, Store
-from state_store.observe.model.rules import CRITICAL, GROUP, NOTE, QUERY, RULES, SEVERITIES, STORE, WARNING
-from state_store.observe.model.totals import Group, Totals
-from state_store.observe.monitoring.alerts import alert_rules, severity_of
-from state_store.observe.monitoring.generated_files import alert_section
+from state_store.observe.model.rest_answers import Failure, Store, to_json
+from state_store.observe.model.rules import (
+    CRITICAL,
+    GROUP,
+    NOTE,
+    QUERY,
+    RULES,
+    SEVERITIES,
+    STORE,
+    WARNING,
+    Group,
+    Totals,
+)
+from state_store.observe.monitoring import alert_rules, alert_section, severity_of
 from state_store.observe.verdict import in_words, judge, totals_of
 
 CASES = json.loads((Path(__file__).parent / "cases/verdict.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulation.simulated_storage import DistantStorage, storage_clock
 from simulation.truth import EMPTY, rows_of
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.errors import StateStoreError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from simulation.troubles import LEAST_RETAINED
 from simulation.truth import EMPTY, Version, rows_of
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import DamagedError, MissingError, StateStoreError

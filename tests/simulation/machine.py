@@ -48,7 +48,7 @@ def _model_engine() -> Iterator[None]:
         for module in (
             "core.snapshots.restore",
             "core.snapshots.merge",
-            "data.embedded.store",
+            "data.embedded",
             "data.maintenance.verification",
         ):
             stack.enter_context(mock.patch(f"state_store.{module}.Database", ModelDatabase))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 
 Rows = dict[bytes, bytes]
 Changes = dict[bytes, "bytes | None"]

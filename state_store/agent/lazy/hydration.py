@@ -16,30 +16,38 @@ A file is in one state at a time:
 
 A part or a verification that fails for another reason is tried again, for as long as the base is there.
 Nobody waits inside: a merge asks for the `readiness` of the base and comes back.
+
+The budget of an executor is for all its stores: disk, bytes a second, and the threads that fetch and verify.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from logging import LoggerAdapter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
 from state_store.agent.jvm_connections import background
-from state_store.agent.lazy.hydrated_file import FileState, HydratedFile, Part
-from state_store.agent.supervision import Job, as_state_store_error, lower_priority
-from state_store.core.files.sparse import SparseBytes, SparseFile
-from state_store.core.files.transfer import PART_BYTES
+from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
+from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
+from state_store.core.files.transfer import PART_BYTES, parts_of
+from state_store.core.runtime import Runtime
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from state_store.agent.lazy.budget import HydrationBudget
-    from state_store.agent.lazy.hydration_threads import Taken
     from state_store.core.snapshots.context import StoreContext
+
+Taken = Optional[Union[Job, float]]
+"""A job; the time, by the monotonic clock, at which to ask again; or None: nothing is to be done."""
+
+Part = tuple[int, int]
+"""Offset and length of a piece of a file."""
 
 RETRY_S = 2.0
 """Time after a part or a verification that failed for which the hydration uses a thread less."""
@@ -49,6 +57,207 @@ STALL_S = 60.0
 
 MAX_VERIFYING = 2
 """Files of a base that are read again at a time, beside the batch that is on all cores."""
+
+
+class JobSource(Protocol):
+    """A hydration, as the threads see it."""
+
+    def take(self) -> Taken:
+        """Take a job; called under the lock of the threads."""
+
+
+class HydrationThreads:
+    """Threads that take jobs of all hydrations in turn. Safe for any thread.
+
+    A hydration is in the queue while it may have a job. One that a reader or a merge waits for comes first;
+    when it has given a job, it is the last. A hydration whose jobs fail rests, and the threads do not.
+
+    Attributes:
+        changed: The lock of the threads, and of the hydrations.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.changed = runtime.condition()
+        self._clock_s = runtime.monotonic_s
+        self._crew = Crew(runtime, self.changed, "hydration", self._take)
+        self._queue: deque[JobSource] = deque()
+        self._limit = 0
+
+    def start(self, source: JobSource, threads: int, limit: int, *, first: bool = False) -> bool:
+        """Have the jobs of a hydration done.
+
+        Args:
+            source: The hydration.
+            threads: Threads that it can use.
+            limit: Threads of all hydrations; the largest number that any of them names counts.
+            first: Take its next job before those of others.
+
+        Returns:
+            False if a thread could not be started.
+        """
+        with self.changed:
+            self.queue(source)
+            if first:
+                self.prefer(source)
+            self._limit = max(self._limit, limit)
+            count = min(self._limit, self._crew.count + threads)
+            self.changed.notify_all()
+        return self._crew.ensure(count)
+
+    def queue(self, source: JobSource) -> None:
+        """Ask a hydration for jobs when the others have had their turns. A running thread has to come by."""
+        with self.changed:
+            if source not in self._queue:
+                self._queue.append(source)
+
+    def prefer(self, source: JobSource) -> None:
+        """Ask a hydration next, if it is in the queue."""
+        with self.changed:
+            if source in self._queue:
+                self._queue.remove(source)
+                self._queue.appendleft(source)
+
+    def drop(self, source: JobSource) -> None:
+        """Ask a hydration for no further job."""
+        with self.changed:
+            if source in self._queue:
+                self._queue.remove(source)
+            self.changed.notify_all()
+
+    def _take(self) -> Job | None:
+        while self._queue:
+            rests_until_s: list[float] = []
+            for _ in range(len(self._queue)):
+                source = self._queue[0]
+                self._queue.rotate(-1)  # it stays in the queue if it fails
+                taken = source.take()
+                if taken is None:
+                    self._queue.remove(source)
+                elif isinstance(taken, float):
+                    rests_until_s.append(taken)
+                else:
+                    return taken
+            if rests_until_s:
+                self.changed.wait(max(0.0, min(rests_until_s) - self._clock_s()))
+        return None
+
+
+class HydrationBudget:
+    """The budget that all stores of an executor share. Safe for any thread.
+
+    Disk is taken for a directory, and is free again when the directory is gone. Files that local recovery
+    keeps of it afterwards count for another budget.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.threads = HydrationThreads(runtime)
+        """The threads, which all hydrations share."""
+        self._clock_s = runtime.monotonic_s
+        self._lock = runtime.lock()
+        self._disk_bytes = 0
+        self._bytes_per_s = 0
+        self._taken: dict[Path, int] = {}
+        self._free_from_s = 0.0
+
+    def limit(self, *, disk_bytes: int, bytes_per_s: int) -> None:
+        """Set the limits, as the options of the executor say; 0 means no limit."""
+        with self._lock:
+            self._disk_bytes, self._bytes_per_s = disk_bytes, bytes_per_s
+
+    @property
+    def bytes_per_s(self) -> int:
+        """Bytes that may be fetched in a second; 0 means any number."""
+        return self._bytes_per_s
+
+    def take(self, directory: Path, size_bytes: int, *, is_needed: bool = False) -> bool:
+        """Take room for more bytes in a directory.
+
+        Returns:
+            False if there is no room, and nothing was taken. With `is_needed` there always is.
+        """
+        with self._lock:
+            if self._disk_bytes and not is_needed and not self._has_room(size_bytes):
+                self._taken = {at: taken for at, taken in self._taken.items() if at.exists()}
+                if not self._has_room(size_bytes):
+                    return False
+            self._taken[directory] = self._taken.get(directory, 0) + size_bytes
+            return True
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return sum(self._taken.values()) + size_bytes <= self._disk_bytes
+
+    def turn_s(self, size_bytes: int) -> float:
+        """Return the time, by the monotonic clock, from which on this many bytes may be fetched.
+
+        They come after the bytes that others have asked for.
+        """
+        with self._lock:
+            at_s = max(self._clock_s(), self._free_from_s)
+            if self._bytes_per_s:
+                self._free_from_s = at_s + size_bytes / self._bytes_per_s
+            return at_s
+
+
+class FileState(enum.Enum):
+    """State of one sparse file."""
+
+    FETCHING = "fetching"
+    FETCHED = "fetched"
+    VERIFYING = "verifying"
+    WHOLE = "whole"
+    FAILED = "failed"
+
+
+class HydratedFile:
+    """The progress of one sparse file: the parts before its tail that are fetched. The tail is local already.
+
+    Not safe for threads: the hydration holds its lock.
+    """
+
+    def __init__(self, spec: SparseFile, local: SparseBytes, part_bytes: int) -> None:
+        self.spec = spec
+        self.local = local
+        self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)
+        self.hydrated_bytes = 0
+        self.on_demand_bytes = 0
+        self.has_room = False
+        self.is_refused = False
+        self._all_parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
+        self.part_count = len(self._all_parts)
+        self.may_be_whole = local.is_inherited
+        self.parts: list[Part] = []
+        self.state = FileState.FETCHED
+        if not self.may_be_whole:
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin to fetch the parts."""
+        self.may_be_whole = False
+        if self._all_parts:
+            self.parts = list(self._all_parts)
+            self.state = FileState.FETCHING
+
+    def became_whole(self) -> None:
+        """Note that the file is local, and right."""
+        self.state, self.hydrated_bytes = FileState.WHOLE, self.missing_bytes
+
+    def part_fetched(self, part: Part) -> None:
+        """Note that a part is local."""
+        self.hydrated_bytes += part[1]
+        if self.hydrated_bytes == self.missing_bytes and self.state is FileState.FETCHING:
+            self.state = FileState.FETCHED
+
+    def put_back(self, part: Part) -> None:
+        """Note that a part did not come: it is the next one."""
+        if self.state is FileState.FETCHING:
+            self.parts.insert(0, part)
+
+    def fail(self) -> None:
+        """Give the file up."""
+        self.state = FileState.FAILED
+        self.parts.clear()
+        with contextlib.suppress(OSError):
+            self.local.drop_parts()
 
 
 @dataclass(frozen=True)

@@ -14,36 +14,55 @@ Most keys that are announced to a store are not read again soon: the JVM reads t
 and notes 2 for their pages. If it finds that 2 the next time, it has the page fetched into the cache. The
 hand takes the notes away, too, so the cache takes pages that are asked for twice while the hand goes round.
 All pages of a new file have a 2, so that a cache that is not full takes what it is asked for.
+
+On a disk that was full the cache has half of the room that it had, and more when there is space.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from state_store.agent.lazy.cached_file import (
-    PAGE_BYTES,
-    WANTED,
-    CachedFile,
-    FileKey,
-    changes,
-    uses_of,
-)
-from state_store.agent.lazy.disk_room import DiskRoom
-from state_store.core.files.holes import HolesUnsupportedError, punch_hole
+from state_store.core.compat import zip
+from state_store.core.files.checksums import read_end
+from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
 from state_store.core.files.spans import fetch_spans, spans_of
 from state_store.core.files.sparse import SparseFile
+from state_store.core.files.sst_end import metadata_bytes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import free_bytes, local_disk_errors
 from state_store.errors import InternalError, LocalDiskError
+
+QUIET_MS = 60_000.0
+"""Time without a full disk after which the room grows, and time between two steps."""
+
+MOST_QUIET_MS = 3_600_000.0
+
+_LEAST_PAGES = 16
+"""Pages that the cache has however small the disk is."""
+
+PAGE_BYTES = 4 << 10
+"""A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
+
+USES_SUFFIX = ".uses"
+
+WANTED = b"\2"
+"""Use of a page that is not there, and is fetched when it is asked for again."""
+
+_TAIL_BYTES = 64 << 10
+
+FileKey = tuple[str, str]
+"""Location of a store, and the path of a file of it in checkpoint storage."""
 
 LEAST_BYTES = 16 << 20
 """Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
@@ -58,6 +77,137 @@ _LOOK_PAGES = 64 << 10
 """Pages whose uses are read at a time."""
 
 _log = logging.getLogger(__name__)
+
+
+class DiskRoom:
+    """Pages that the cache may have on its disk, whatever its option allows. Not safe for threads.
+
+    There is no bound until the disk is full. After a quiet minute the room grows, to twice its size at most,
+    and leaves a quarter of its size free: deltas and merges need the disk, too. If the disk is full after
+    that, the quiet time doubles, up to an hour.
+    """
+
+    def __init__(self, runtime: Runtime, page_bytes: int) -> None:
+        self._runtime = runtime
+        self._page_bytes = page_bytes
+        self.shrinks = 0
+        """Number of times that the disk was found full."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Take the disk for one that has room for the limit."""
+        self.pages: int = sys.maxsize
+        """Pages that the disk has room for."""
+        self._quiet_ms = QUIET_MS
+        self._grows_at_ms = 0.0
+        self._has_grown = False
+
+    def shrink(self, pages: int) -> None:
+        """Keep to so many pages: the disk is full with more."""
+        self.pages = max(_LEAST_PAGES, pages)
+        self.shrinks += 1
+        if self._has_grown:
+            self._quiet_ms = min(2 * self._quiet_ms, MOST_QUIET_MS)
+        self._has_grown = False
+        self._grows_at_ms = self._runtime.uptime_ms() + self._quiet_ms
+
+    def grow(self, directory: Path, cached_pages: int, limit_pages: int) -> bool:
+        """Grow if it is time for that and the disk has space.
+
+        Args:
+            directory: A directory of the disk.
+            cached_pages: Pages that the cache has now.
+            limit_pages: Pages that the option allows.
+
+        Returns:
+            True if the room has grown to what the option allows.
+
+        Raises:
+            LocalDiskError: The system does not say how much space the disk has.
+        """
+        now_ms = self._runtime.uptime_ms()
+        if self.pages == sys.maxsize or now_ms < self._grows_at_ms:
+            return False
+        self._grows_at_ms = now_ms + self._quiet_ms
+        spare = free_bytes(directory) // self._page_bytes - max(0, self.pages - cached_pages)
+        step = min(self.pages, (4 * spare - self.pages) // 5)
+        if step > 0:
+            self.pages += step
+            self._has_grown = True
+        if self.pages < limit_pages:
+            return False
+        self.forget()
+        return True
+
+
+class CachedFile:
+    """The pages of one file, which bases may share as hard links. Not safe for threads: the cache locks."""
+
+    def __init__(self, key: FileKey, local: Path, size_bytes: int) -> None:
+        self.key = key
+        self.size_bytes = size_bytes
+        self.paths: dict[Path, Path] = {}
+        """By base, the place of the file there."""
+        self.tail_at = size_bytes - (metadata_bytes(read_end(local, _TAIL_BYTES)[1]) or size_bytes)
+        pages = max(0, self.tail_at) // PAGE_BYTES
+        self.resident = bytearray(pages)
+        """For each page below the tail, 1 if it is there."""
+        for start, end in data_ranges(local, pages * PAGE_BYTES):
+            for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
+                self.resident[page] = 1
+        self.other_bytes = size_bytes - pages * PAGE_BYTES + _make_uses(uses_of(local), pages)
+
+    def read_uses(self, start: int, end: int) -> bytearray:
+        """Return the uses of pages. If they cannot be read, no page counts as used."""
+        uses = bytearray(end - start)
+        with contextlib.suppress(OSError), self._opened_uses() as descriptor:
+            read = os.pread(descriptor, end - start, start)
+            uses[: len(read)] = read
+        return uses
+
+    def write_uses(self, stretches: Iterable[tuple[int, bytes]]) -> None:
+        """Set the uses of pages, given by the first page and a byte for each. A failure does no harm."""
+        with contextlib.suppress(OSError), self._opened_uses() as descriptor:
+            for start, uses in stretches:
+                os.pwrite(descriptor, uses, start)
+
+    @contextmanager
+    def _opened_uses(self) -> Iterator[int]:
+        for path in self.paths.values():
+            try:
+                descriptor = os.open(uses_of(path), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # that base is being removed
+                continue
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+            return
+        raise FileNotFoundError(f"no base has '{self.key[1]}'")
+
+
+def uses_of(path: Path) -> Path:
+    """Return the file of uses beside a cached file."""
+    return path.with_name(path.name + USES_SUFFIX)
+
+
+def _make_uses(path: Path, pages: int) -> int:
+    """Make the file of uses if it is missing, and return its length.
+
+    It has no hole: a full disk would kill those who write it through a mapping.
+    """
+    length = max(1, pages)
+    if not path.exists() or path.stat().st_size != length:
+        path.write_bytes(WANTED * length)
+    return length
+
+
+def changes(first: int, before: bytes, after: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Yield the stretch of bytes that differ, with its place from `first` on, if any do."""
+    differing = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    if differing:
+        start, end = differing[0], differing[-1] + 1
+        yield first + start, bytes(after[start:end])
 
 
 class _Piece(NamedTuple):

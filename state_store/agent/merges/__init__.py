@@ -1,5 +1,5 @@
 """Merges of all stores of an executor.
 
-`merge_queue` decides which comes next, `scheduler` when and in which thread, `jobs` are what the threads do,
-`merging` makes a merge, and `event_log` keeps the events of merges for the JVM.
+`merge_queue` decides which comes next, `scheduler` when and in which thread, and keeps the events of merges
+for the JVM; `merging` makes a merge.
 """

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.merges.merge_queue import MergeRequest
-from state_store.agent.open_store import OpenStore
-from state_store.agent.store_operations import always_lazy, begin_paging, restore_lazily
-from state_store.agent.wire.answers import MergedStore, OfferedBase, Skipped
+from state_store.agent.messages import MergedStore, OfferedBase, Skipped
+from state_store.agent.open_store import OpenStore, always_lazy, begin_paging, restore_lazily
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.deletion.contents import read_newest_manifest

@@ -9,6 +9,10 @@ runs is made all the same, because the next provider may not live long enough fo
 over the place in the queue. A clean-up is owed after each snapshot, unless Spark asked for one meanwhile.
 
 Nothing here survives the agent, and nothing has to: the next commit finds out what is due.
+
+A job of the merge threads is a merge, or the upkeep that follows merges and closed providers. It does its
+work outside the scheduler's lock, and hands its end back to the scheduler exactly once. Events of merges and
+stores are kept until the JVM has acknowledged them.
 """
 
 from __future__ import annotations
@@ -16,33 +20,226 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
 
-from state_store.agent.merges.event_log import EventLog
-from state_store.agent.merges.jobs import Merge, MergeJob, MergeRecord, ScheduledStore, UpkeepJob
+from state_store.agent.jvm_connections import background
 from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
 from state_store.agent.merges.merging import NotReady, merge_store
-from state_store.agent.open_store import OpenStore
-from state_store.agent.supervision import Crew, Job, as_state_store_error, end
-from state_store.agent.wire.answers import (
+from state_store.agent.messages import (
+    EndedMerge,
+    Event,
     FullAsked,
+    FullRequest,
     MergedStore,
     MergeEnded,
     MergeFailed,
     MergeStatus,
+    RunningMerge,
     Skipped,
     StoreClosed,
     WaitingMerge,
 )
-from state_store.agent.wire.requests import FullRequest
+from state_store.agent.open_store import OpenStore
+from state_store.agent.supervision import Crew, Job, as_state_store_error, end, lower_priority
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST
-from state_store.errors import BusyError, MissingError
+from state_store.errors import BusyError, MissingError, StateStoreError
+
+MAX_EVENTS = 100_000
+"""Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
+
+Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
 
 CLOSE_TIMEOUT_S = 5.0
 """Time that the close of a store waits for its merge to stop."""
+
+
+class EventLog:
+    """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread.
+
+    Events are numbered. The JVM polls with the number of the last that it has handled, so that none is lost
+    when a connection breaks between.
+    """
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._changed = runtime.condition()
+        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_EVENTS)
+        self._last = 0
+
+    def add(self, event: Event) -> None:
+        """Add an event under the next number, and wake the calls that wait for it."""
+        with self._changed:
+            self._events.append((self._last + 1, event))
+            self._last += 1
+            self._changed.notify_all()
+
+    def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
+        """Forget the events up to `number`, and return the later ones, each with its number.
+
+        Waits for the first of them, at most `wait_s` seconds, then returns none.
+        """
+        with self._changed:
+            while self._events and self._events[0][0] <= number:
+                self._events.popleft()
+            self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
+            return list(self._events)
+
+    def forget(self, store: int) -> None:
+        """Drop the events of a store that is closed."""
+        with self._changed:
+            self._events = deque(
+                ((number, event) for number, event in self._events if event.store != store),
+                maxlen=MAX_EVENTS,
+            )
+
+
+@dataclass(frozen=True)
+class MergeRecord:
+    """A merge that ended, for the status of its store."""
+
+    request: MergeRequest
+    ended_s: float
+    took_s: float
+    failure: StateStoreError | None
+
+    def described(self, now_s: float) -> EndedMerge:
+        """Return the merge as a status has it at the time `now_s`."""
+        return EndedMerge(
+            self.request.version,
+            self.request.kind,
+            self.request.reason,
+            (now_s - self.ended_s) * 1000,
+            self.took_s * 1000,
+            self.failure,
+        )
+
+
+class ScheduledStore:
+    """A store of the scheduler: its running merge, its last ones, and the work that is owed to it."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+        self.job: MergeJob | None = None
+        self.made: MergeRecord | None = None
+        self.failed: MergeRecord | None = None
+        self.is_cleaned = False
+        self.owes_cleanup = False
+        self.lingers_until_s: float | None = None
+
+    @property
+    def is_lingering(self) -> bool:
+        """True if the provider is closed, and the store waits for a merge that is owed."""
+        return self.lingers_until_s is not None
+
+
+class MergeJob:
+    """A merge that the queue has as running.
+
+    Args:
+        entry: The store.
+        request: The merge that is made.
+        deadline: The time until which it may take.
+        started_s: The time at which it began.
+        merge: Makes it.
+        release: Gives back what the merge took, given its failure or None, and returns the number of
+            failures in a row. Takes the scheduler's lock.
+        report: Reports the end of the merge, given its failure or None and the failures in a row.
+    """
+
+    def __init__(
+        self,
+        entry: ScheduledStore,
+        request: MergeRequest,
+        deadline: Deadline,
+        started_s: float,
+        *,
+        merge: Merge,
+        release: Callable[[MergeJob, BaseException | None], int],
+        report: Callable[[MergeJob, BaseException | None, int], None],
+    ) -> None:
+        self.entry = entry
+        self.request = request
+        self.deadline = deadline
+        self.started_s = started_s
+        self.is_in_crew = False
+        self.result: MergedStore | Skipped | None = None
+        self._merge = merge
+        self._release = release
+        self._report = report
+        self._failures: int | None = None
+        self._is_reported = False
+
+    def run(self) -> None:
+        """Make the merge, in a thread of the crew with lower priority and as background work."""
+        if not self.is_in_crew:
+            self.result = self._merge(self.entry.store, self.request, self.deadline)
+            return
+        lower_priority()
+        with background():
+            self.result = self._merge(self.entry.store, self.request, self.deadline)
+
+    def end(self, failure: BaseException | None) -> float:
+        """Release and report the merge, each once, even if this is called again after an error."""
+        if self._failures is None:
+            self._failures = self._release(self, failure)
+        if not self._is_reported:
+            self._report(self, failure, self._failures)
+            self._is_reported = True
+        return 0.0
+
+    def described(self, now_s: float) -> RunningMerge:
+        """Return the merge as a status has it at the time `now_s`."""
+        request = self.request
+        return RunningMerge(request.version, request.kind, request.reason, (now_s - self.started_s) * 1000)
+
+
+class UpkeepJob:
+    """Work on a store that follows a merge, or the close of its provider.
+
+    Args:
+        entry: The store.
+        subject: The noun for the work in the log.
+        work: Does it.
+        release: Gives back what the job took. Takes the scheduler's lock.
+        after: Is called when the job has ended, failed or not; None: nothing is.
+    """
+
+    def __init__(
+        self,
+        entry: ScheduledStore,
+        subject: str,
+        work: Callable[[], object],
+        *,
+        release: Callable[[ScheduledStore], None],
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self._entry = entry
+        self._subject = subject
+        self._work = work
+        self._release = release
+        self._after = after
+        self._is_released = False
+
+    def run(self) -> None:
+        """Do the work with lower priority, as background work."""
+        lower_priority()
+        with background():
+            self._work()
+
+    def end(self, failure: BaseException | None) -> float:
+        """Release the job once, and log its failure."""
+        if not self._is_released:
+            self._release(self._entry)
+            self._is_released = True
+        if failure is not None:
+            self._entry.store.log.warning(f"{self._subject} failed: {as_state_store_error(failure)}")
+        if self._after is not None:
+            self._after()
+        return 0.0
 
 
 class MergeScheduler:

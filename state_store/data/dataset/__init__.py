@@ -1,5 +1,6 @@
 """State as data: the stores of a query as Arrow tables, without Spark or a JVM.
 
-`layout` has views, schemas, columns and keys; `reading` chooses, leases and restores versions; `sql` runs
-DuckDB over state; `rewriting` writes new checkpoints. The modules here answer questions about a state.
+`opening` finds a state, `state` reads it: by `views` and `columns`, from `partitions` whose versions are
+leased (`pinned`). `sql` runs DuckDB over state; `rewriting` writes new checkpoints. The others answer
+questions.
 """

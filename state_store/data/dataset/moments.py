@@ -2,12 +2,15 @@
 
 Texts without a zone are in the local one, unless the caller names another. A printed moment has milliseconds
 and the offset of its zone, so that it names the same version when it is parsed again.
+
+The last part writes tables for notebooks.
 """
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Union
@@ -41,6 +44,8 @@ _UNITS_S = {
     **dict.fromkeys(("w", "week", "weeks"), 604_800),
 }
 _SECONDS_END, _MILLISECONDS_END = 10**11, 10**14
+
+_LONGEST = 80
 
 
 def parse_moment(
@@ -247,3 +252,32 @@ def _ago(text: str, now: datetime) -> datetime | None:
     if match is None or match[2].lower() not in _UNITS_S:
         return None
     return now - timedelta(seconds=float(match[1]) * _UNITS_S[match[2].lower()])
+
+
+def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table below a line of text. Texts are escaped and shortened."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f"<p>{html.escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def cells(row: Mapping[str, object], units: Mapping[str, str]) -> list[object]:
+    """Return the values of a row. Moments, which are numbers since 1970, become texts.
+
+    Args:
+        row: the values by column.
+        units: `ms` or `us` for each column that is a moment in numbers since 1970 UTC; negative is never.
+    """
+    return [
+        _moment(value, units[name]) if name in units and isinstance(value, int) else value
+        for name, value in row.items()
+    ]
+
+
+def _moment(value: int, unit: str) -> str:
+    return "never" if value < 0 else format_moment(value if unit == "ms" else value // 1000)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return html.escape(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")

@@ -8,39 +8,37 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.data.dataset.changes import Changes
-from state_store.data.dataset.expiry import Expiry
+from state_store.data.dataset.columns import Columns, Key, key_columns, key_filter
 from state_store.data.dataset.export import write_export
-from state_store.data.dataset.history import KeyVersion, Lookups
-from state_store.data.dataset.html import cells, table
-from state_store.data.dataset.layout.columns import Columns
-from state_store.data.dataset.layout.keys import Key, key_columns, key_filter
-from state_store.data.dataset.layout.views import View, users_first, views
-from state_store.data.dataset.moments import Moment
-from state_store.data.dataset.packages import require_pandas
-from state_store.data.dataset.reading import decoding
-from state_store.data.dataset.reading.partitions import Partitions
-from state_store.data.dataset.reading.versions import check_committed, version_number
-from state_store.data.dataset.sql.conditions import STATE, Condition
-from state_store.data.dataset.sql.connection import MEMORY, quoted
-from state_store.data.dataset.sql.state_tables import Named, run
-from state_store.data.dataset.sql.tables import (
+from state_store.data.dataset.history import Changes, KeyVersion, Lookups
+from state_store.data.dataset.moments import Moment, cells, table
+from state_store.data.dataset.partitions import Partitions, decoded, filtered
+from state_store.data.dataset.pinned import check_committed, version_number
+from state_store.data.dataset.sql import (
+    MEMORY,
+    STATE,
+    Condition,
+    Named,
     StateTable,
     key_of,
     moment_columns,
     pruned,
+    quoted,
     restored,
+    run,
     state_table,
 )
 from state_store.data.dataset.stats import (
     RECENT,
     SAMPLE,
+    Expiry,
     PartStatistics,
     Statistics,
     part_statistics,
     statistics,
 )
-from state_store.data.jobs.workers import Workers, workers
+from state_store.data.dataset.views import View, users_first, views
+from state_store.data.jobs import Workers, workers
 from state_store.data.query import Progress, ProgressOption, Query, reporting
 from state_store.data.query.arguments import (
     Location,
@@ -48,6 +46,7 @@ from state_store.data.query.arguments import (
     check_number,
     check_text,
     counted,
+    require_pandas,
     whole_uri,
 )
 from state_store.data.query.arguments import shown as as_text
@@ -206,7 +205,7 @@ class State:
             filter = of_key if filter is None else filter & of_key
         needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
         return pyarrow.RecordBatchReader.from_batches(
-            shown.schema, decoding.filtered(self._partitions, needed, names, filter, batch_rows)
+            shown.schema, filtered(self._partitions, needed, names, filter, batch_rows)
         )
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
@@ -303,7 +302,7 @@ class State:
     def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition in batches."""
         with self._partitions.read(partition):
-            yield from decoding.decoded(self._partitions, self.columns, partition, BATCH_ROWS)
+            yield from decoded(self._partitions, self.columns, partition, BATCH_ROWS)
 
     def export(self, target: Location, *, spark: Any = None, progress: ProgressOption = None) -> int:
         """Write a Parquet file for each partition into a new directory; return the number of rows.
@@ -539,7 +538,7 @@ class State:
         if self._is_one_key(condition.pushed):
             batches = self.matching(names, condition.pushed)
         else:
-            batches = decoding.filtered(
+            batches = filtered(
                 self._partitions, Columns(self.view, names), names, None, batch_rows, partitions
             )
         with condition.filtering() as kept:

@@ -15,10 +15,8 @@ from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse
-from state_store.data.dataset.html import table
-from state_store.data.estimation.ahead_heap import look_ahead_bytes
-from state_store.data.estimation.prices import Prices, Requests
-from state_store.data.estimation.simulation import Sample, SimulatedStore
+from state_store.data.dataset.moments import table
+from state_store.data.estimation.simulation import Prices, Requests, Sample, SimulatedStore, look_ahead_bytes
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown

@@ -1,13 +1,18 @@
 """A simulated store without rows and files: the planning code decides, and only sizes are kept.
 
 Chain, policy, registry, retention and cost model are those of the agent. The result of a compaction is
-computed (`lsm_model`). Merges take no time here: each ends before the next commit.
+computed as RocksDB's universal compaction does, on sizes. Merges take no time here: each ends before the next
+commit.
+
+Runs are in RocksDB's order: newest first, each file of level 0 by itself, then the deeper levels. Requests to
+checkpoint storage are counted and priced as docs/operations.md does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
@@ -17,18 +22,217 @@ from state_store.core.checkpoint.names import (
 )
 from state_store.core.checkpoint.registry import Registry, StoredFile, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.core.compat import pairwise
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.engine.database import DatabaseSettings
+from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import CostModel
+from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import Options
-from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
-from state_store.data.estimation.prices import Requests, clean_up, commit, full_merge, incremental_merge
 from state_store.data.estimation.workload import Workload
+
+UPLOAD_PART_BYTES = 64 << 20
+"""Part size of uploads, S3A's default: each part of a larger file, its start and its end are requests."""
+
+NAME_NODE_OPERATIONS_PER_PUT = 5
+"""A status, a new file, its block, its end, and a rename."""
+
+_MINUTES_PER_MONTH = 30 * 24 * 60
+_BYTES_PER_GB = 1e9
+
+DEEPEST = 6
+_LEFT_OUT_PERCENT = 10
+"""Share of the younger runs that a compaction of all may leave out."""
+
+_UNCOUNTED_BYTES = 6_500
+"""Bytes of a file that RocksDB does not count before it ends the file."""
 
 _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
 """Bytes of an archive, and of each file that it names."""
+
+INPUT_BYTES = 8 << 20
+"""Bytes of an operator's input whose keys are announced at a time."""
+
+BLOCK_BYTES = 16 << 20
+"""Bytes of blocks that come into memory at a time."""
+
+ROW_BYTES = 32 << 20
+"""Bytes of rows above which no more are read ahead."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Numbers of requests by kind, in S3's terms: LIST, GET, PUT and DELETE. They can be added."""
+
+    lists: float = 0.0
+    gets: float = 0.0
+    puts: float = 0.0
+    deletes: float = 0.0
+
+    def __add__(self, other: Requests) -> Requests:
+        return Requests(
+            self.lists + other.lists,
+            self.gets + other.gets,
+            self.puts + other.puts,
+            self.deletes + other.deletes,
+        )
+
+    def __mul__(self, times: float) -> Requests:
+        return Requests(self.lists * times, self.gets * times, self.puts * times, self.deletes * times)
+
+    @property
+    def total(self) -> float:
+        """Requests of all kinds."""
+        return self.lists + self.gets + self.puts + self.deletes
+
+    @property
+    def name_node_operations(self) -> float:
+        """Operations of an HDFS NameNode for these requests."""
+        return self.lists + self.gets + self.deletes + NAME_NODE_OPERATIONS_PER_PUT * self.puts
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB (1e9 bytes) a month.
+
+    The defaults are the list prices of S3 Standard in us-east-1, in 2025. DELETE is free there. Traffic
+    within the region is free as well.
+    """
+
+    puts: float = 0.005
+    gets: float = 0.0004
+    gigabyte_months: float = 0.023
+
+    def requests_a_month(self, a_minute: Requests) -> float:
+        """Return the price of requests in 30 days, in dollars."""
+        dollars = (a_minute.puts + a_minute.lists) * self.puts + a_minute.gets * self.gets
+        return dollars / 1000 * _MINUTES_PER_MONTH
+
+    def storage_a_month(self, size_bytes: float) -> float:
+        """Return the price of stored bytes in a month, in dollars."""
+        return size_bytes / _BYTES_PER_GB * self.gigabyte_months
+
+
+def commit(size_bytes: float) -> Requests:
+    """Return the requests of a commit whose delta has this size, under checkpoint format 2."""
+    return Requests(puts=_puts(size_bytes))
+
+
+def incremental_merge(new_bytes: list[int]) -> Requests:
+    """Return the requests of an incremental merge that writes files of these sizes."""
+    return Requests(4, 1, 3 + sum(map(_puts, new_bytes)), 2)
+
+
+def full_merge(new_bytes: list[int]) -> Requests:
+    """Return the requests of a full merge that writes files of these sizes."""
+    return Requests(3, 0, 2 + sum(map(_puts, new_bytes)), 1)
+
+
+def clean_up(deleted: int, archives: int) -> Requests:
+    """Return the requests of a clean-up that deletes files, and reads archives that are new to it."""
+    return Requests(6, archives, 1, 1 + deleted)
+
+
+def _puts(size_bytes: float) -> int:
+    return 1 if size_bytes <= UPLOAD_PART_BYTES else 2 + math.ceil(size_bytes / UPLOAD_PART_BYTES)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A sorted run that covers the changes of this many batches; the oldest also has every key."""
+
+    batches: int
+    level: int
+    files: tuple[FileEntry, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+Merge = Callable[[Sequence[Run], int, bool], Run]
+"""Function that merges neighbouring runs into one, in a level; its last argument is True if the oldest run is
+among them."""
+
+
+def ingested(runs: Sequence[Run], files: Sequence[FileEntry]) -> list[Run]:
+    """Return the runs after an ingestion of files, oldest file first.
+
+    Each file goes to the deepest empty level above all runs, or to level 0.
+    """
+    result = list(runs)
+    for file in files:
+        level = max(0, result[0].level - 1) if result else DEEPEST
+        result.insert(0, Run(1, level, (replace(file, level=level),)))
+    return result
+
+
+def compact_runs(runs: Sequence[Run], settings: DatabaseSettings, merge: Merge) -> list[Run]:
+    """Return the runs after `Database.compact_runs`."""
+    result = list(runs)
+    while len(result) >= settings.max_runs:
+        picked = _outgrown(result, settings) or _similar(result) or _surplus(result, settings)
+        if picked is None:
+            break
+        start, end = picked
+        oldest = end == len(result)
+        level = DEEPEST if oldest else max(0, result[end].level - 1)
+        result[start:end] = [merge(result[start:end], level, oldest)]
+    return result
+
+
+def compact_all(runs: Sequence[Run], merge: Merge) -> list[Run]:
+    """Return the runs after `Database.compact_all`."""
+    return [merge(runs, DEEPEST, True)]
+
+
+def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
+    """Return the sizes of the files in which RocksDB writes a run of `size_bytes`.
+
+    Each thread of a compaction writes its own files, which have `file_bytes` each without records.
+    """
+    if level == 0 or size_bytes <= settings.file_bytes:
+        return [round(size_bytes)]
+    count = math.ceil(size_bytes / (settings.file_bytes + _UNCOUNTED_BYTES)) + settings.threads - 1
+    return [round((size_bytes + (count - 1) * file_bytes) / count)] * count
+
+
+def _outgrown(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
+    """Pick all runs if the younger have grown to their share of the oldest.
+
+    The newest of level 0, except for one, are left out if they are small and the others suffice: RocksDB
+    leaves them for later.
+    """
+    least = settings.size_amplification_percent * runs[-1].size_bytes / 100
+    young = sum(run.size_bytes for run in runs[:-1])
+    if young < least:
+        return None
+    left_out, start = 0, 0
+    for run, older in pairwise(runs):
+        left_out += run.size_bytes
+        if older.level or left_out * 100 > young * _LEFT_OUT_PERCENT or young - left_out < least:
+            break
+        start += 1
+    return start, len(runs)
+
+
+def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """Pick the first neighbours each of which is not much larger than all before it together."""
+    for start in range(len(runs) - 1):
+        end, together = start + 1, runs[start].size_bytes
+        while end < len(runs) and together * (100 + SIZE_RATIO_PERCENT) >= runs[end].size_bytes * 100:
+            together += runs[end].size_bytes
+            end += 1
+        if end - start > 1:
+            return start, end
+    return None
+
+
+def _surplus(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
+    """Pick the youngest, so that `max_runs` remain."""
+    surplus = len(runs) - settings.max_runs
+    return (0, surplus + 1) if surplus > 0 else None
 
 
 @dataclass(frozen=True)
@@ -256,3 +460,14 @@ class SimulatedStore:
 
 def _id(version: int) -> str:
     return f"v{version}"
+
+
+def look_ahead_bytes(options: Options, cost: CostModel, samples: Sequence[Sample]) -> int:
+    """Return the bytes of heap for look-ahead in each task; 0 if no restore leaves parts in storage."""
+    is_sparse = options.snapshot_compression == "none" and (
+        options.page_cache_limit_bytes > 0
+        or any(
+            cost.is_lazy(RestoreWork(sample.chain_files, sample.chain_bytes, deltas=0)) for sample in samples
+        )
+    )
+    return INPUT_BYTES + BLOCK_BYTES + ROW_BYTES if options.look_ahead and is_sparse else 0

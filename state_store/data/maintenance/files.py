@@ -11,9 +11,9 @@ from state_store.core.checkpoint.registry import REASONS, reason_of
 from state_store.core.codec import fields_to_json
 from state_store.core.compat import zip
 from state_store.core.storage import Storage
-from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import table
-from state_store.data.jobs.workers import on_stores, workers
+from state_store.data.dataset.checkpoints import FoundStore
+from state_store.data.dataset.moments import table
+from state_store.data.jobs import on_stores, workers
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, check_number, counted
 from state_store.errors import MissingError

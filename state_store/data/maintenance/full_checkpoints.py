@@ -1,9 +1,16 @@
-"""Full checkpoints: snapshots that depend on no older file, of a query that runs or is stopped."""
+"""Full checkpoints: snapshots that depend on no older file, of a query that runs or is stopped.
+
+Work on one store has a local directory of its own, without a cache that outlives it, and a share of the
+file descriptors that the process may have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from state_store.core.checkpoint.lineage import describe_restorable
@@ -12,20 +19,39 @@ from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import DatabaseSettings
+from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options
+from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.merge import FULL, merge
 from state_store.core.snapshots.publish import publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
-from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import table
-from state_store.data.jobs.workers import on_stores, workers
-from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.workspaces import temporary_context
+from state_store.core.storage.local_disk import temporary_directory
+from state_store.data.dataset.checkpoints import FoundStore
+from state_store.data.dataset.moments import table
+from state_store.data.jobs import on_stores, workers
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_text, counted
+from state_store.data.query.arguments import Location, check_number, check_text, counted
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+
+MAX_STORES = 1024
+"""Stores that are worked on at a time at most."""
+
+_ENOUGH = 65_536
+"""Descriptors that suffice for any work here; the soft limit is not raised above this number."""
+
+_RESERVED = 48
+"""Descriptors for the interpreter, its libraries and connections."""
+
+_PER_STORE = 64
+"""Descriptors that one store needs at least: its database's log, manifest and directories, and transfers."""
+
+_TRANSFERS = 32
+"""Descriptors of a store's share that its database does not get."""
+
+MAX_OPEN_FILES = 4096
+"""Tables that a database keeps open at most, however many descriptors the process may have."""
 
 OnFailure = Literal["raise", "report"]
 """The treatment of stores that fail."""
@@ -40,6 +66,62 @@ REQUESTED = "requested beside the query (state-store full)"
 
 _TRIES = 3
 """Attempts for a store while its query goes on and retires the version."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Stores that are worked on at a time, and tables that the database of each may keep open."""
+
+    stores: int
+    open_files: int
+
+
+def share(stores: int) -> Share:
+    """Divide the descriptors of the process among stores.
+
+    The soft limit of the process is raised to the hard limit first.
+
+    Args:
+        stores: stores that are to be worked on at a time; fewer are if descriptors are short.
+
+    Raises:
+        OptionError: `stores` is no number from 1 to 1024.
+    """
+    check_number("stores", stores, minimum=1, maximum=MAX_STORES)
+    available = _raise_limit() - _RESERVED
+    at_once = max(1, min(stores, available // _PER_STORE))
+    return Share(at_once, min(MAX_OPEN_FILES, max(available // at_once - _TRANSFERS, _TRANSFERS)))
+
+
+def _raise_limit() -> int:
+    """Raise the soft limit of open files as far as it helps and as this process may; return the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(_ENOUGH, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _ENOUGH if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
+
+
+@contextmanager
+def temporary_context(
+    storage: Storage, settings: DatabaseSettings, *, runtime: Runtime = SYSTEM
+) -> Iterator[tuple[StoreContext, Path]]:
+    """Yield the context of a store and a directory for other files, both below a new temporary directory.
+
+    The directory is below `TMPDIR` and is removed at the end. A file that was fetched once is linked then.
+
+    Raises:
+        LocalDiskError: The directory cannot be made, or its disk is full or fails.
+    """
+    with temporary_directory("state-store-") as directory:
+        cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
+        workspace = Workspace(directory / "work", runtime=runtime)
+        workspace.open()
+        yield StoreContext(storage, cache, workspace, settings, runtime=runtime), directory
 
 
 @json_names(key=INLINE, version=INLINE)

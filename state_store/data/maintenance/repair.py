@@ -1,12 +1,18 @@
-"""Find damaged and leftover files of a store, and mend the store as far as its own files allow."""
+"""Find damaged and leftover files of a store, and mend the store as far as its own files allow.
+
+Attempts above the version that Spark committed last are leftovers of starts that ended in a failure. While
+the sink is down, each start of the query commits the same batch to its stores again, and Spark commits none
+of these versions. The clean-ups of a query that goes on delete them; those of one that stands still do not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.lineage import AttemptId, Lineages
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     LEASE_DIRECTORY,
@@ -14,27 +20,29 @@ from state_store.core.checkpoint.names import (
     SNAPSHOT_DIRECTORY,
     TEMPORARY_SUFFIX,
     TOMBSTONE_DIRECTORY,
+    DeltaName,
     SnapshotName,
     VersionId,
 )
 from state_store.core.codec import INLINE, JsonObject, json_names
-from state_store.core.deletion.contents import refuse_newer_formats
+from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
-from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import table
-from state_store.data.jobs.workers import on_stores, workers
-from state_store.data.maintenance.abandoned import abandoned_attempts
-from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding, failed_store
-from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
+from state_store.data.dataset.checkpoints import FoundStore
+from state_store.data.dataset.moments import table
+from state_store.data.jobs import on_stores, workers
+from state_store.data.maintenance.full_checkpoints import MAX_OPEN_FILES, share, store_full_checkpoint
 from state_store.data.maintenance.verification import verify_store
+from state_store.data.maintenance.verified import Finding, failed_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted, shown
 from state_store.errors import LocalDiskError, OptionError, StorageError
+
+LAST_RUN_MS = 3_600_000
+"""Attempts stay that are older by this or less than the newest one of their version: it is of their run."""
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 
@@ -49,6 +57,47 @@ _WHY = {
     LEASE_DIRECTORY: "its writer is dead",
     TOMBSTONE_DIRECTORY: "left by a clean-up that died",
 }
+
+
+def abandoned_attempts(contents: StoreContents, committed: VersionId, before_ms: float) -> dict[str, int]:
+    """Return the deltas of attempts that no run of the query commits any more, with their versions.
+
+    A delta is one if its version is above the committed one, it was written before `before_ms` and more than
+    `LAST_RUN_MS` before the newest attempt at its version, and no attempt that stays builds on it. Under
+    checkpoint format 1, where the highest attempt counts, that one stays, too. There are none if a snapshot
+    is above the committed version: Spark's log is then older than the state.
+
+    Args:
+        contents: the store.
+        committed: the version that Spark committed last, read after the store.
+        before_ms: the time before which an attempt was written that goes, by the clock of the storage.
+    """
+    if any(name.version > committed.number for name in contents.listing.snapshots):
+        return {}
+    above = [delta for delta in contents.listing.deltas if delta.version > committed.number]
+    above.sort(key=lambda delta: delta.version, reverse=True)
+    parents: set[VersionId | None] = set()
+    gone: dict[str, int] = {}
+    for version, attempts in groupby(above, key=lambda delta: delta.version):
+        of_version = list(attempts)
+        stays = _staying(contents, of_version, before_ms)
+        stays |= {delta for delta in of_version if delta.version_id in parents}
+        parents = {delta.builds_on for delta in stays}
+        gone.update((delta.path, version) for delta in of_version if delta not in stays)
+    return gone
+
+
+def _staying(contents: StoreContents, attempts: Iterable[DeltaName], before_ms: float) -> set[DeltaName]:
+    """Return the attempts at one version that stay for their age or as the one that counts."""
+    times_ms = {delta: contents.entries[delta.path].modified_ms for delta in attempts}
+    limit_ms = min(before_ms, max(times_ms.values()) - LAST_RUN_MS)
+    own = {delta: AttemptId.parse(delta.checkpoint_id or "") for delta in times_ms}
+    highest = max((attempt.ordinal for attempt in own.values() if attempt is not None), default=None)
+    return {
+        delta
+        for delta, at_ms in times_ms.items()
+        if at_ms >= limit_ms or ((attempt := own[delta]) is not None and attempt.ordinal == highest)
+    }
 
 
 @json_names(size_bytes="bytes")

@@ -21,13 +21,12 @@ from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.core.storage.durable import remove_unneeded
-from state_store.data.dataset.found import FoundStore
-from state_store.data.dataset.html import table
-from state_store.data.jobs.workers import on_stores, workers
-from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
-from state_store.data.maintenance.findings import Finding, Verdict, failed_store
+from state_store.data.dataset.checkpoints import FoundStore
+from state_store.data.dataset.moments import table
+from state_store.data.jobs import on_stores, workers
+from state_store.data.maintenance.full_checkpoints import MAX_OPEN_FILES, share, temporary_context
+from state_store.data.maintenance.verified import Finding, Verdict, failed_store
 from state_store.data.maintenance.verified import leave_result as leave
-from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted
 from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError, StorageError

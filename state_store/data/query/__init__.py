@@ -1,11 +1,9 @@
 """A query as Spark left it in its checkpoint directory: its operators, its stores, its batches."""
 
-from state_store.data.query.logs import CommitTimes
-from state_store.data.query.operators import Operator
+from state_store.data.query.logs import CommitTimes, SparkFileProblem
+from state_store.data.query.operators import DEFAULT_NAME, Filter, Operator, StoreKey
 from state_store.data.query.progress import Progress, ProgressOption, ProgressUpdate, reporting
 from state_store.data.query.query import LISTED_AT_ONCE, Query
-from state_store.data.query.start_files import SparkFileProblem
-from state_store.data.query.store_names import DEFAULT_NAME, Filter, StoreKey
 
 __all__ = [
     "DEFAULT_NAME",

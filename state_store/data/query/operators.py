@@ -5,6 +5,9 @@ partitions), or `state/<operator>/_metadata/v2/<batch>` for an operator with col
 partitions there is that of the session, `spark.sql.shuffle.partitions`. An operator without grouping keys has
 one partition all the same, so the commit log and the schema of the keys are asked, too.
 
+A store is named by its operator, its partition and its own name (`StoreKey`). Schema files have texts as
+Java's `DataOutputStream` writes them (`JavaTexts`).
+
 Safe for any thread.
 """
 
@@ -12,15 +15,20 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from state_store.core.storage import Storage
-from state_store.data.query.java_texts import JavaTexts
-from state_store.data.query.store_names import StoreKey
+from state_store.data.query.arguments import check_name, check_number
 from state_store.errors import DamagedError, MissingError, StorageError
+
+DEFAULT_NAME = "default"
+
+_PIECES_LIMIT = 1 << 10
+"""Number of pieces of a text that no schema reaches."""
 
 _LIST_STATE = "ListState"
 _LIMIT = "globalLimit"
@@ -32,6 +40,110 @@ _AGGREGATION = "stateStoreSave"
 _SCHEMA_FILE = re.compile(r"state/[0-9]+/_stateSchema/[^/]+/[^/]+")
 
 _NO_COLUMNS: list[object] = []
+
+
+@dataclass(frozen=True, order=True)
+class StoreKey:
+    """A store of a query: Spark's operator id, partition and store name."""
+
+    operator: int
+    partition: int
+    name: str = DEFAULT_NAME
+
+    @property
+    def path(self) -> str:
+        """Its directory below the checkpoint directory."""
+        path = f"state/{self.operator}/{self.partition}"
+        return path if self.name == DEFAULT_NAME else f"{path}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A choice of stores; None stands for all.
+
+    `name` is Spark's name of a store, a side of a join (`left`, `right`), or a state variable.
+
+    Raises:
+        OptionError: a number or a name is of another type.
+    """
+
+    operator: int | None = None
+    partition: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types of the values."""
+        check_number("operator", self.operator, optional=True)
+        check_number("partition", self.partition, optional=True)
+        check_name("store", self.name)
+
+
+class JavaTexts:
+    """A reader of texts and numbers, one after the other. Methods raise DamagedError where bytes lack."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data, self._path, self._at = data, path, 0
+
+    def text(self) -> str:
+        """Read a text of `writeUTF`: 2 bytes with its length, then modified UTF-8."""
+        size = self.number(">H")
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        if len(data) != size:
+            raise self._damaged()
+        try:
+            return _from_java(data)
+        except ValueError as error:
+            raise self._damaged() from error
+
+    def pieces(self) -> str:
+        """Read a long text that is written in pieces: 4 bytes with their number, then each as a text."""
+        count = self.number(">i")
+        if not 0 <= count < _PIECES_LIMIT:
+            raise self._damaged()
+        return "".join(self.text() for _ in range(count))
+
+    def numbered_pieces(self) -> tuple[int, str]:
+        """Read pieces that may have a number of 2 bytes before them; return the number (0 without one) too.
+
+        The two cases differ, because both numbers read as one of 4 bytes exceed any number of pieces.
+        """
+        start, number = self._at, 0
+        if not 0 < self.number(">i") < _PIECES_LIMIT:
+            self._at = start
+            number = self.number(">h")
+            start += 2
+        self._at = start
+        return number, self.pieces()
+
+    def number(self, form: str) -> int:
+        """Read an integer in the form that `struct` calls `form`."""
+        (found,) = self._take(form)
+        return int(found)
+
+    def _take(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize(form)
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        if len(data) != size:
+            raise self._damaged()
+        return struct.unpack(form, data)
+
+    def _damaged(self) -> DamagedError:
+        return DamagedError(f"'{self._path}' is damaged: it is no schema of Spark's", file=self._path)
+
+
+def _from_java(data: bytes) -> str:
+    """Decode Java's modified UTF-8: surrogates are encoded each by itself, and zero as two bytes."""
+    return (
+        data.replace(b"\xc0\x80", b"\0")
+        .decode("utf-8", "surrogatepass")
+        .encode("utf-16-le", "surrogatepass")
+        .decode("utf-16-le")
+    )
 
 
 @dataclass(frozen=True)

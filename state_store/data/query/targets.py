@@ -19,9 +19,9 @@ from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage
 from state_store.data.query.arguments import Location, checked_location
-from state_store.data.query.identification import root_files
 from state_store.data.query.logs import BatchLogs
-from state_store.data.query.store_names import StoreKey
+from state_store.data.query.operators import StoreKey
+from state_store.data.query.query import root_files
 from state_store.errors import (
     ConflictError,
     Interrupted,

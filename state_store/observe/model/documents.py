@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from state_store import __version__
-from state_store.observe.model import rest_answers, totals
-from state_store.observe.model.declared import EVERYWHERE
+from state_store.observe.model import rest_answers, rules
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
 from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
-from state_store.observe.model.page_words import MAX_KEYS, OPERATOR_WORDS
-from state_store.observe.model.rules import RULES
+from state_store.observe.model.rest_answers import EVERYWHERE
+from state_store.observe.model.rules import MAX_KEYS, OPERATOR_WORDS, RULES
 
 DIRECTORY = "jvm_bridge/resources/state-store/v1"
 """Directory of the documents in a checkout; in the jar they are below `state-store/v1`."""
@@ -33,7 +32,7 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 def answer_types() -> Iterator[type]:
     """Yield the dataclasses of answers, in the order of their declaration."""
-    for module in (rest_answers, totals):
+    for module in (rest_answers, rules):
         for _, cls in inspect.getmembers(module, is_dataclass):
             if cls.__module__ == module.__name__:
                 yield cast(type, cls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.observe.model import rest_answers
-from state_store.observe.model.declared import DRIVER, EVERYWHERE, SERVE
+from state_store.observe.model.rest_answers import DRIVER, EVERYWHERE, SERVE
 
 API = "v1"
 

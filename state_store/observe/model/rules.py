@@ -3,11 +3,18 @@
 A rule names a field of an answer, a limit, the sentence and the remedy. `observe.verdict` evaluates the rules
 for `state-store doctor` and `serve`; the tab in Spark's UI reads the same rules from the jar; alert rules for
 Prometheus are written from them. `tests/observe/cases/verdict.json` has cases that every evaluator must pass.
+
+Totals are figures over the stores of a query that rules and metrics are about. The words of the page say what
+each figure and column shows, and what operators are called. The page has the first as hints over its
+headings, and the page of help that travels with it has all of them; `make docs` writes both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from state_store.observe.model.rest_answers import SERVE, declared
 
 CRITICAL, WARNING, NOTE, FINE = "critical", "warning", "note", "fine"
 
@@ -22,6 +29,178 @@ QUERY, STORE, GROUP = "query", "store", "group"
 
 DURATION, BYTES, NUMBER, RATIO = "duration", "bytes", "number", "ratio"
 """Units of figures in sentences. A duration is in milliseconds."""
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+
+STALE_MS = 15 * MINUTE_MS
+FULL_OLD_MS = 7 * DAY_MS
+UNVERIFIED_MS = 7 * DAY_MS
+CHAIN_DELTAS = 200
+SKEW = 4
+SKEW_LEAST_BYTES = 64 << 20
+UNNEEDED_RATIO = 1.0
+UNNEEDED_LEAST_BYTES = 1 << 30
+FAILURES_IN_ROW = 2
+RESTARTS = 3
+
+WORDS: dict[str, dict[str, str]] = {
+    "The figures at the top": {
+        "Slowest restore": "How long the slowest store is expected to take if a task must restore it without "
+        "local files, beside the query's `restoreObjective`.",
+        "A checkpoint has": "Bytes of all files that the newest checkpoint needs, and the share of them that "
+        "older versions wrote, so that they were not uploaded again.",
+        "The last one wrote": "Bytes that the newest version wrote itself, in all stores.",
+        "Longest chain": "Deltas that a restore reads after the snapshot, of the store with the most. Merges "
+        "cut it.",
+        "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the "
+        "oldest. Older files are not needed for a restore of it. `never`: a store has none.",
+        "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
+        "Merges failed": "Merges of this run that failed.",
+        "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
+        "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
+        "Last commit took": "The longest commit of a store in the newest batch: writing the delta, "
+        "and storing it.",
+        "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, "
+        "not changed bytes.",
+    },
+    "All queries": {
+        "Query": "The name of the query, else its id or its directory. Choose one to see it.",
+        "Verdict": "The worst severity of its findings: critical, warning or fine. The list asks again "
+        "every few seconds.",
+        "What it says": "The verdict in one sentence.",
+        "Last checkpoint": "When Spark committed the newest batch.",
+        "Stores": "How many stores it has: partitions of its stateful operators, each with the stores of "
+        "its side or kind.",
+    },
+    "Latest": {
+        "Latest failure": "The newest merge that failed, or the error that ended the query, in "
+        "its own words.",
+        "Latest restore": "The newest restore of a store: how long it took. Known to the Spark UI "
+        "of the query.",
+    },
+    "Summary": {
+        "Figure": "A figure over the stores, at the newest checkpoint, or over the checkpoints of the "
+        "history.",
+        "Median": "Half of the stores, or checkpoints, have at most this.",
+        "95 %": "95 of 100 have at most this.",
+        "Largest": "The largest value.",
+        "All": "The sum, where a sum says something.",
+    },
+    "Stores": {
+        "Store": "Number of the operator, number of the partition, name of the store; and what the "
+        "operator does.",
+        "Bytes, by age of the files": "The files that a restore of the store reads, by the number of "
+        "versions since they were written. Old bytes are shared by many checkpoints.",
+        "Bytes": "Bytes of the files that a restore needs.",
+        "Keys": "Rows of the store, where they are known without reading it.",
+        "Deltas": "Deltas that a restore reads after the snapshot.",
+        "Files": "SST files that a restore needs.",
+        "Restore": "How long a restore without local files is expected to take; red if longer than "
+        "`restoreObjective`.",
+        "Full checkpoint": "When the newest full checkpoint of the store was made.",
+    },
+    "Merges": {
+        "State": "running, waiting or failed.",
+        "Store": "Number of the operator, number of the partition, name of the store.",
+        "Kind": "`ingest` frees memory, `incremental` rewrites young files, `full` rewrites all of them.",
+        "Since": "Since when it runs or waits, or when it failed.",
+        "Why, or what it waits for": "The option that caused it, or what it waits for, or why it failed.",
+    },
+    "Checkpoints": {
+        "Version": "The state after batch version - 1. Open it to see its stores, its files and its reasons.",
+        "Made": "When Spark committed it.",
+        "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with "
+        "the reason.",
+        "Batch": "How long the whole batch took, from Spark's offset log to its commit log.",
+        "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch.",
+        "Merge": "The longest merge of it that was published. Merges run beside batches.",
+        "Stores": "Stores that have it.",
+        "Deltas": "Longest chain of deltas of a store.",
+        "Files": "Files that it needs, in all stores.",
+        "Bytes": "Bytes of these.",
+        "New bytes": "Bytes that it wrote itself.",
+        "Restore": "How long the slowest store is expected to take to restore it.",
+    },
+    "Configuration": {
+        "Option": "Name of the option, below `spark.sql.streaming.stateStore.incremental.`.",
+        "Value": "The value in force.",
+        "Default": "The value if it is not set.",
+        "Meaning": "What the option does.",
+    },
+}
+"""Sentences on figures and columns, by the part of the page and its heading."""
+
+OPERATOR_WORDS = {
+    "stateStoreSave": "aggregation",
+    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication within the watermark",
+    "symmetricHashJoin": "join of two streams",
+    "flatMapGroupsWithState": "flatMapGroupsWithState",
+    "applyInPandasWithState": "applyInPandasWithState",
+    "transformWithStateExec": "transformWithState",
+    "transformWithStateInPandasExec": "transformWithState in Python",
+    "transformWithStateInPySparkExec": "transformWithState in Python",
+    "globalLimit": "limit",
+}
+"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
+
+MAX_KEYS = 3
+"""Columns that a title names; more of them are counted."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Figures of a query."""
+
+    unreadable: int = declared("1 if the last look at the checkpoint failed, else 0.")
+    damaged_stores: int | None = declared(
+        "Stores that cannot be restored; a driver, which reads no files, does not know.",
+        sources=(SERVE,),
+        default=None,
+    )
+    start_problems: int | None = declared(
+        "Files of Spark's without which the query cannot start again; a driver does not look at them.",
+        sources=(SERVE,),
+        default=None,
+    )
+    verify_problems: int | None = declared(
+        "Problems that the last `state-store verify` found and whose files are still there as they were.",
+        sources=(SERVE,),
+        default=None,
+    )
+    verified_ms: int | None = declared(
+        "When `state-store verify` last checked the whole query, since 1970 UTC; absent if it never did.",
+        sources=(SERVE,),
+        default=None,
+    )
+    unverified_since_ms: int | None = declared(
+        "The same or, if it never did, when the query began.", sources=(SERVE,), default=None
+    )
+    committed_ms: int | None = declared("When the newest version was written, since 1970 UTC.", default=None)
+    wasted_ratio: float | None = declared(
+        "Bytes in storage that no restorable version needs, per byte that one needs; absent below 1 GiB.",
+        sources=(SERVE,),
+        default=None,
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures over the partitions of one store of one operator."""
+
+    operator: int = declared("Number of the operator.")
+    store: str = declared("Name of the store.")
+    operator_name: str | None = declared("Spark's name of the operator.", default=None)
+    largest_partition: int | None = declared("The partition with the most bytes.", default=None)
+    largest_bytes: int | None = declared("Bytes of the largest partition.", default=None)
+    largest_ratio: float | None = declared(
+        "Bytes of the largest partition, per byte of the median; absent if that is 0.", default=None
+    )
+    skewed_ratio: float | None = declared(
+        "The same, absent with fewer than three partitions or less than 64 MiB in the largest.", default=None
+    )
 
 
 @dataclass(frozen=True)
@@ -78,20 +257,6 @@ class Rule:
     is_age: bool = False
     alert: Alert | None = None
 
-
-MINUTE_MS = 60_000
-DAY_MS = 86_400_000
-
-STALE_MS = 15 * MINUTE_MS
-FULL_OLD_MS = 7 * DAY_MS
-UNVERIFIED_MS = 7 * DAY_MS
-CHAIN_DELTAS = 200
-SKEW = 4
-SKEW_LEAST_BYTES = 64 << 20
-UNNEEDED_RATIO = 1.0
-UNNEEDED_LEAST_BYTES = 1 << 30
-FAILURES_IN_ROW = 2
-RESTARTS = 3
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -364,3 +529,15 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 """The rules, in the order in which findings of one severity are shown."""
+
+
+def title_of(name: str, keys: Sequence[str]) -> str:
+    """Return the name of an operator for people, such as "aggregation on user".
+
+    Args:
+        name: Spark's name of the operator.
+        keys: the columns by which it groups its rows; empty: none, or they are not known.
+    """
+    words = OPERATOR_WORDS.get(name, name)
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f"{words} on {', '.join(keys[:MAX_KEYS])}{more}" if keys else words

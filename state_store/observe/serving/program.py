@@ -19,11 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from state_store.core.storage.locations import without_secret
 from state_store.errors import ConflictError, OptionError, StorageError
-from state_store.observe.serving.guard import guard_for
-from state_store.observe.serving.operations import Operations
 from state_store.observe.serving.service import Answers
-from state_store.observe.serving.web import application
-from state_store.observe.watching.watched import Watched
+from state_store.observe.serving.watched import Operations, Watched
+from state_store.observe.serving.web import application, guard_for
 
 MAX_CONNECTIONS = 200
 """Connections at a time; further ones get 503."""

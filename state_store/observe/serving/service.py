@@ -1,9 +1,18 @@
-"""Answers to requests, from the watched queries: no HTTP here."""
+"""Answers to requests, from the watched queries: no HTTP here.
+
+The text that Prometheus scrapes is written from the declarations in `model.metrics`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
 
 from state_store import __version__
 from state_store.core.settings.option import PREFIX, Option
@@ -11,9 +20,20 @@ from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.data.query import StoreKey
 from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
-from state_store.observe.model.declared import SERVE
+from state_store.observe.look import Look, store_files
 from state_store.observe.model.endpoints import API, MAX_FILES
+from state_store.observe.model.metrics import (
+    COUNTER,
+    LABELS,
+    MAX_STORES,
+    METRICS,
+    OF_GROUP,
+    OF_QUERY,
+    OF_STORE,
+    Metric,
+)
 from state_store.observe.model.rest_answers import (
+    SERVE,
     CheckpointDetails,
     Checkpoints,
     Configuration,
@@ -34,14 +54,17 @@ from state_store.observe.model.rest_answers import (
     Verdict,
 )
 from state_store.observe.model.rest_answers import Query as QueryAnswer
-from state_store.observe.serving.operations import Operations
-from state_store.observe.verdict import LEVELS
-from state_store.observe.watching.figures import store_files
-from state_store.observe.watching.look import Look
-from state_store.observe.watching.watched import State, Watched
+from state_store.observe.serving.watched import Operations, State, Watched
+from state_store.observe.verdict import LEVELS, grouped
 
 _LASTING = (OptionError.KIND, FormatError.KIND)
 """Kinds of errors of a look that the next look meets again: the checkpoint is another store's, or newer."""
+
+_OVER: dict[str, Callable[[Iterable[float]], float]] = {"max": max, "min": min, "sum": sum}
+
+_OF_TOTALS = ("damaged_stores", "start_problems", "verify_problems", "verified_ms", "unverified_since_ms")
+
+Sample = tuple[list[str], float]
 
 
 class Answers:
@@ -348,3 +371,94 @@ def _summary(stores: Sequence[Store]) -> Summary:
 
 def _quantile(ascending: Sequence[float], share: float) -> float:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+
+
+def exposition(answers: Answers) -> bytes:
+    """Return the metrics of all queries in Prometheus's text format, version 0.0.4.
+
+    Args:
+        answers: the watched queries.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Queries(answers))
+    return generate_latest(registry)
+
+
+class _Queries(Collector):
+    """The families of one scrape."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._states = [(watched, watched.state()) for watched in answers.watched.values()]
+
+    def collect(self) -> Iterable[Family]:
+        for metric in METRICS:
+            if SERVE not in metric.sources:
+                continue
+            names = [*self._labels(metric), *metric.labels]
+            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.meaning, labels=names)
+            for labels, value in self._samples(metric):
+                family.add_metric(labels, value)
+            yield family
+
+    def _labels(self, metric: Metric) -> tuple[str, ...]:
+        return () if metric.name == "state_store_full_checkpoint_requests_total" else LABELS[metric.subject]
+
+    def _samples(self, metric: Metric) -> Iterator[Sample]:
+        if metric.name == "state_store_full_checkpoint_requests_total":
+            for outcome, count in self._answers.operations.outcomes().items():
+                yield [outcome], count
+            return
+        for watched, state in self._states:
+            if metric.subject == OF_QUERY:
+                yield from _of_query(metric, watched, state)
+            elif state.look is not None and metric.subject == OF_GROUP:
+                for group in grouped(state.look.stores):
+                    value = getattr(group, metric.field or "")
+                    if value is not None:
+                        yield [watched.name, str(group.operator), group.store], value * metric.scale
+            elif state.look is not None and metric.subject == OF_STORE:
+                yield from _of_stores(metric, watched.name, state.look.stores)
+
+
+def _of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample]:
+    look = state.look
+    if metric.name == "state_store_query_info":
+        yield [watched.name, (look.id if look else None) or "", "", "", watched.location], 1
+        return
+    if metric.name == "state_store_storage_requests_total":
+        for kind, count in watched.requests.counts().items():
+            yield [watched.name, kind], count
+        return
+    figures: Mapping[str, Any] = {
+        "up": int(look is not None and state.error is None),
+        "severity": LEVELS[watched.verdict(state).severity],
+        "batch": look.batch if look else None,
+        "stores": len(look.stores) if look else None,
+        **dict.fromkeys(_OF_TOTALS),
+        **({name: getattr(watched.totals(state), name) for name in _OF_TOTALS} if look else {}),
+        "restore_objective_ms": look.objective_ms if look else None,
+        "scan_ms": look.took_ms if look else None,
+        "scan_errors": state.errors,
+    }
+    value = figures[metric.field or ""]
+    if value is not None:
+        yield [watched.name], value * metric.scale
+
+
+def _of_stores(metric: Metric, query: str, stores: Iterable[Store]) -> Iterator[Sample]:
+    """Yield a sample a store; of a query with more than 500 stores, a sample for the partitions together."""
+    counted = list(stores)
+    apart = len(counted) <= MAX_STORES
+    together: dict[tuple[int, str], list[float]] = {}
+    for store in counted:
+        value = getattr(store, metric.field or "")
+        if value is None:
+            continue
+        if apart:
+            yield [query, str(store.operator), store.store, str(store.partition)], value * metric.scale
+        else:
+            together.setdefault((store.operator, store.store), []).append(value)
+    for (operator, name), values in sorted(together.items()):
+        yield [query, str(operator), name, ""], _OVER[metric.over](values) * metric.scale

@@ -16,8 +16,7 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydrated_file import FileState
-from state_store.agent.lazy.hydration import Readiness
+from state_store.agent.lazy.hydration import FileState, Readiness
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.storage.local import LocalStorage

@@ -21,7 +21,7 @@ from agent.lazy.remote_storage import (
     sparse_of,
     wait_until_whole,
 )
-from state_store.agent.lazy.budget import HydrationBudget
+from state_store.agent.lazy.hydration import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.planning.cost import SMALL_AT_ONCE
 

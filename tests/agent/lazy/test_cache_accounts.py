@@ -14,7 +14,7 @@ import pytest
 from agent.harness import Job
 from agent.lazy.test_full_disks import Clock, Disk, read_a_page
 from agent.lazy.test_page_cache import PageReader, cache_of, disk_bytes, limited
-from state_store.agent.lazy import cached_file, page_cache
+from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.core.files import holes
 from state_store.core.storage.local_disk import local_disk_error
@@ -168,7 +168,7 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         return open_file(path, flags, *more)
 
-    for module in (holes, cached_file):
+    for module in (holes, page_cache):
         monkeypatch.setattr(module.os, "open", refused)
     with pytest.raises(LocalDiskError, match="Read-only"):
         holes.punch_hole(base.directory / base.names[0], 0, PAGE_BYTES)

@@ -17,9 +17,8 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import reader
 from agent.lazy.test_page_cache import PageReader, cache_of, limited
-from state_store.agent.lazy import disk_room, page_cache
-from state_store.agent.lazy.disk_room import MOST_QUIET_MS, QUIET_MS, DiskRoom
-from state_store.agent.lazy.page_cache import PAGE_BYTES
+from state_store.agent.lazy import page_cache
+from state_store.agent.lazy.page_cache import MOST_QUIET_MS, PAGE_BYTES, QUIET_MS, DiskRoom
 from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError
@@ -62,7 +61,7 @@ class Disk:
         self.job = job
         self.size_bytes = size_bytes
         self.others_bytes = 0
-        monkeypatch.setattr(disk_room, "free_bytes", lambda directory: max(0, self.free_bytes))
+        monkeypatch.setattr(page_cache, "free_bytes", lambda directory: max(0, self.free_bytes))
         full(monkeypatch, lambda: self.free_bytes >= 0)
 
     def fill(self) -> None:
@@ -201,7 +200,7 @@ def test_a_disk_that_is_full_after_each_step_is_left_alone_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(disk_room, "free_bytes", lambda directory: 1 << 40)
+    monkeypatch.setattr(page_cache, "free_bytes", lambda directory: 1 << 40)
     room = DiskRoom(AdjustedRuntime(uptime_ms=clock), PAGE_BYTES)
     room.shrink(100)
     room.shrink(50)

@@ -13,7 +13,7 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, Job, contents
 from agent.lazy.remote_storage import FailingStorage, is_at_work, wait_until_whole
-from state_store.agent.lazy.hydration_threads import HydrationThreads, Taken
+from state_store.agent.lazy.hydration import HydrationThreads, Taken
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import StorageError
 

@@ -12,7 +12,7 @@ from faults import Call
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_whole
 from agent.lazy.test_failures import wait_for
-from state_store.agent.lazy import page_cache, reader_leases
+from state_store.agent.lazy import hydrations, page_cache
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
@@ -276,7 +276,7 @@ class TestFailures:
         assert not set(again["stored"].values()) & set(base["stored"].values())
 
     def test_storage_that_refuses_a_lease(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reader_leases, "LOOK_S", 0.01)
+        monkeypatch.setattr(hydrations, "LOOK_S", 0.01)
         job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
         job.client.refuses_leases = True
         base = job.restore_by_blocks(job.version)

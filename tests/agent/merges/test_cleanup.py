@@ -92,7 +92,7 @@ def test_no_clean_up_deletes_past_the_time_for_which_a_damaged_tombstone_counts(
         limits.append(limit_ms)
         return Deadline(subject, limit_ms)
 
-    monkeypatch.setattr("state_store.agent.store_operations.Deadline", noted)
+    monkeypatch.setattr("state_store.agent.open_store.Deadline", noted)
     options = {"leaseExpiry": "2min", "mergeTimeout": "1min"}
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state", retain=2, **options)
     for number in range(4):

@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 
 from agent.harness import PATIENCE_S, ROOT, AgentClient, AgentProcess, Job
-from state_store.agent.calls import Calls
-from state_store.agent.jvm_connections import FileConnections
-from state_store.agent.wire.frames import MAX_HEADER_BYTES, read_frame, write_frame
-from state_store.agent.wire.server import Server
+from state_store.agent.calls import Calls, Server
+from state_store.agent.jvm_connections import MAX_HEADER_BYTES, FileConnections, read_frame, write_frame
 from state_store.errors import InternalError, OptionError
 
 

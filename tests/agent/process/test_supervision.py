@@ -15,15 +15,13 @@ from runtimes import AdjustedRuntime
 from agent.harness import InProcess, Job, contents
 from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
 from state_store.agent.calls import Calls
+from state_store.agent.head import StoreHead
 from state_store.agent.lazy import hydration
-from state_store.agent.lazy.budget import HydrationBudget
-from state_store.agent.lazy.hydration import Hydration, Readiness
+from state_store.agent.lazy.hydration import Hydration, HydrationBudget, Readiness
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.merges import jobs
-from state_store.agent.merges.event_log import EventLog
+from state_store.agent.merges import scheduler
 from state_store.agent.merges.merge_queue import MergeQueue
-from state_store.agent.merges.scheduler import MergeScheduler
-from state_store.agent.open_store import StoreHead
+from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.supervision import Crew, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse
@@ -49,8 +47,8 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (MergeScheduler, "_release"),
     (MergeScheduler, "_report"),
     (EventLog, "add"),
-    (jobs, "lower_priority"),
-    (jobs, "background"),
+    (scheduler, "lower_priority"),
+    (scheduler, "background"),
     (StoreHead, "begin_merge"),
     (StoreHead, "offer"),
     (StoreHead, "published"),

@@ -11,14 +11,14 @@ import pytest
 
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import five_versions, reader
-from state_store.agent import store_operations
+from state_store.agent import open_store
+from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.open_store import StoreHead
-from state_store.agent.wire.answers import RestoredStore
+from state_store.agent.messages import RestoredStore
 
 STEPS: list[tuple[Any, str]] = [
-    (store_operations, "learn_age"),
-    (store_operations, "_log_restore"),
+    (open_store, "learn_age"),
+    (open_store, "_log"),
     (Hydrations, "begin"),
     (StoreHead, "restored"),
     (StoreHead, "ages"),

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
-from state_store.agent.jvm_connections import FileConnections, background
-from state_store.agent.wire.frames import read_frame, write_frame
+from state_store.agent.jvm_connections import FileConnections, background, read_frame, write_frame
 from state_store.core.compat import pairwise
 from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.core.storage import hadoop

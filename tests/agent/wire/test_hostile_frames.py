@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent.harness import AgentClient
-from state_store.agent.calls import Calls
-from state_store.agent.jvm_connections import FileConnections
-from state_store.agent.wire.frames import MAX_HEADER_BYTES, ProtocolError, read_frame, write_frame
-from state_store.agent.wire.server import Server
+from state_store.agent.calls import Calls, Server
+from state_store.agent.jvm_connections import (
+    MAX_HEADER_BYTES,
+    FileConnections,
+    ProtocolError,
+    read_frame,
+    write_frame,
+)
 
 TOKEN = "secret"
 LENGTHS = struct.Struct(">II")

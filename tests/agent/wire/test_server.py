@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from agent.harness import AgentClient
-from state_store.agent.jvm_connections import FileConnections
-from state_store.agent.wire import server
-from state_store.agent.wire.frames import (
+from state_store.agent import calls
+from state_store.agent.jvm_connections import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
+    FileConnections,
     ProtocolError,
     read_frame,
     write_frame,
@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> Path:
     """Return the socket of a server in this process."""
     path = tmp_path / "s"
     threading.Thread(
-        target=server.Server(str(path), "token", Echo(), FileConnections()).serve, daemon=True
+        target=calls.Server(str(path), "token", Echo(), FileConnections()).serve, daemon=True
     ).start()
     return path
 
@@ -58,8 +58,8 @@ class FullDisk(Echo):
 
 def test_an_error_of_a_local_disk_names_the_option(tmp_path: Path) -> None:
     """The JVM would advise to check checkpoint storage."""
-    calls = server.Server(str(tmp_path / "s"), "token", FullDisk(), FileConnections())
-    threading.Thread(target=calls.serve, daemon=True).start()
+    served = calls.Server(str(tmp_path / "s"), "token", FullDisk(), FileConnections())
+    threading.Thread(target=served.serve, daemon=True).start()
     with pytest.raises(StateStoreError) as raised:
         AgentClient(tmp_path / "s", "token").call("ping")
     assert raised.value.option == "spark.sql.streaming.stateStore.incremental.localDir"

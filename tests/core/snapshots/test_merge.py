@@ -13,7 +13,7 @@ from agent.harness import InProcess, Job, contents
 
 from state_store.agent.merges import merging
 from state_store.agent.merges.merge_queue import MergeRequest
-from state_store.agent.wire.answers import MergedStore
+from state_store.agent.messages import MergedStore
 from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
 from state_store.core.deletion.contents import read_archive

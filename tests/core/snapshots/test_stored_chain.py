@@ -11,7 +11,7 @@ from state_store.core.planning.chain import Chain
 from state_store.core.planning.policy import StoreStatistics
 from state_store.core.snapshots.restore import read_chain, restore
 from state_store.core.storage.local import LocalStorage
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import TypeVar
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.core.storage.contract import Storage
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError

@@ -9,13 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from state_store.data.dataset.layout.columns import Columns
-from state_store.data.dataset.layout.schemas import FamilySchema
-from state_store.data.dataset.layout.views import View
-from state_store.data.dataset.rewriting.derived_rows import DerivedRows
-from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
+from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.rewriting.replacing import DerivedRows, Replaced, Replacement
+from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
-from state_store.data.rows.key_layouts import KeyLayout
+from state_store.data.rows.decoder import KeyLayout
 from state_store.errors import FormatError, MissingError, OptionError
 
 KEY = pa.schema([("name", pa.string()), ("part", pa.int32())])

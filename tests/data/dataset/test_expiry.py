@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from state_store.data.dataset.expiry import TIME, WATERMARK, Expiry
-from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY, FamilySchema
-from state_store.data.dataset.layout.views import View
+from state_store.data.dataset.stats import TIME, WATERMARK, Expiry
+from state_store.data.dataset.views import DEFAULT_FAMILY, FamilySchema, View
 from state_store.data.query import Operator
-from state_store.data.rows.key_layouts import KeyLayout
+from state_store.data.rows.decoder import KeyLayout
 
 MS = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", MS), ("end", MS)])

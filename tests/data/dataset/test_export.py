@@ -17,14 +17,12 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
-from state_store.cli import exit_codes
+from state_store.cli import exit_codes, formats
 from state_store.cli.main import main
-from state_store.cli.rows import formats
 from state_store.data.dataset import export
 from state_store.data.dataset.export import METADATA
-from state_store.data.dataset.html import cells
-from state_store.data.dataset.moments import format_moment
-from state_store.data.jobs.workers import Threads
+from state_store.data.dataset.moments import cells, format_moment
+from state_store.data.jobs import Threads
 from state_store.data.query.arguments import whole_uri
 from state_store.errors import ConflictError, StorageError
 

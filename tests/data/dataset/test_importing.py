@@ -15,7 +15,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, show
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.data.query import Query
 from state_store.errors import MissingError, OptionError
 

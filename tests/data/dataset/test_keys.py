@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.cli import streams
-from state_store.cli.rows.cells import cell
-from state_store.data.dataset.layout.keys import key_columns, key_partitions, partitioning_columns
-from state_store.data.dataset.layout.schemas import FamilySchema
-from state_store.data.dataset.layout.views import View
+from state_store.cli.formats import cell
+from state_store.data.dataset.columns import key_columns, key_partitions, partitioning_columns
+from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
-from state_store.data.rows.hashing import partitions_of
-from state_store.data.rows.key_layouts import KeyLayout
+from state_store.data.rows.decoder import KeyLayout
+from state_store.data.rows.encoder import partitions_of
 from state_store.errors import FormatError, OptionError
 
 PARTITIONS = 50

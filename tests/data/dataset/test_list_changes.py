@@ -7,13 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from state_store.data.dataset.changes import _diff_batches, _feed_batches
-from state_store.data.dataset.layout.columns import Columns
-from state_store.data.dataset.layout.schemas import FamilySchema
-from state_store.data.dataset.layout.views import View
+from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.history import _diff_batches, _feed_batches
+from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
+from state_store.data.rows.decoder import KeyLayout
 from state_store.data.rows.encoder import encode
-from state_store.data.rows.key_layouts import KeyLayout
 from state_store.data.rows.packed import merged_values
 
 VALUE = pa.schema([("value", pa.struct([("n", pa.int64()), ("text", pa.string())]))])

@@ -11,7 +11,7 @@ import pytest
 import state_store
 from dataset.golden_states import checkpoint
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.rows.hashing import partitions_of
+from state_store.data.rows.encoder import partitions_of
 
 LENGTHS = (100, 1_000, 16_000, 100_000, 1 << 20)
 SHORT = 200
@@ -108,5 +108,5 @@ def test_long_texts_are_hashed_like_short_ones(monkeypatch, length):
     fields = [pa.field("a", pa.string()), pa.field("b", pa.string())]
     columns = [pa.array(["x", "ä" * length + "y", None]), pa.array(["z" * length, "w", "é" * length])]
     found = partitions_of(columns, fields, 1 << 30)
-    monkeypatch.setattr("state_store.data.rows.hashing._LONG_SLICE", 1 << 40)
+    monkeypatch.setattr("state_store.data.rows.encoder._LONG_SLICE", 1 << 40)
     assert found.tolist() == partitions_of(columns, fields, 1 << 30).tolist()

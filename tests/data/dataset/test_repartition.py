@@ -19,11 +19,16 @@ from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage import open_storage
 from state_store.data.dataset.rewriting import store_writer
-from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts, WrittenStore
+from state_store.data.dataset.rewriting.copying import SHUFFLE_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition
-from state_store.data.dataset.rewriting.sorted_spool import SortedSpool
-from state_store.data.dataset.rewriting.spark_files import SHUFFLE_PARTITIONS
-from state_store.data.dataset.rewriting.store_writer import StoreWriter, pieces
+from state_store.data.dataset.rewriting.replacing import SortedSpool
+from state_store.data.dataset.rewriting.store_writer import (
+    NoReceipts,
+    Receipts,
+    StoreWriter,
+    WrittenStore,
+    pieces,
+)
 from state_store.data.query import Query, StoreKey
 from state_store.data.query.targets import new_checkpoint
 from state_store.errors import (

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected
-from state_store.data.dataset.querying import sql_batches
-from state_store.data.dataset.reading import decoding
-from state_store.data.dataset.sql.connection import Connection, memory_bytes
-from state_store.data.dataset.sql.tables import key_of, pruned
+from state_store.data.dataset import partitions
+from state_store.data.dataset import state as states
+from state_store.data.dataset.opening import sql_batches
+from state_store.data.dataset.sql import Connection, key_of, memory_bytes, pruned
 from state_store.errors import DamagedError, MissingError, OptionError
 
 ROWS = expected("flights", VERSIONS[-1])
@@ -174,7 +174,8 @@ def test_nulls_are_as_in_sql(number, sign, negated):
 
 def test_a_key_is_looked_up_and_not_scanned(directory, monkeypatch):
     with state_store.open(directory) as state:
-        monkeypatch.setattr(decoding, "decoded", lambda *_: pytest.fail("all rows were read"))
+        for module in (partitions, states):
+            monkeypatch.setattr(module, "decoded", lambda *_: pytest.fail("all rows were read"))
         assert carriers(state, "carrier = 'C1'") == ["C1"]
         assert state.sql("select flights from state where carrier = 'C1'").read_all().num_rows == 1
 
@@ -182,13 +183,14 @@ def test_a_key_is_looked_up_and_not_scanned(directory, monkeypatch):
 def test_a_partition_is_read_and_not_all(directory, monkeypatch):
     read = []
     with state_store.open(directory) as state:
-        decoded = decoding.decoded
+        decoded = partitions.decoded
 
         def noted(partitions, needed, number, rows):
             read.append(number)
             return decoded(partitions, needed, number, rows)
 
-        monkeypatch.setattr(decoding, "decoded", noted)
+        for module in (partitions, states):
+            monkeypatch.setattr(module, "decoded", noted)
         list(state.scan(filter="partition_id = 1"))
         list(state.sql("from state where partition_id in (1, 7)"))
     assert read == [1, 1]

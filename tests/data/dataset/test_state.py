@@ -18,7 +18,7 @@ import pytest
 import state_store
 from dataset.golden_states import STATES, VERSIONS, checkpoint, clean_up, expected, in_order, shown
 from state_store.core.storage.local import LocalStorage
-from state_store.data.dataset.reading import decoding
+from state_store.data.dataset import partitions
 from state_store.errors import DamagedError, FormatError, MissingError, OptionError, StorageError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
@@ -292,9 +292,9 @@ def test_a_damaged_file_is_named(tmp_path):
 
 
 def test_a_lost_row_is_an_error(flights, monkeypatch):
-    all_rows = decoding.rows
+    all_rows = partitions.rows
     monkeypatch.setattr(
-        decoding, "rows", lambda *place: (page.take(slice(1, None)) for page in all_rows(*place))
+        partitions, "rows", lambda *place: (page.take(slice(1, None)) for page in all_rows(*place))
     )
     with state_store.open(flights) as state, pytest.raises(DamagedError, match="says that it has"):
         state.to_arrow()

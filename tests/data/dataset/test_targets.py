@@ -21,8 +21,8 @@ from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.snapshots.restore import StateStoreError
 from state_store.data.dataset import export
+from state_store.data.dataset.export import NewDirectory
 from state_store.data.dataset.rewriting import copying, repartition
-from state_store.data.dataset.table_files import NewDirectory
 from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
 from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
 
@@ -121,7 +121,7 @@ def test_a_failure_leaves_nothing_except_a_copy_to_continue(
     elif way == "copy":
         monkeypatch.setattr(copying, "_copy_store", _raising(failure, copying._copy_store, after=1))
     else:
-        monkeypatch.setattr(repartition.spark_files, "copy_logs", _raising(failure))
+        monkeypatch.setattr(copying, "copy_logs", _raising(failure))
     with pytest.raises((StateStoreError, OSError, Interrupted)) as raised:
         WAYS[way](source, target)
     monkeypatch.undo()
@@ -176,8 +176,8 @@ def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path,
     target = tmp_path / "broken-off"
     program = (
         "import os, sys, state_store\n"
-        "from state_store.data.dataset.rewriting import repartition\n"
-        "repartition.spark_files.copy_logs = lambda *given, **named: os._exit(9)\n"
+        "from state_store.data.dataset.rewriting import copying\n"
+        "copying.copy_logs = lambda *given, **named: os._exit(9)\n"
         "state_store.repartition(sys.argv[1], sys.argv[2], 3)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, source, target], check=False).returncode == 9

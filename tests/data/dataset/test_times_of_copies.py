@@ -13,7 +13,7 @@ from dataset.golden_states import VERSIONS, checkpoint
 from state_store.cli.main import main
 from state_store.data.query import CommitTimes, Query
 from state_store.data.query.targets import unfinished_batch
-from state_store.observe.watching.look import Looker
+from state_store.observe.look import Looker
 
 BEGAN_MS = [1_700_000_000_000 + number * 3_600_000 for number in range(len(VERSIONS))]
 """The begins of the batches, an hour apart."""

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.snapshots.merge import MAX_RUNS
-from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.embedded import EmbeddedStore
 from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))

@@ -16,10 +16,15 @@ from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import parse
-from state_store.data.estimation.ahead_heap import BLOCK_BYTES, INPUT_BYTES, ROW_BYTES
 from state_store.data.estimation.estimate import Estimate, estimate
-from state_store.data.estimation.prices import Prices, full_merge
-from state_store.data.estimation.simulation import SimulatedStore
+from state_store.data.estimation.simulation import (
+    BLOCK_BYTES,
+    INPUT_BYTES,
+    ROW_BYTES,
+    Prices,
+    SimulatedStore,
+    full_merge,
+)
 from state_store.data.estimation.workload import Workload
 from state_store.errors import OptionError
 

@@ -11,7 +11,7 @@ import pytest
 
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
+from state_store.data.estimation.simulation import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.workload import table_size
 
 SETTINGS = DatabaseSettings(threads=2, file_bytes=64 << 10)

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_store.data.rows.avro import decode_avro, decode_avro_keys
-from state_store.data.rows.avro_encoder import encode_avro, encode_avro_keys
-from state_store.data.rows.key_layouts import KeyLayout
+from state_store.data.rows.avro import decode_avro, decode_avro_keys, encode_avro, encode_avro_keys
+from state_store.data.rows.decoder import KeyLayout
 from state_store.errors import DamagedError, FormatError
 
 ORIGIN = datetime(1970, 1, 1, tzinfo=timezone.utc)

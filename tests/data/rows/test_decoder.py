@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rows.arrays import batches
-from state_store.data.embedded.store import to_table
+from state_store.data.embedded import to_table
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode
 from state_store.errors import DamagedError, FormatError

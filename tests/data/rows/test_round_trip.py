@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rows.arrays import VALUES, batches
-from state_store.data.rows.decoder import decode, decode_fields
-from state_store.data.rows.encoder import encode, encode_keys
-from state_store.data.rows.hashing import partitions_of
-from state_store.data.rows.key_layouts import KeyLayout, decode_keys
+from state_store.data.rows.decoder import KeyLayout, decode, decode_fields, decode_keys
+from state_store.data.rows.encoder import encode, encode_keys, partitions_of
 from state_store.errors import FormatError
 
 ORDERED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from state_store.data.rows.decoder import decode
-from state_store.data.rows.encoder import encode
-from state_store.data.rows.hashing import partitions_of
+from state_store.data.rows.encoder import encode, partitions_of
 from state_store.data.rows.types import GEOARROW_METADATA, GEOARROW_NAME, schema_of
 from state_store.errors import FormatError
 

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 _LAZY = "tests/agent/lazy"
 _ACCOUNTS = f"{_LAZY}/test_cache_accounts.py"
 _STREAMED = f"{_LAZY}/test_streamed_merges.py"
-_THREADS = "state_store/agent/lazy/hydration_threads.py"
+_THREADS = "state_store/agent/lazy/hydration.py"
 _PAGE_CACHE = "state_store/agent/lazy/page_cache.py"
 
 MUTANTS = [
@@ -27,14 +27,14 @@ MUTANTS = [
     ),
     Mutant(
         "lazy restores exceed their share of the disk",
-        "state_store/agent/lazy/budget.py",
+        "state_store/agent/lazy/hydration.py",
         "if self._disk_bytes and not is_needed and",
         "if False and",
         (_LAZY,),
     ),
     Mutant(
         "reserved disk space is never released",
-        "state_store/agent/lazy/budget.py",
+        "state_store/agent/lazy/hydration.py",
         " for at, taken in self._taken.items() if at.exists()}",
         " for at, taken in self._taken.items()}",
         (f"{_LAZY}/test_budgets.py::test_files_that_are_gone_make_room_for_others",),
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "the cache grows on a disk that was full without a look at its space",
-        "state_store/agent/lazy/disk_room.py",
+        "state_store/agent/lazy/page_cache.py",
         "step = min(self.pages, (4 * spare - self.pages) // 5)",
         "step = self.pages",
         (

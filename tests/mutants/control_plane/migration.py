@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     Mutant(
         "a version may lack its files",
-        "state_store/data/migration/state_stores.py",
+        "state_store/data/migration.py",
         'if f"{number}.{change}" not in names:',
         "if False:",
         TESTS,
@@ -39,14 +39,14 @@ MUTANTS = [
     ),
     Mutant(
         "a second writer's delta stays beside the first one's",
-        "state_store/data/dataset/rewriting/receipts.py",
+        "state_store/data/dataset/rewriting/store_writer.py",
         "            if counted != written:\n",
         "            if False:\n",
         REPARTITION,
     ),
     Mutant(
         "what a killed task left stays in the new checkpoint",
-        "state_store/data/dataset/rewriting/receipts.py",
+        "state_store/data/dataset/rewriting/store_writer.py",
         "                    if path != store.path:\n",
         "                    if False:\n",
         REPARTITION,

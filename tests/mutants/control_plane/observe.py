@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_GUARD = "state_store/observe/serving/guard.py"
-_OPERATIONS = "state_store/observe/serving/operations.py"
+_GUARD = "state_store/observe/serving/web.py"
+_OPERATIONS = "state_store/observe/serving/watched.py"
 _REFUSING = '''    def delete(self, path: str) -> None:
         """Refuse."""
         raise self._refused(path)
@@ -35,7 +35,7 @@ MUTANTS = [
     ),
     Mutant(
         "a look may delete",
-        "state_store/observe/watching/counted_storage.py",
+        "state_store/observe/look.py",
         _REFUSING,
         _REFUSING.replace("raise self._refused(path)", "self.storage.delete(path)"),
         ("tests/observe/test_look.py",),

@@ -14,9 +14,9 @@ from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, show
 
 import state_store
 from state_store.cli.main import main
-from state_store.data.dataset.rewriting import receipts
 from state_store.data.dataset.rewriting import repartition as repartition_module
-from state_store.data.jobs.workers import Threads, on_stores, workers
+from state_store.data.dataset.rewriting import store_writer
+from state_store.data.jobs import Threads, on_stores, workers
 from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
 
@@ -112,7 +112,7 @@ def test_an_error_of_a_task_ends_the_job_with_its_kind(spark, tmp_path):
 
 
 def test_a_task_of_another_release_of_the_package_is_refused(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("state_store.data.jobs.spark_tasks.__version__", "0.0.1")
+    monkeypatch.setattr("state_store.data.jobs.__version__", "0.0.1")
     with pytest.raises(OptionError, match=r"has incremental-state-store .*, the driver's has 0\.0\.1"):
         state_store.verify(checkpoint("flights", tmp_path), spark=spark)
 
@@ -161,7 +161,7 @@ def test_a_state_is_repartitioned_as_without_spark(spark, tmp_path, partitions):
 
 def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypatch):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
-    write = receipts.Receipts.claim
+    write = store_writer.Receipts.claim
 
     def failing(own, key, written):
         """Fail one of the two tasks when the other is done: in Python workers, which get this pickled."""
@@ -172,7 +172,7 @@ def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypa
             raise DamagedError("a task fails")
         return write(own, key, written)
 
-    class Failing(receipts.Receipts):
+    class Failing(store_writer.Receipts):
         claim = failing
 
     monkeypatch.setattr(repartition_module, "Receipts", Failing)
@@ -185,12 +185,12 @@ def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypa
         state_store.repartition(source, target, 2, spark=spark)
     before = {path: path.stat().st_ino for path in target.rglob("delta/*.sst") if path.parts[-3] in "02"}
     assert len(before) == 2
-    finished = {path.name for path in (target / receipts.DIRECTORY).iterdir()}
+    finished = {path.name for path in (target / store_writer.DIRECTORY).iterdir()}
     assert finished == {f"0-{number}-default.json" for number in (0, 2)}
     done = state_store.repartition(source, target, 4, spark=spark)
     assert done.rows == len(expected("flights", VERSIONS[-1]))
     after = {path: path.stat().st_ino for path in target.rglob("delta/*.sst")}
-    assert len(after) == 4 and not (target / receipts.DIRECTORY).exists()
+    assert len(after) == 4 and not (target / store_writer.DIRECTORY).exists()
     assert all(after[path] == inode for path, inode in before.items())
     with state_store.open(target) as state:
         assert state.count() == done.rows

@@ -19,7 +19,7 @@ from queries.small import census
 from queries.small.flow import Flow, session_options, totals
 from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
-from state_store.data.migration.migrate import migrate
+from state_store.data.migration import migrate
 from state_store.data.query import Query
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from queries.scenarios import records
 from queries.scenarios.catalogue import SCENARIOS
 from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
-from state_store.data.migration.migrate import Migrated, migrate
+from state_store.data.migration import Migrated, migrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600), pytest.mark.tier("more")]
 

@@ -11,7 +11,7 @@ from observed.ui_application import Running, awaited
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.observe.watching.look import Looker
+from state_store.observe.look import Looker
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",)), pytest.mark.tier("more")]
 

@@ -19,10 +19,10 @@ from queries.small.flow import Flow
 import state_store
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.engine.rows import rows as rows_of
-from state_store.data.dataset.layout.views import view, views
-from state_store.data.dataset.reading.partitions import READING, Partitions
+from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.views import view, views
 from state_store.data.query import Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]

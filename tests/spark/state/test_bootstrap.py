@@ -28,7 +28,7 @@ from queries.small.census import FAR_MS, WITH_TTL, in_rows
 from queries.small.flow import Flow, session_options
 
 import state_store
-from state_store.data.dataset.rewriting import bootstrapping
+from state_store.data.dataset.rewriting import importing
 from state_store.data.dataset.rewriting.repartition import Rewritten
 from state_store.errors import ConflictError, Interrupted, MissingError, OptionError
 
@@ -320,11 +320,11 @@ def test_an_interrupted_call_stops_its_queries_and_leaves_nothing(
             press()
 
     writer = writer_of(flow).foreachBatch(collect)
-    write = bootstrapping.write_imported
+    write = importing.write_imported
     with monkeypatch.context() as patches:
         if step == "rows":
             patches.setattr(
-                bootstrapping, "write_imported", lambda *given, **named: [press(), write(*given, **named)]
+                importing, "write_imported", lambda *given, **named: [press(), write(*given, **named)]
             )
         with pytest.raises(Interrupted, match="nothing is left in") as raised:
             state_store.bootstrap(writer, str(flow.checkpoint), table(), start=start)

@@ -16,11 +16,10 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
-from state_store.data.dataset.layout.views import views
+from state_store.data.dataset.views import views
 from state_store.data.query import Query
 from state_store.data.rows.decoder import decode
-from state_store.data.rows.encoder import encode
-from state_store.data.rows.hashing import partitions_of
+from state_store.data.rows.encoder import encode, partitions_of
 from state_store.data.rows.types import schema_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1")), pytest.mark.tier("more")]

@@ -17,21 +17,21 @@ from state_store.core.compat import zip
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.packages import require_arrow
-from state_store.data.dataset.rewriting import spark_files
-from state_store.data.dataset.rewriting.receipts import NoReceipts, Receipts, WrittenStore
+from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import (
+    NoReceipts,
     Piece,
+    Receipts,
     StoreWriter,
+    WrittenStore,
     check_room,
     needed_bytes,
     pieces,
 )
-from state_store.data.jobs.spark_tasks import SparkTasks
-from state_store.data.jobs.workers import Workers, workers
+from state_store.data.jobs import SparkTasks, Workers, workers
 from state_store.data.query import Operator, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.data.query.arguments import Location, check_number
+from state_store.data.query.arguments import Location, check_number, require_arrow
 from state_store.data.query.targets import Stopped, new_checkpoint
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def rewrite(
         receipts.settle(written.items())
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
-        spark_files.copy_operator(source, storage, operator, count)
-    conf = None if partitions is None else {spark_files.SHUFFLE_PARTITIONS: str(partitions)}
+        copying.copy_operator(source, storage, operator, count)
+    conf = None if partitions is None else {copying.SHUFFLE_PARTITIONS: str(partitions)}
     ids = {
         str(operator.id): [
             [written[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
@@ -159,7 +159,7 @@ def rewrite(
         ]
         for operator in query.operators
     }
-    spark_files.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
+    copying.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
     return Rewritten(
         batch + 1,
         sum(store.rows for store in written.values()),

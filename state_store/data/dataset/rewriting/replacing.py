@@ -1,13 +1,30 @@
 """Rows of a table that replace those of a store: encoded, each in the partition where Spark looks for it.
 
-If a row of a table stands for several rows of Spark's, the others are derived from it (`derived_rows`). The
+If a row of a table stands for several rows of Spark's, the others are derived from it. The
 rows of a list that have the same key are one row of Spark's.
+
+The derived rows are counts, first expiries, and an index of keys by time:
+
+| the view | counts | first expiry | index |
+|---|---|---|---|
+| a side of a join | `SIDE-keyToNumValues` | | |
+| a list of `transformWithState` | `$rowCounter_NAME` | | |
+| a list with a time to live | `$count_NAME` | `$min_NAME` | `$ttl_NAME`, by that |
+| a value or a map with a time to live | | | `$ttl_NAME` |
+| the timers | | | `..._timestampToKey` |
+
+On their way to new partitions rows are in a file of sorted runs. Rows are kept in memory up to a bound, and
+while they are read a chunk of each run. Then those of each partition are sorted and written as a run; rows
+that arrive in order become one run however many they are. Reading merges the runs of a partition as streams.
+The rows are pickled, and read by the process that wrote them alone.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import operator
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,21 +32,225 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from state_store.core.compat import zip
-from state_store.data.dataset.layout.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
-from state_store.data.dataset.layout.views import View
-from state_store.data.dataset.reading.damage import shown_key
-from state_store.data.dataset.rewriting.derived_rows import DerivedRows, numbers
-from state_store.data.dataset.rewriting.sorted_spool import SortedSpool, chunks
+from state_store.data.dataset.columns import (
+    FAMILY_BYTES,
+    Columns,
+    encoded_keys,
+    encoded_values,
+    key_partitions,
+    partitioning_columns,
+)
+from state_store.data.dataset.partitions import shown_key
+from state_store.data.dataset.views import (
+    EXPIRES_MS,
+    KEYS_OF_TIMERS,
+    ROWS_OF_SIDE,
+    TIME_TO_LIVE,
+    TIMER_MS,
+    TIMERS_OF_KEYS,
+    View,
+)
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.packed import WORD, merged_values
-from state_store.errors import OptionError
+from state_store.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
     import pyarrow
 
+MEMORY_BYTES = 64 << 20
+"""Bytes of rows in memory, over all partitions."""
+
+_ROW_BYTES = 150
+"""Bytes of memory that a row takes beside those of its key and its value."""
+
+_CHUNK_ROWS = 1024
+"""Rows that are read at a time of each run."""
+
+_key = operator.itemgetter(0)
+
+_COUNTS_OF_SIDE = "-keyToNumValues"
+_COUNTS_OF_LIST = "$rowCounter_"
+_COUNTS_OF_EXPIRING_LIST = "$count_"
+_FIRST_EXPIRY = "$min_"
+
 Record = tuple[bytes, bytes]
 """A key without the id of its column family, and its value."""
+
+
+class SortedSpool:
+    """The rows of several partitions: tuples, in each partition sorted by their first item, a key.
+
+    Rows with the same key stay in the order in which they were added. `close` closes the file and removes
+    nothing. One thread at a time.
+    """
+
+    def __init__(self, path: Path, partitions: Iterable[int], memory_bytes: int = MEMORY_BYTES) -> None:
+        """Make the file.
+
+        Args:
+            path: a local file.
+            partitions: the numbers of the partitions.
+            memory_bytes: the bound of the rows in memory.
+        """
+        self._file = path.open("w+b")
+        self._memory_bytes = memory_bytes
+        self._used_bytes = 0
+        self._waiting: dict[int, list[Any]] = {number: [] for number in partitions}
+        self._runs: dict[int, list[list[int]]] = {number: [] for number in self._waiting}
+        self._last: dict[int, bytes] = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add(self, partition: int, rows: Sequence[Any], size_bytes: int) -> None:
+        """Add rows, whose keys and values have this many bytes, to a partition."""
+        self._waiting[partition] += rows
+        self._used_bytes += size_bytes + _ROW_BYTES * len(rows)
+        if self._used_bytes > self._memory_bytes:
+            self._write_out()
+
+    def merged(self, partition: int) -> Iterator[Any]:
+        """Yield the rows of a partition in the order of their keys; nothing may be added meanwhile."""
+        self._write_out()
+        runs = [self._read(run) for run in self._runs[partition]]
+        return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_key)
+
+    def runs(self, partition: int) -> int:
+        """Return the number of sorted runs that a partition has in the file."""
+        return len(self._runs[partition])
+
+    def _write_out(self) -> None:
+        """Write the rows in memory to the file, those of each partition as a run or the end of one."""
+        if not self._used_bytes:
+            return
+        self._file.seek(0, 2)
+        for partition, rows in self._waiting.items():
+            if not rows:
+                continue
+            rows.sort(key=_key)
+            runs = self._runs[partition]
+            if not runs or _key(rows[0]) < self._last[partition]:
+                runs.append([])
+            for first in range(0, len(rows), _CHUNK_ROWS):
+                runs[-1].append(self._file.tell())
+                pickle.dump(rows[first : first + _CHUNK_ROWS], self._file)
+            self._last[partition] = _key(rows[-1])
+            self._waiting[partition] = []
+        self._used_bytes = 0
+
+    def _read(self, run: Sequence[int]) -> Iterator[Any]:
+        for place in run:
+            self._file.seek(place)
+            yield from pickle.load(self._file)
+
+
+def chunks(rows: Iterable[Any], count: int = _CHUNK_ROWS) -> Iterator[list[Any]]:
+    """Yield rows as lists of at most `count`."""
+    source = iter(rows)
+    while chunk := list(itertools.islice(source, count)):
+        yield chunk
+
+
+@dataclass(frozen=True)
+class DerivedRows:
+    """The views whose rows Spark derives from those of `view`; None if Spark has no such view.
+
+    Attributes:
+        view: the view of the user's rows.
+        counts: the number of rows of each key.
+        first_expiry: the earliest expiry of each key.
+        index: the keys, ordered by time.
+        moment: the column of `view` by which the index is ordered.
+    """
+
+    view: View
+    counts: View | None = None
+    first_expiry: View | None = None
+    index: View | None = None
+    moment: str | None = None
+
+    @classmethod
+    def among(cls, view: View, known: Mapping[str, View]) -> DerivedRows:
+        """Find the derived views of a view among all views of its operator.
+
+        Raises:
+            FormatError: a view that Spark keeps is not among them.
+        """
+        family = view.schema.family
+
+        def named(name: str) -> View:
+            if name not in known:
+                raise FormatError(f"'{view.name}' has no '{name}', which Spark keeps with it")
+            return known[name]
+
+        if view.is_side:
+            rows = view.store if ROWS_OF_SIDE in view.store else family
+            return cls(view, named(rows.replace(ROWS_OF_SIDE, _COUNTS_OF_SIDE)))
+        if view.has_timers:
+            index = named(family.removesuffix(TIMERS_OF_KEYS) + KEYS_OF_TIMERS)
+            return cls(view, index=index, moment=TIMER_MS)
+        index_name = TIME_TO_LIVE + family
+        if index_name in known and view.is_list:
+            counts, first = (named(start + family) for start in (_COUNTS_OF_EXPIRING_LIST, _FIRST_EXPIRY))
+            return cls(view, counts, first, known[index_name], EXPIRES_MS)
+        if index_name in known:
+            return cls(view, index=known[index_name], moment=EXPIRES_MS)
+        return cls(view, known.get(_COUNTS_OF_LIST + family) if view.is_list else None)
+
+    @property
+    def views(self) -> list[View]:
+        """The derived views that exist."""
+        return [view for view in (self.counts, self.first_expiry, self.index) if view is not None]
+
+    def moments(self, batch: pyarrow.RecordBatch) -> pyarrow.Array:
+        """Return the time at which each row fires or expires, as int64 in ms since 1970 UTC.
+
+        Raises:
+            OptionError: a row has no time.
+        """
+        import pyarrow
+        import pyarrow.compute
+
+        assert self.moment is not None
+        numbers = batch[self.moment].cast(pyarrow.int64())
+        if numbers.null_count or (len(numbers) and pyarrow.compute.min(numbers).as_py() < 0):
+            raise OptionError(
+                f"column '{self.moment}' of the rows of '{self.view.name}' is null or below 0 in a row: it "
+                "says when the row expires, in ms since 1970 UTC"
+            )
+        return pyarrow.concat_arrays([numbers])
+
+    def index_keys(self, key: Sequence[pyarrow.Array], moments: pyarrow.Array) -> list[bytes]:
+        """Return the keys of the index for rows with these columns of the key."""
+        import pyarrow
+
+        index, names = self.index, self.view.schema.key.names
+        assert index is not None
+        wanted = list(index.schema.key)[1:]
+        own = [column for name, column in zip(names, key, strict=True) if name != self.moment]
+        if not self.view.has_timers and len(wanted) == 1:  # the index has the whole key in one column
+            kind = wanted[0].type
+            fields = [kind.field(number) for number in range(kind.num_fields)]
+            own = [pyarrow.StructArray.from_arrays(own, fields=fields)]
+        return encoded_keys(index, [moments, *own], len(moments))
+
+    def index_value(self) -> bytes:
+        """Return the value that every row of the index has: nulls."""
+        import pyarrow
+
+        assert self.index is not None
+        nulls = [pyarrow.nulls(1, field.type) for field in self.index.schema.value]
+        return encoded_values(self.index, nulls, 1)[0]
+
+
+def numbers(values: Sequence[int], view: View) -> Iterator[bytes]:
+    """Return values with one column of 64-bit numbers."""
+    import pyarrow
+
+    if view.schema.value.types != [pyarrow.int64()]:
+        raise FormatError(f"'{view.name}' has other values than a number: {view.schema.value}")
+    return iter(encoded_values(view, [pyarrow.array(values, pyarrow.int64())], len(values)))
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,31 @@
 The work on a store is divided into pieces that share no new partition. A piece reads the old partitions
 whose rows go to its new ones, one after the other, and keeps their rows in a file of sorted runs. So its
 memory never has all rows of a partition, and its local disk is that of an old partition and of its new ones.
+
+A store that is written has a receipt, a file made by its only valid writer. A task may run twice, at the same
+time or after a failure, and may end after the job. So a task stores a delta under a name of its own, and then
+makes the store's receipt, which only one task can do: the others remove their deltas and return what the
+receipt says. The driver removes the deltas that no receipt names, which tasks left that were killed, before
+it writes Spark's logs; until then the directory is no checkpoint. A job that is started again finds the
+receipts, and writes only the other stores.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
-from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
-from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, marker_of
 from state_store.core.compat import zip
 from state_store.core.engine.database import write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
@@ -28,21 +36,106 @@ from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
 from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import free_bytes
-from state_store.data.dataset.layout.columns import FAMILY_BYTES, decoded_keys
-from state_store.data.dataset.layout.keys import key_partitions, partitioning_columns
-from state_store.data.dataset.layout.schemas import DEFAULT_FAMILY
-from state_store.data.dataset.layout.views import View, views
-from state_store.data.dataset.reading.partitions import READING, Partitions
-from state_store.data.dataset.rewriting.receipts import Receipts, WrittenStore
-from state_store.data.dataset.rewriting.replacing import Replaced
-from state_store.data.dataset.rewriting.sorted_spool import SortedSpool, chunks
+from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
+from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.rewriting.replacing import Replaced, SortedSpool, chunks
+from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
-from state_store.errors import DamagedError, FormatError, LocalDiskError, MissingError
+from state_store.errors import (
+    BusyError,
+    ConflictError,
+    DamagedError,
+    FormatError,
+    LocalDiskError,
+    MissingError,
+)
+
+DIRECTORY = "_written"
+"""The directory of the receipts, below the new checkpoint."""
 
 _WRITER = f"incremental-state-store {__version__}"
 
 SPOOL_RATIO = 1.25
 """Bytes of local disk for the rows of a piece, as a multiple of their bytes in files. Measured."""
+
+
+@dataclass(frozen=True)
+class WrittenStore:
+    """A store that was written: the id of its version, its delta's path below it, its rows and bytes."""
+
+    checkpoint_id: str
+    path: str
+    rows: int
+    size_bytes: int
+
+
+class Receipts:
+    """The receipts of a checkpoint that is being written. A value: tasks get copies."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def of(self, key: StoreKey) -> WrittenStore | None:
+        """Return what was written of a store; None if no task has finished it."""
+        with closing(open_storage(self._location)) as storage:
+            try:
+                return WrittenStore(**json.loads(storage.read(_path(key))))
+            except MissingError:
+                return None
+
+    def claim(self, key: StoreKey, written: WrittenStore) -> WrittenStore:
+        """Return what counts as the store: what was just written, unless another task was first.
+
+        What was written is removed if it surely does not count.
+
+        Raises:
+            BusyError: the job has ended meanwhile.
+        """
+        ended = BusyError(f"the job that writes '{self._location}' has ended without this task")
+        with closing(open_storage(self._location)) as storage:
+            if marker_of(storage) is None:  # nobody knows of what was written
+                storage.delete(f"{key.path}/{written.path}")
+                raise ended
+            try:
+                storage.write(_path(key), json.dumps(asdict(written)).encode())
+                return written
+            except ConflictError:
+                pass  # another task was first, or the answer to our own request was lost
+            counted = self.of(key)
+            if counted is None:  # the job has ended since, perhaps with what this task wrote: it stays
+                raise ended
+            if counted != written:
+                storage.delete(f"{key.path}/{written.path}")
+        return counted
+
+    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
+        """Remove the deltas that tasks have left beside those that were written, and all receipts."""
+        with closing(open_storage(self._location)) as storage:
+            for key, store in written:
+                for entry in storage.list_files(f"{key.path}/{DELTA_DIRECTORY}"):
+                    path = f"{DELTA_DIRECTORY}/{entry.name}"
+                    if path != store.path:
+                        storage.delete(f"{key.path}/{path}")
+            storage.delete_directory(DIRECTORY)
+
+
+class NoReceipts(Receipts):
+    """The receipts of a process that writes each store once, and begins anew after a failure: none."""
+
+    def of(self, key: StoreKey) -> WrittenStore | None:
+        """Return None: no store is written twice."""
+        return None
+
+    def claim(self, key: StoreKey, written: WrittenStore) -> WrittenStore:
+        """Return what was written."""
+        return written
+
+    def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
+        """Do nothing: there are no others."""
+
+
+def _path(key: StoreKey) -> str:
+    return f"{DIRECTORY}/{key.operator}-{key.partition}-{key.name}.json"
 
 
 @dataclass(frozen=True)

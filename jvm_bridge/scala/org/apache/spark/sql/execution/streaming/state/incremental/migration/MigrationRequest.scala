@@ -7,7 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * The request of `state-store migrate`, one line of JSON (`state_store/data/migration/migrate.py`).
+ * The request of `state-store migrate`, one line of JSON (`state_store/data/migration.py`).
  *
  * @param hadoop settings of Hadoop, in addition to those of its configuration files
  * @param version number of the version to copy, of all stores

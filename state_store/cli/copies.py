@@ -1,0 +1,207 @@
+"""Commands that write a checkpoint anew: `cp`, `repartition` and `migrate`.
+
+`cp` makes a copy that is consistent while the query runs; `repartition` and `migrate` give a stopped query
+another number of partitions, or another state store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from state_store.cli.command import (
+    DIRECTORIES,
+    Location,
+    OptionValue,
+    WholeNumber,
+    command,
+    directory_argument,
+    json_option,
+    note_unfinished,
+    spark_option,
+    target_argument,
+    writing,
+)
+from state_store.cli.output import Meter, print_json, say, size
+from state_store.core.settings.option import BYTES
+from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
+from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
+from state_store.data.migration import STORES
+from state_store.data.migration import migrate as write_migrated
+from state_store.data.query import Query
+from state_store.data.query.arguments import counted, require_arrow
+
+_HELP_AFTER_CTRL_C = "the same command goes on with it"
+
+GOES_ON = "the same command goes on with it"
+
+_NOTE = """\
+SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,
+with --conf. Java is needed, and the pyspark of the Spark that runs the query or a later one."""
+
+
+@command(
+    "cp",
+    examples=("/data/checkpoint s3://bucket/checkpoint", "/data/checkpoint /backup/41 --json"),
+    note=DIRECTORIES,
+)
+@json_option
+@spark_option
+@directory_argument
+@target_argument
+def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
+    """Copy a checkpoint, consistent while the query runs.
+
+    Copies the version that Spark committed last, all its stores and Spark's logs, to TARGET; a query that is
+    started on the copy goes on from there. Files that TARGET has already are not copied again: the same
+    command continues a copy that was interrupted. Meanwhile a lease protects the files of DIR from deletion.
+    """
+    stores = len(Query.open(checkpoint).stores())
+    with Meter("copied", stores) as meter, writing(target, if_interrupted=_HELP_AFTER_CTRL_C):
+        done = copy(checkpoint, target, spark=spark, progress=meter)
+    if as_json:
+        print_json(
+            {"version": done.version, "files": done.files, "bytes": done.size_bytes, "present": done.present}
+        )
+    else:
+        present = f"; {counted(done.present, 'file')} had been copied before" if done.present else ""
+        say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{present}")
+
+
+@command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)
+@json_option
+@click.option(
+    "--partitions",
+    type=WholeNumber(1, MOST_PARTITIONS),
+    required=True,
+    metavar="N",
+    help="Partitions in TARGET.",
+)
+@spark_option
+@directory_argument
+@target_argument
+def repartition(checkpoint: str, target: str, partitions: int, as_json: bool, spark: Any) -> None:
+    """Give a stopped query another number of partitions.
+
+    Writes the checkpoint of a stopped query to TARGET, which must be empty, with the state of the version
+    that Spark committed last in N partitions. Start the query with TARGET as its checkpointLocation, and
+    never again with DIR, which stays as it is. The command needs disk in the directory of temporary files
+    (TMPDIR) for the old and the new partitions of a group: those whose numbers differ by multiples of the
+    greatest common divisor of both numbers of partitions. With --master all executors need TARGET at the same
+    place, and the same command goes on with what an interrupted one has written.
+    """
+    require_arrow()
+    query = Query.open(checkpoint)
+    note_unfinished(query)
+    stores = sum(
+        1 if operator.is_in_one_partition else partitions
+        for operator in query.operators
+        for _ in operator.stores
+    )
+    advice = "remove it before the command is run again" if spark is None else GOES_ON
+    with Meter("written", stores) as meter, writing(target, if_interrupted=advice):
+        done = write_repartitioned(checkpoint, target, partitions, spark=spark, progress=meter)
+    if as_json:
+        print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
+    else:
+        say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise click.BadParameter(f"'{name}' is not KEY=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@command(
+    "migrate",
+    examples=(
+        "/data/checkpoint /data/checkpoint-incremental --to incremental",
+        "/data/checkpoint-incremental /data/checkpoint-rocksdb --to rocksdb --format 1",
+        "hdfs://nn/checkpoint hdfs://nn/checkpoint-2 --to incremental --memory 8g --json",
+    ),
+    note=_NOTE,
+)
+@json_option
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_pairs,
+    help="Configuration of the stores; spark.hadoop.* is Hadoop's.",
+)
+@click.option(
+    "--memory",
+    type=OptionValue(BYTES, 64 << 20, 1 << 40),
+    metavar="SIZE",
+    help="The heap of the JVM that copies, such as 4g; at least 64m.",
+)
+@click.option(
+    "--threads",
+    type=WholeNumber(1, 1024),
+    metavar="N",
+    help="Stores at a time. Default: the number of cores, at most 4.",
+)
+@click.option(
+    "--format",
+    "checkpoint_format",
+    metavar="N",
+    type=WholeNumber(1, 2),
+    help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
+)
+@click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")
+@click.argument("source", metavar="SOURCE", type=Location())
+@target_argument
+def migrate(
+    source: str,
+    target: str,
+    to: str,
+    checkpoint_format: int | None,
+    threads: int | None,
+    memory: int | None,
+    conf: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Move a stopped query to another state store, as a copy.
+
+    Copies the version that Spark committed last from Spark's HDFS-backed store, Spark's RocksDB store or the
+    incremental store to TARGET, which must be empty, with Spark's logs. Start the query with TARGET as its
+    checkpointLocation: it goes on where it stopped. SOURCE stays as it is, to go back to; never let the query
+    go on from both.
+    """
+    query = Query.of_any_store(source)
+    note_unfinished(query)
+    stores = len(query.stores())
+    advice = "remove it before the command is run again"
+    with Meter("copied", stores, unit="rows") as meter, writing(target, if_interrupted=advice):
+        done = write_migrated(
+            source,
+            target,
+            to,
+            checkpoint_format=checkpoint_format,
+            threads=threads,
+            memory=None if memory is None else f"{memory >> 10}k",
+            conf=conf,
+            progress=meter,
+        )
+    if as_json:
+        print_json(
+            {
+                "from": done.source,
+                "to": done.target,
+                "format": done.checkpoint_format,
+                "version": done.version,
+                "stores": done.stores,
+                "rows": done.rows,
+            }
+        )
+    else:
+        say(
+            f"version {done.version}: {counted(done.rows, 'row')} of {counted(done.stores, 'store')}, from "
+            f"{done.source} to "
+            f"{done.target} in checkpoint format {done.checkpoint_format}, in {target}"
+        )

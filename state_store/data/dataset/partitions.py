@@ -1,0 +1,436 @@
+"""The partitions of a view at one version: leased in checkpoint storage, and local while they are read.
+
+Their rows are decoded as batches of columns. If a file is damaged, a reader is told the loss behind it: the
+partition, its rows, the keys in the file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from state_store.core.checkpoint.names import DeltaName, is_sst_path
+from state_store.core.checkpoint.stored_documents import ColumnFamily
+from state_store.core.compat import zip
+from state_store.core.engine.database import Database, DatabaseSettings
+from state_store.core.engine.rows import rows
+from state_store.core.engine.table import key_bounds
+from state_store.core.files.transfer import parallel
+from state_store.core.interruption import ScratchDirectory
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.context import LocalDatabase
+from state_store.core.storage.contract import Storage
+from state_store.data.dataset.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.data.dataset.views import View
+from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Progress, Query, StoreKey
+from state_store.data.query.arguments import counted
+from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.compute
+
+READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
+
+T = TypeVar("T")
+
+
+class Partitions:
+    """The partitions `numbers` of a view at version `version`. One thread at a time.
+
+    `close`, or garbage collection, releases the leases and removes local files.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        view: View,
+        version: int,
+        chosen: Iterable[int] | None = None,
+        *,
+        skip_damaged: bool = False,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """Pin the version of each partition.
+
+        Args:
+            query: the query.
+            view: the store.
+            version: the number of the version.
+            chosen: numbers of partitions; None is all.
+            skip_damaged: True collects partitions that cannot be read in `lost`, with the reason, instead of
+                raising.
+            runtime: clocks, randomness and threads.
+
+        Raises:
+            MissingError: a partition or the version does not exist.
+        """
+        self.view = view
+        self.version = version
+        self.lost: dict[int, StateStoreError] = {}
+        self._skip_damaged = skip_damaged
+        self._query = query
+        self._runtime = runtime
+        self._progress: Progress | None = None
+        count = view.operator.stores[view.store]
+        self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
+        unknown = [number for number in self.numbers if not 0 <= number < count]
+        if unknown:
+            raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")
+        self._pins = self._pinned(version, None)
+        scratch = ScratchDirectory("state-store-")
+        self.directory = Path(scratch.name)
+        self._local: dict[int, LocalDatabase] = {}
+        self._families: dict[int, Mapping[str, ColumnFamily]] = {}
+        self._finalizer = weakref.finalize(self, _let_go, self._pins, scratch)
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
+        self._finalizer()
+
+    def follow(self, progress: Progress) -> None:
+        """Report files that are fetched from now on, and partitions that have been read, to `progress`."""
+        self._progress = progress
+
+    @contextmanager
+    def read(self, partition: int) -> Iterator[None]:
+        """Remove the local database of a partition after the body, unless it existed before."""
+        if self.is_local(partition) or partition in self.lost:
+            yield
+            return
+        with self.reporting([self._pins[partition]], self.size_bytes(partition)):
+            yield
+            if self.is_local(partition):
+                self.forget(partition)
+
+    @contextmanager
+    def local_copy(self, partition: int) -> Iterator[LocalDatabase]:
+        """Yield the local database of a partition, which stays; making it is reported as progress."""
+        if self.is_local(partition):
+            yield self.base(partition)
+            return
+        with self.reporting([self._pins[partition]], self.size_bytes(partition)):
+            yield self.base(partition)
+
+    @contextmanager
+    def reporting(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
+        """Report the reading of a partition as progress; `pins` will fetch `size_bytes` bytes."""
+        progress = self._progress
+        if progress is None:
+            yield
+            return
+        for pin in pins:
+            pin.follow(progress)
+        progress.expect(size_bytes)
+        yield
+        progress.store_done()
+
+    def committed_ms(self, pin: PinnedVersion, delta: DeltaName) -> int | None:
+        """Return when the version of a delta was committed, by the storage's clock.
+
+        If Spark's commit log has forgotten the batch, it is when the delta was written, None for a copy.
+        """
+        return self._commit_times.of(delta.version, pin.written_ms(delta))
+
+    @cached_property
+    def _commit_times(self) -> CommitTimes:
+        return self._query.logs.end_times()
+
+    def key(self, partition: int) -> StoreKey:
+        """Return the store of a partition."""
+        return StoreKey(self.view.operator.id, partition, self.view.store)
+
+    def base(self, partition: int) -> LocalDatabase:
+        """Return the local database of a partition; make it if necessary."""
+        if not self._finalizer.alive:
+            raise OptionError("the state was closed")
+        if partition in self.lost:
+            raise self.lost[partition]
+        if partition not in self._local:
+            pin = self._pins[partition]
+            try:
+                self._local[partition] = pin.restore(self.directory / str(partition))
+            except (DamagedError, MissingError) as error:
+                raise self._lost(partition, error, pin) from error
+        return self._local[partition]
+
+    def is_readable(self, partition: int) -> bool:
+        """Return True if a partition can be read, which makes it local.
+
+        Raises as `base`, unless damaged partitions are skipped.
+        """
+        if partition in self.lost:
+            return False
+        try:
+            self.base(partition)
+        except (DamagedError, MissingError) as error:
+            if not self._skip_damaged:
+                raise
+            self.lost[partition] = error
+        return partition not in self.lost
+
+    def _lost(
+        self, partition: int, error: DamagedError | MissingError, pin: PinnedVersion | None = None
+    ) -> DamagedError | MissingError:
+        """Return the error with a description of the loss."""
+
+        def families() -> Mapping[str, ColumnFamily]:
+            assert pin is not None
+            return pin.column_families(self.directory / f"lost-{partition}")
+
+        storage = self._query.storage(self.key(partition))
+        try:
+            return lost_partition(
+                error,
+                self._query.location,
+                self.view,
+                partition,
+                self.version,
+                storage,
+                families if pin else dict,
+            )
+        finally:
+            storage.close()
+
+    def is_local(self, partition: int) -> bool:
+        """Return True if the partition has a local database."""
+        return partition in self._local
+
+    def forget(self, partition: int) -> None:
+        """Remove the local database."""
+        del self._local[partition]
+        shutil.rmtree(self.directory / str(partition), ignore_errors=True)
+
+    def family(self, partition: int) -> ColumnFamily | None:
+        """Return the view's column family in a partition; None if nothing was ever written to it."""
+        return self.base(partition).column_families.get(self.view.schema.family)
+
+    def count(self, partition: int) -> int:
+        """Return the view's rows in a partition as its files state them, without a restore.
+
+        A lost partition has 0.
+        """
+        if partition in self.lost:
+            return 0
+        family = self._described_family(partition)
+        return 0 if family is None else family.keys
+
+    def family_id(self, partition: int) -> int | None:
+        """Return the id of the view's column family in a partition, from its files; None as `family`."""
+        family = self._described_family(partition)
+        return None if family is None else family.id
+
+    def described_families(self, partition: int) -> Mapping[str, ColumnFamily]:
+        """Return all column families of a partition as its files state them, without a restore."""
+        if partition not in self._families:
+            directory = self.directory / f"count-{partition}"
+            self._families[partition] = self._pins[partition].column_families(directory)
+        return self._families[partition]
+
+    def _described_family(self, partition: int) -> ColumnFamily | None:
+        return self.described_families(partition).get(self.view.schema.family)
+
+    def size_bytes(self, partition: int) -> int:
+        """Return the bytes of the files of a partition that a restore reads, over all column families."""
+        return 0 if partition in self.lost else self._pins[partition].size_bytes
+
+    @contextmanager
+    def pinned(
+        self, version: int, since: int | None = None, numbers: Sequence[int] | None = None
+    ) -> Iterator[Mapping[int, PinnedVersion]]:
+        """Yield the same partitions, or some of them, at another version (0: none), leased meanwhile.
+
+        The deltas after version `since` are leased, too.
+        """
+        pins = self._pinned(version, since, numbers) if version else {}
+        try:
+            yield pins
+        finally:
+            for pin in pins.values():
+                pin.release()
+
+    def _pinned(
+        self, version: int, since: int | None, numbers: Sequence[int] | None = None
+    ) -> dict[int, PinnedVersion]:
+        chosen = self.numbers if numbers is None else numbers
+        try:
+            known = self._query.committed(version - 1)
+        except MissingError:  # Spark has forgotten the batch, but its last commit builds on that version
+            known = self._query.committed()
+
+        newest = (self._query.committed_batch() or 0) + 1
+
+        def pin(number: int) -> PinnedVersion:
+            key = self.key(number)
+            storage = self._query.storage(key)
+            return PinnedVersion(key, storage, version, known[key], since=since, runtime=self._runtime)
+
+        def found(number: int) -> PinnedVersion | None:
+            try:
+                return pin(number)
+            except (DamagedError, MissingError) as error:
+                if version != self.version or version != newest:
+                    raise  # retention may have removed it
+                lost = self._lost(number, error)
+                if not self._skip_damaged:
+                    raise lost from error
+                self.lost[number] = lost
+                return None
+
+        pins = parallel(LISTED_AT_ONCE, found, chosen, runtime=self._runtime)
+        return {number: pinned for number, pinned in zip(chosen, pins, strict=True) if pinned is not None}
+
+
+def open_database(base: LocalDatabase) -> Database:
+    """Open a local database for reading."""
+    return Database(base.directory, READING)
+
+
+def _let_go(pins: Mapping[int, PinnedVersion], directory: ScratchDirectory) -> None:
+    for pin in pins.values():
+        pin.release()
+    directory.cleanup()
+
+
+def filtered(
+    partitions: Partitions,
+    needed: Columns,
+    names: Sequence[str],
+    filter: pyarrow.compute.Expression | None,
+    batch_rows: int,
+    numbers: Sequence[int] | None = None,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows for which an expression is true, one partition after the other.
+
+    Args:
+        partitions: the partitions at their version; each is local while it is read.
+        needed: the columns that are decoded.
+        names: the columns that are returned.
+        filter: None keeps all rows.
+        batch_rows: the maximum number of rows of a batch.
+        numbers: the numbers of the partitions that are read; None is all.
+
+    Raises:
+        DamagedError: a partition does not have the number of rows that it records.
+        OptionError: the filter does not fit the columns.
+    """
+    for number in partitions.numbers if numbers is None else numbers:
+        with partitions.read(number):
+            for batch in decoded(partitions, needed, number, batch_rows):
+                kept = batch if filter is None else _that_match(batch, filter)
+                if kept.num_rows:
+                    yield kept.select(names) if names != needed.schema.names else kept
+
+
+def decoded(
+    partitions: Partitions, needed: Columns, number: int, batch_rows: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of one partition, which is being read. Raises DamagedError for a wrong count of rows."""
+    family = partitions.family(number) if partitions.is_readable(number) else None
+    if family is None:
+        return
+    start, end = (place.to_bytes(FAMILY_BYTES, "big") for place in (family.id, family.id + 1))
+    count = 0
+    for page in rows(partitions.base(number).directory, READING, start, end):
+        count += len(page)
+        batch = needed.decode(tuple(page.keys), tuple(page.values), number)
+        step = min(batch_rows, max(1, batch.num_rows))
+        for first in range(0, batch.num_rows, step):
+            yield batch.slice(first, step)
+    if count != family.keys:
+        raise DamagedError(
+            f"store {partitions.key(number)} has {count} rows of column family "
+            f"'{partitions.view.schema.family}' in version {partitions.version}, and says that it has "
+            f"{family.keys}"
+        )
+
+
+def _that_match(batch: pyarrow.RecordBatch, filter: pyarrow.compute.Expression) -> pyarrow.RecordBatch:
+    """Return the rows for which an expression is true. Raise OptionError if it does not fit the columns."""
+    import pyarrow
+
+    try:
+        return batch.filter(filter)
+    except pyarrow.ArrowException as error:
+        raise OptionError(f"the filter does not fit the columns: {error}", option="filter") from error
+
+
+def lost_partition(
+    error: DamagedError | MissingError,
+    checkpoint: str,
+    view: View,
+    partition: int,
+    version: int,
+    storage: Storage,
+    families: Callable[[], Mapping[str, ColumnFamily]],
+) -> DamagedError | MissingError:
+    """Return the error that a partition cannot be read at a version, with the loss and a remedy.
+
+    Args:
+        error: the reason.
+        checkpoint: the query's checkpoint directory.
+        view: the store.
+        partition: the number of the partition.
+        version: the version.
+        storage: the store's directory.
+        families: returns the column families of the version with their numbers of rows, or fails.
+    """
+    family = _attempted(lambda: families()[view.schema.family])
+    rows = "its rows" if family is None else f"its {counted(family.keys, 'row')}"
+    keys = None if family is None else _attempted(lambda: _keys_in(error.file, view, family, storage))
+    where = f" ({keys})" if keys else ""
+    message = (
+        f"partition {partition} of store '{view.name}' of operator {view.operator.id} cannot be read at "
+        f"version {version}, and {rows} are lost{where}: {error.message}. `state-store repair {checkpoint}` "
+        "tells if it can be repaired. Read the other partitions with partitions=..., or all undamaged ones "
+        "with on_damage='skip'"
+    )
+    return type(error)(message, file=error.file)
+
+
+def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storage) -> str | None:
+    """Return a sentence on the keys of the rows in the file; None if they are not known."""
+    path = "/".join((file or "").split("/")[-2:])
+    if not is_sst_path(path):
+        return None
+    with ScratchDirectory("state-store-") as scratch:
+        local = Path(scratch) / "table"
+        storage.download(path, local)
+        bounds = key_bounds(local)
+    low, high = (int.from_bytes(bound[:FAMILY_BYTES], "big") for bound in bounds)
+    if low > family.id or high < family.id:
+        return "the damaged file has none of them, but the version cannot be made without it"
+    texts = [
+        f"{side} {shown_key(view, bound)}"
+        for side, bound, family_id in zip(("from", "to"), bounds, (low, high), strict=True)
+        if family_id == family.id
+    ]
+    return f"the damaged file has rows with keys {' '.join(texts)}" if texts else None
+
+
+def shown_key(view: View, key: bytes) -> str:
+    """Return a key, with the id of a column family in front, as a user writes it: `name = value`, ..."""
+    columns = Columns(view)
+    return ", ".join(
+        f"{name} = {column[0].as_py()!r}"
+        for name, column in zip(columns.key_names, columns.keys([key]), strict=True)
+    )
+
+
+def _attempted(get: Callable[[], T]) -> T | None:
+    """Return the result of `get`, or None if it fails: around damage, reading may fail again."""
+    try:
+        return get()
+    except (StateStoreError, KeyError, IndexError, ValueError, OSError):
+        return None

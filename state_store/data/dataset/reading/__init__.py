@@ -1,1 +1,0 @@
-"""Versions for readers: a version is chosen, leased and restored, partition by partition."""

@@ -1,1 +1,0 @@
-"""The store as a library, without Spark."""

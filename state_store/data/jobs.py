@@ -1,0 +1,419 @@
+"""Work on many stores: in threads of this process, or as tasks of a Spark job. One interface for both.
+
+`workers(spark)` chooses: without a session the threads of this process, with one its executors. So a tool has
+one code path. Work on executors is pickled: what it captures has to be a value, or must say how it is made
+again there, as `Query` does.
+
+As a Spark job there is a task an item. The executors' Python needs this package, of the same version; the job
+ships none of it. A task reports its progress and its failure through an accumulator, which Spark applies once
+for each item, however often the task is repeated or run twice. An error that another attempt may not meet, of
+the storage or of a local disk, fails the task, so that Spark tries again elsewhere; any other ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from state_store import __version__
+from state_store.core.files.transfer import parallel
+from state_store.core.interruption import interruptible
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage import Storage
+from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
+from state_store.data.query.arguments import shown
+from state_store.data.query.progress import MeteredStorage, Progress
+from state_store.errors import BusyError, ErrorFields, OptionError, StateStoreError, as_store_error, from_json
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_RETRIED = ("storage", "busy", "unknown")
+"""Kinds of errors that another attempt may not meet."""
+
+_PACKAGES = ("state_store", "rocksdict", "pyarrow", "numpy")
+_ENDED_S = 30.0
+"""Seconds for which the end of tasks that Spark has given up is waited for."""
+
+_POLL_S = 0.05
+
+
+class Workers(Protocol):
+    """Threads or executors that do work on items. One run at a time."""
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """True if work is done in other processes, so that it must not share objects with its caller."""
+
+    @property
+    def parallelism(self) -> int:
+        """The number of items from which on nobody is idle."""
+
+    def run(
+        self,
+        work: Callable[[T, Progress | None], R],
+        items: Sequence[T],
+        *,
+        at_once: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do `work` on each item, and return the results in the order of the items.
+
+        The first failure is raised, after the work that was begun has ended.
+
+        Args:
+            work: gets an item and a receiver of its progress; called by several threads or processes, and
+                for an item perhaps more than once.
+            items: the items.
+            at_once: items that are worked on at a time in a process.
+            meter: receives the progress.
+        """
+
+
+class Threads:
+    """Threads of this process."""
+
+    are_elsewhere = False
+    parallelism = 1
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._runtime = runtime
+
+    def run(
+        self,
+        work: Callable[[T, Progress | None], R],
+        items: Sequence[T],
+        *,
+        at_once: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do as `Workers.run` says. After a failure no further item is begun."""
+        return parallel(at_once, lambda item: work(item, meter), items, runtime=self._runtime)
+
+
+def workers(spark: Any, runtime: Runtime = SYSTEM) -> Workers:
+    """Return the executors of a Spark session, or the threads of this process if `spark` is None.
+
+    Raises:
+        OptionError: `spark` is no session of the classic API.
+    """
+    return Threads(runtime) if spark is None else SparkTasks.of(spark, runtime)
+
+
+def on_stores(
+    query: Query,
+    keys: Sequence[StoreKey],
+    work: Callable[[StoreKey, Storage, Progress | None], R],
+    *,
+    at_once: int = LISTED_AT_ONCE,
+    meter: Progress | None = None,
+    workers: Workers | None = None,
+) -> list[R]:
+    """Call `work` for every store and return the results in the order of `keys`.
+
+    Args:
+        query: the query.
+        keys: the stores.
+        work: gets a store, its storage, which is closed afterwards, and a receiver of its progress.
+        at_once: stores that are worked on at a time in a process.
+        meter: receives the bytes that `work` moves, and each store that is done.
+        workers: who works; None: threads of this process.
+    """
+
+    def of_store(key: StoreKey, meter: Progress | None) -> R:
+        storage = query.storage(key)
+        try:
+            return work(key, storage if meter is None else meter.metered(storage), meter)
+        finally:
+            storage.close()
+            if meter is not None:
+                meter.store_done()
+
+    return (workers or Threads()).run(of_store, keys, at_once=at_once, meter=meter)
+
+
+class SparkTasks:
+    """The executors of a Spark session."""
+
+    are_elsewhere = True
+
+    def __init__(self, context: SparkContext, runtime: Runtime) -> None:
+        self._context = context
+        self._runtime = runtime
+
+    @classmethod
+    def of(cls, spark: Any, runtime: Runtime) -> SparkTasks:
+        """Return the executors of a session.
+
+        Raises:
+            OptionError: the object is no session, or one of Spark Connect.
+        """
+        try:
+            from pyspark import SparkContext
+
+            context = spark.sparkContext
+        except ImportError as error:
+            raise OptionError("spark= needs the Python package pyspark", option="spark") from error
+        except Exception as error:
+            raise OptionError(
+                f"spark is {shown(spark)}: a SparkSession of the classic API is needed, since Spark Connect "
+                "runs no function for each store. Start the program by spark-submit",
+                option="spark",
+            ) from error
+        if not isinstance(context, SparkContext):
+            raise OptionError(f"spark is a SparkSession, not {shown(spark)}", option="spark")
+        return cls(context, runtime)
+
+    @property
+    def parallelism(self) -> int:
+        """The number of cores of the executors."""
+        return int(self._context.defaultParallelism)
+
+    def run(
+        self,
+        work: Callable[[T, Progress | None], R],
+        items: Sequence[T],
+        *,
+        at_once: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do as `Workers.run` says; Spark decides how many items are worked on at a time.
+
+        Raises:
+            OptionError: the executors' Python lacks this package, or has another version.
+            BusyError: Spark gave the job up.
+            StateStoreError: as `work` raises it.
+        """
+        if not items:
+            return []
+        context = self._context
+        return self._run(lambda task: context.parallelize(items, len(items)).map(task), work, meter)
+
+    def run_on_rows(
+        self,
+        work: Callable[[tuple[int, Iterator[tuple[int, list[Any]]]], Progress | None], R],
+        tables: Sequence[tuple[Any, Callable[[Any], Iterable[tuple[int, list[Any]]]]]],
+        partitions: int,
+        meter: Progress | None = None,
+    ) -> list[R]:
+        """Do `work` on each partition of the rows of DataFrames, which Spark's shuffle brings there.
+
+        Args:
+            work: gets the number of a partition with an iterator over its rows, lists of them with the number
+                of the table that they are of; and a receiver of its progress.
+            tables: DataFrames, each with a function that makes the rows of an Arrow batch, as lists by the
+                number of their partition.
+            partitions: the number of partitions.
+            meter: receives the progress.
+
+        Raises:
+            StateStoreError: as `run`.
+        """
+        parted = self._context.union(
+            [_encoded(frame, number, encode) for number, (frame, encode) in enumerate(tables)]
+        ).partitionBy(partitions, int)
+
+        def of_task(task: Any) -> Any:
+            def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+                return iter([task((number, (table_and_rows for _, table_and_rows in rows)))])
+
+            return parted.mapPartitionsWithIndex(of_partition)
+
+        return self._run(of_task, work, meter)
+
+    def _run(
+        self, of_task: Callable[[Any], Any], work: Callable[[Any, Progress | None], R], meter: Progress | None
+    ) -> list[R]:
+        """Return the results of a job: of the RDD that a function makes of what its tasks call."""
+        context = self._context
+        group = f"state-store-{self._runtime.unique(4)}"
+        reports = _Reports()
+        reports.follow(meter, lambda: context.cancelJobGroup(group))
+        counted = context.accumulator([], reports)
+        task = _Task(work, counted, __version__, _attempts(context))
+
+        def job() -> list[R]:
+            context.setJobGroup(group, "state-store", interruptOnCancel=True)
+            try:
+                return cast("list[R]", of_task(task).collect())
+            finally:
+                context.setLocalProperty("spark.jobGroup.id", None)
+
+        try:
+            results = interruptible(job, lambda: context.cancelJobGroup(group), runtime=self._runtime)
+        except Exception as error:
+            if reports.failure is None:
+                raise _of_job(error) from error
+        finally:
+            self._wait(group)
+        if reports.failure is not None:
+            raise from_json(reports.failure)
+        return results
+
+    def _wait(self, group: str) -> None:
+        """Wait until no task of the job runs: a second copy of a task may still be at work."""
+        tracker = self._context.statusTracker()
+
+        def is_at_work() -> bool:
+            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+            stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+            return any(stage.numActiveTasks for stage in stages)
+
+        deadline_s = self._runtime.monotonic_s() + _ENDED_S
+        while is_at_work() and self._runtime.monotonic_s() < deadline_s:
+            self._runtime.sleep(_POLL_S)
+
+
+def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int, list[Any]]]]) -> Any:
+    """Return an RDD of the rows of a DataFrame by the number of their partition, with that of the table."""
+    import pyarrow
+
+    def to_bytes(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            with pyarrow.BufferOutputStream() as sink:
+                with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+                    stream.write_batch(batch)
+                yield pyarrow.RecordBatch.from_pydict({"rows": [sink.getvalue().to_pybytes()]})
+
+    def to_rows(row: Any) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
+        with pyarrow.ipc.open_stream(row.rows) as stream:
+            for batch in stream:
+                for partition, rows in encode(batch):
+                    yield partition, (table, rows)
+
+    return frame.mapInArrow(to_bytes, "rows binary").rdd.flatMap(to_rows)
+
+
+class TaskProgress:
+    """The progress of a task, which it reports when it ends."""
+
+    def __init__(self) -> None:
+        self.expected = self.done = self.stores = 0
+
+    def expect(self, amount: int) -> None:
+        """Note that work on a store begins and is going to move `amount` bytes or rows."""
+        self.expected += amount
+
+    def moved(self, amount: int) -> None:
+        """Add to the bytes or rows that were moved."""
+        self.done += amount
+
+    def metered(self, storage: Storage) -> Storage:
+        """Return `storage` with its transfers counted here."""
+        return MeteredStorage(storage, self.moved)
+
+    def store_done(self) -> None:
+        """Note that one more store is done."""
+        self.stores += 1
+
+
+class _Task(Generic[T, R]):
+    """The work of a task: pickled on the driver, called by a Python worker."""
+
+    def __init__(
+        self, work: Callable[[T, Progress | None], R], reports: Any, version: str, attempts: int
+    ) -> None:
+        self._work = work
+        self._reports = reports
+        self._version = version
+        self._attempts = attempts
+
+    def __call__(self, item: T) -> R | None:
+        """Do the work on an item; None after a failure that no other attempt would undo."""
+        progress = TaskProgress()
+        try:
+            if __version__ != self._version:
+                raise OptionError(
+                    f"an executor's Python has incremental-state-store {__version__}, the driver's has "
+                    f"{self._version}: install the same on all machines",
+                    option="spark",
+                )
+            result = self._work(item, progress)
+        except (StateStoreError, OSError) as error:
+            failure = as_store_error(error)
+            if failure.kind in _RETRIED and _attempt() + 1 < self._attempts:
+                raise
+            self._reports.add([failure.to_json()])
+            return None
+        self._reports.add([(progress.expected, progress.done, progress.stores)])
+        return result
+
+
+class _Reports:
+    """The accumulator's sum: on the driver it passes on what tasks add. Pickled without that."""
+
+    def __init__(self) -> None:
+        self.failure: ErrorFields | None = None
+        """The first failure of a task."""
+        self._meter: Any = None
+        self._cancel: Callable[[], object] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+    def follow(self, meter: Progress | None, cancel: Callable[[], object]) -> None:
+        """Pass progress on to `meter` from now on, and call `cancel` after the first failure."""
+        self._meter, self._cancel = meter, cancel
+
+    def zero(self, _value: object) -> list[Any]:
+        """Return the sum of nothing."""
+        return []
+
+    def addInPlace(self, total: list[Any], added: list[Any]) -> list[Any]:
+        """Return the sum of two."""
+        if self._cancel is None:  # in a task
+            return total + added
+        for report in added:
+            if isinstance(report, dict):
+                self._fail(report)
+            elif self._meter is not None:
+                self._report(*report)
+        return total
+
+    def _fail(self, failure: Any) -> None:
+        if self.failure is None:
+            self.failure = failure
+            assert self._cancel is not None
+            self._cancel()
+
+    def _report(self, expected: int, done: int, stores: int) -> None:
+        if expected:
+            self._meter.expect(expected)
+        if done and hasattr(self._meter, "moved"):
+            self._meter.moved(done)
+        for _ in range(stores):
+            self._meter.store_done()
+
+
+def _attempt() -> int:
+    """Return how often Spark has tried this task before."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _attempts(context: SparkContext) -> int:
+    """Return how often Spark tries a task before it gives the job up; a local master says it itself."""
+    master = context.master or ""
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        _, comma, failures = master.rstrip("]").partition(",")
+        return int(failures) if comma else 1
+    return int(context.getConf().get("spark.task.maxFailures", "4"))
+
+
+def _of_job(error: Exception) -> StateStoreError:
+    """Return what a failure of the job means."""
+    text = str(error)
+    lacking = next((name for name in _PACKAGES if f"No module named '{name}" in text), None)
+    if lacking is not None:
+        return OptionError(
+            f"the Python of Spark's executors lacks the package '{lacking}': install "
+            "incremental-state-store there as on the driver, or name another Python (spark.pyspark.python)",
+            option="spark",
+        )
+    first = next((line for line in text.splitlines() if "Exception" in line or "Error" in line), text[:200])
+    return BusyError(f"Spark gave the job up: {first.strip()}")

@@ -1,0 +1,582 @@
+"""A stopped query's checkpoint, copied from one state store to another.
+
+The target gets Spark's logs, with the other store and its checkpoint format pinned, and of each store the
+version that Spark committed last, under the same number. The providers themselves read and write the rows, in
+a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
+
+The state stores are Spark's two and this project's: values, safe for any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol, Union
+
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.contents import read_listing
+from state_store.core.files.transfer import parallel
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.session import (
+    FORMAT_KEY,
+    MERGE_OPERATOR_KEY,
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+    ROW_CHECKSUMS_KEY,
+    UNNAMED,
+    WITH_DELIMITER,
+)
+from state_store.core.storage import Storage, open_storage
+from state_store.data.dataset.pinned import identified
+from state_store.data.dataset.rewriting import copying
+from state_store.data.query import LISTED_AT_ONCE, Operator, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, checked_location, shown
+from state_store.data.query.targets import Stopped, new_checkpoint
+from state_store.errors import MissingError, OptionError, StateStoreError, from_json
+from state_store.session.jar_program import JvmProgram
+from state_store.session.releases import installed_spark, minor_of
+
+_SPARKS = "org.apache.spark.sql.execution.streaming.state"
+
+PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
+"""Name of its class."""
+
+_HADOOP = "spark.hadoop."
+_SIDES = ("left", "right")
+_INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
+"""Spark's own column families of a join in format 4. Their keys have several values."""
+_LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
+"""All column families of a join in format 4 whose keys have several values."""
+MAX_THREADS = 4
+_HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
+_LEAST_HEAP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class StateStore:
+    """A state store.
+
+    Attributes:
+        name: its short name.
+        provider: its class.
+        formats: its checkpoint formats, the preferred one first.
+        families: True if a store of it can have several column families.
+        conf: settings that its provider gets in addition to those that the query pinned.
+    """
+
+    name: str
+    provider: str
+    formats: tuple[int, ...]
+    families: bool
+    conf: tuple[tuple[str, str], ...] = ()
+
+    def conf_of(self, checkpoint_format: int) -> dict[str, str]:
+        """Return the settings of a session that reads or writes a checkpoint of a format."""
+        return {**dict(self.conf), FORMAT_KEY: str(checkpoint_format)}
+
+
+HDFS = StateStore("hdfs", f"{_SPARKS}.HDFSBackedStateStoreProvider", formats=(1,), families=False)
+ROCKSDB = StateStore(
+    "rocksdb",
+    f"{_SPARKS}.RocksDBStateStoreProvider",
+    formats=(2, 1),
+    families=True,
+    # Off: a commit uploads a snapshot, and opening a version writes nothing.
+    conf=(("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),),
+)
+INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
+STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
+
+
+def joins_with_delimiter(spark: str) -> bool:
+    """Return True if a release of Spark knows only one way to join values in RocksDB: with a delimiter."""
+    return minor_of(spark) in ("4.0", "4.1")
+
+
+def of_provider(provider: str | None, checkpoint: str) -> StateStore:
+    """Return the state store of a provider class. Raises OptionError if it is unknown."""
+    for store in STORES.values():
+        if store.provider == provider:
+            return store
+    found = f"has the state store {provider}" if provider else "does not say which state store it has"
+    raise OptionError(
+        f"the query of {checkpoint} {found}; a query can be moved between "
+        + " and ".join([", ".join(list(STORES)[:-1]), list(STORES)[-1]]),
+        option=PROVIDER_KEY,
+    )
+
+
+def check_present(query: Query, store: StateStore, versions: Mapping[StoreKey, VersionId]) -> None:
+    """Check by the names of files that versions exist, before anything is read or written.
+
+    Of a version with an id in Spark's RocksDB store only the last file is checked: the names of the others
+    are in that file.
+
+    Args:
+        query: the query.
+        store: its state store.
+        versions: the version of each store.
+
+    Raises:
+        MissingError: a version, or a file of it, does not exist.
+    """
+    parallel(LISTED_AT_ONCE, lambda key: _check(query, store, key, versions[key]), versions)
+
+
+def _check(query: Query, store: StateStore, key: StoreKey, version: VersionId) -> None:
+    if store is INCREMENTAL:
+        with closing(query.storage(key)) as storage:
+            identified(read_listing(storage), version.number, version, f"store {key}")
+        return
+    names = {entry.name for entry in query.list_files(key.path)}
+    if store is HDFS:
+        _check_chain(key, names, version.number, "snapshot", "delta")
+    elif version.checkpoint_id is None:
+        _check_chain(key, names, version.number, "zip", "changelog")
+    else:
+        file = f"{version.number}_{version.checkpoint_id}"
+        if not {f"{file}.zip", f"{file}.changelog"} & names:
+            raise _gone(key, version.number, f"{file}.zip")
+
+
+def _check_chain(key: StoreKey, names: Collection[str], version: int, snapshot: str, change: str) -> None:
+    """Follow a version back to a snapshot; each version between has a file with its changes."""
+    for number in range(version, 0, -1):
+        if f"{number}.{snapshot}" in names:
+            return
+        if f"{number}.{change}" not in names:
+            raise _gone(key, version, f"{number}.{change}")
+
+
+def _gone(key: StoreKey, version: int, file: str) -> MissingError:
+    path = f"{key.path}/{file}"
+    return MissingError(
+        f"version {version}, which Spark committed last, is not in store {key} any more: '{path}' does not "
+        "exist",
+        file=path,
+    )
+
+
+class RowProgress(Protocol):
+    """Receiver of the progress of the copying. Called by one thread."""
+
+    def expect(self, rows: int) -> None:
+        """Start a store of about this many rows."""
+
+    def moved(self, rows: int) -> None:
+        """Add to the rows that were copied."""
+
+    def store_done(self) -> None:
+        """Count a finished store."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of the copy: a checkpoint directory, and the configuration that its provider gets.
+
+    Attributes:
+        location: the checkpoint directory.
+        pins: the configuration in its offset log.
+        conf: the configuration of the session that copies, which goes before the pins.
+    """
+
+    location: str
+    pins: Mapping[str, str]
+    conf: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {"state": f"{self.location}/state", "pins": dict(self.pins), "conf": dict(self.conf)}
+
+
+@dataclass(frozen=True)
+class CopiedStore:
+    """A store of an operator.
+
+    Attributes:
+        operator: Spark's number of the operator.
+        name: Spark's name of the store.
+        prefix_columns: columns of the key that are its prefix, if Spark's schema does not say so.
+        lists: the column families whose keys have several values.
+        internal: column families that are Spark's own, beside those whose names say so.
+        schema_files: files that describe the families, the newest last; if empty, the store has its own file.
+        partitions: the id of the version in the source, by partition.
+    """
+
+    operator: int
+    name: str
+    prefix_columns: int
+    lists: Sequence[str]
+    internal: Sequence[str]
+    schema_files: Sequence[str]
+    partitions: Sequence[str | None]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {
+            "operator": self.operator,
+            "name": self.name,
+            "prefix_columns": self.prefix_columns,
+            "lists": [*self.lists],
+            "internal": [*self.internal],
+            "schema_files": [*self.schema_files],
+            "partitions": [{"partition": number, "id": id_} for number, id_ in enumerate(self.partitions)],
+        }
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """A request to copy one version of all stores, `threads` of them at a time.
+
+    `hadoop` are settings in addition to those that the JVM finds.
+    """
+
+    version: int
+    threads: int
+    hadoop: Mapping[str, str]
+    source: Side
+    target: Side
+    stores: Sequence[CopiedStore]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields as the program reads them."""
+        return {
+            "version": self.version,
+            "threads": self.threads,
+            "hadoop": dict(self.hadoop),
+            "source": self.source.to_json(),
+            "target": self.target.to_json(),
+            "stores": [store.to_json() for store in self.stores],
+        }
+
+
+@dataclass(frozen=True)
+class StoreBegun:
+    """Event: work on a store of about this many rows begins."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class RowsCopied:
+    """Event: the rows of all stores that were copied so far."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class StoreDone:
+    """Event: a store was copied; `checkpoint_id` is the id of its version in the target, if it has one."""
+
+    key: StoreKey
+    rows: int
+    checkpoint_id: str | None
+
+
+@dataclass(frozen=True)
+class CopyFailed:
+    """Event: the program ends with an error."""
+
+    error: StateStoreError
+
+
+CopyEvent = Union[StoreBegun, RowsCopied, StoreDone, CopyFailed]
+
+
+def event_of(fields: Mapping[str, Any]) -> CopyEvent:
+    """Return the event in a line of the program. Raises KeyError for a line of another program."""
+    if "error" in fields:
+        return CopyFailed(from_json(fields["error"]))
+    if "done" in fields:
+        store = fields["done"]
+        key = StoreKey(store["operator"], store["partition"], store["name"])
+        return StoreDone(key, store["rows"], store["id"])
+    if "expected" in fields:
+        return StoreBegun(fields["expected"])
+    return RowsCopied(fields["rows"])
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """The result of a migration.
+
+    Attributes:
+        source: the state store that the query had.
+        target: the state store that the copy has.
+        checkpoint_format: the checkpoint format of the copy.
+        version: the version that was copied.
+        stores: the number of stores.
+        rows: the number of rows in all stores.
+    """
+
+    source: str
+    target: str
+    checkpoint_format: int
+    version: int
+    stores: int
+    rows: int
+
+
+def migrate(
+    checkpoint: Location,
+    target: Location,
+    to: str,
+    *,
+    checkpoint_format: int | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: ProgressOption = None,
+) -> Migrated:
+    """Copy the checkpoint of a stopped query to another directory, for another state store.
+
+    If it fails, nothing is left in the target. Any thread may call it, one at a time for a target.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        target: an empty directory, a path or a URI.
+        to: the other state store: `incremental`, `rocksdb` or `hdfs`.
+        checkpoint_format: Spark's, 1 or 2. Default: 2, if the store has it.
+        threads: stores that are copied at a time. Default: one a core, 4 at most.
+        memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's
+            memory.
+        conf: configuration for both stores; keys that begin with `spark.hadoop.` are Hadoop's.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, of rows.
+
+    Raises:
+        MissingError: there is no state, or the version is gone.
+        OptionError: an argument is wrong; a store, an operator and a format do not go together; Java or Spark
+            is missing.
+        ConflictError: the target is not empty, or the query has gone on meanwhile.
+        StateStoreError: as the stores raise it.
+    """
+    if not isinstance(to, str) or to not in STORES:
+        raise OptionError(f"to is {', '.join(STORES)}, not {shown(to)}", option="to")
+    for name, number, bound in (("checkpoint_format", checkpoint_format, 2), ("threads", threads, 1024)):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= bound
+        ):
+            raise OptionError(f"{name} is a number from 1 to {bound}, not {number!r}", option=name)
+    _check_memory(memory)
+    if conf is not None and not isinstance(conf, Mapping):
+        raise OptionError(f"conf is a mapping, not {shown(conf)}", option="conf")
+    for key, value in (conf or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise OptionError(f"conf has texts as keys and values, not {key!r}: {value!r}", option="conf")
+    migration = _Migration(checkpoint, target, to, checkpoint_format, dict(conf or {}))
+    at_once = threads or min(os.cpu_count() or 1, MAX_THREADS)
+    with reporting(progress, "copied", migration.stores, "rows") as meter:
+        return migration.run(target, at_once, memory, meter)
+
+
+def _check_memory(memory: str | None) -> None:
+    """Raise OptionError unless the text is a heap size that suffices for a JVM with Spark's classes."""
+    if memory is None:
+        return
+    match = _HEAP.fullmatch(memory) if isinstance(memory, str) else None
+    if match is None:
+        raise OptionError(f"memory is a size such as 512m or 4g, not {memory!r}", option="memory")
+    size_bytes = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()]
+    if not _LEAST_HEAP_BYTES <= size_bytes < 1 << 50:
+        raise OptionError(f"memory is {memory}: a JVM needs at least 64m here", option="memory")
+
+
+class _Migration:
+    """A migration; its constructor refuses all that can be refused."""
+
+    def __init__(
+        self,
+        checkpoint: Location,
+        target: Location,
+        to: str,
+        checkpoint_format: int | None,
+        conf: dict[str, str],
+    ) -> None:
+        self._query = Query.of_any_store(checkpoint)
+        self._pinned = self._query.logs.pinned_conf()
+        self._from = of_provider(self._pinned.get(PROVIDER_KEY), self._query.location)
+        self._to = STORES[to]
+        self._conf = conf
+        self._batch = self._query.newest_batch()
+        self._format = checkpoint_format or self._to.formats[0]
+        self._check_target_store()
+        self._versions = self._query.committed()
+        check_present(self._query, self._from, self._versions)
+        self._check_archives()
+        self._check_lists()
+        self._source = open_storage(self._query.location)
+        self._location = copying.hadoop_uri(checked_location(target, "target"))
+        self._stopped = Stopped(self._query)
+
+    @property
+    def stores(self) -> int:
+        """The number of the query's stores."""
+        return len(self._versions)
+
+    def run(
+        self, target: Location, threads: int, memory: str | None, progress: RowProgress | None
+    ) -> Migrated:
+        """Copy all stores, and then Spark's logs."""
+        with (
+            new_checkpoint("migrate", self._query.location, target) as (storage, _),
+            JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program,
+        ):
+            rows = self._copy(program, storage, progress)
+        return Migrated(
+            self._from.name, self._to.name, self._format, self._batch + 1, len(self._versions), rows
+        )
+
+    def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
+        for operator in self._query.operators:
+            copying.copy_operator(self._source, target, operator)
+        with self._stopped.during():
+            ids, rows = _followed(program, progress)
+        copying.copy_logs(
+            self._source,
+            target,
+            self._batch,
+            conf=self._new_pins(),
+            ids=self._by_operator(ids) if self._format > 1 else None,
+            checkpoint_format=self._format,
+        )
+        return rows
+
+    def _check_target_store(self) -> None:
+        to = self._to
+        if self._format not in to.formats:
+            raise OptionError(
+                f"the state store {to.name} has only checkpoint format {to.formats[0]}", option="format"
+            )
+        if not to.families:
+            for operator in self._query.operators:
+                if operator.schema_files:
+                    raise OptionError(
+                        f"operator {operator.id} ({operator.name}) of {self._query.location} keeps its state "
+                        f"in column families, which the state store {to.name} does not have: Spark runs it "
+                        "only on other state stores",
+                        option="to",
+                    )
+
+    def _check_lists(self) -> None:
+        """Refuse lists that the installed Spark cannot read from RocksDB, since a later one wrote them."""
+        if (
+            self._from is ROCKSDB
+            and self._pinned.get(MERGE_OPERATOR_KEY, UNNAMED[MERGE_OPERATOR_KEY]) != WITH_DELIMITER
+            and any(operator.schema_files for operator in self._query.operators)
+            and joins_with_delimiter(installed_spark())
+        ):
+            raise OptionError(
+                f"the query of {self._query.location} began on Spark 4.2 or later, which joins the values of "
+                f"lists in RocksDB in a way that Spark {installed_spark()} cannot read "
+                f"({MERGE_OPERATOR_KEY}): migrate with the pyspark that the query ran on",
+                option=MERGE_OPERATOR_KEY,
+            )
+
+    @property
+    def _source_format(self) -> int:
+        return 2 if any(version.checkpoint_id for version in self._versions.values()) else 1
+
+    def _check_archives(self) -> None:
+        if (self._from, self._to) != (ROCKSDB, ROCKSDB) or self._format == self._source_format:
+            return
+        if installed_spark().startswith("4.0."):
+            raise OptionError(
+                "Spark 4.0 has one checkpoint format of RocksDB's archives in a process: "
+                "migrate to another state store first, or use a later pyspark",
+                option="format",
+            )
+
+    def _new_pins(self) -> dict[str, str]:
+        pins = {PROVIDER_KEY: self._to.provider}
+        if (
+            self._to is INCREMENTAL
+            and self._pinned.get(ROW_CHECKSUMS_KEY, UNNAMED[ROW_CHECKSUMS_KEY]) == "true"
+        ):
+            pins[ROW_CHECKSUMS_KEY] = "false"  # its files have their own checksums
+        if self._to is ROCKSDB and joins_with_delimiter(installed_spark()):
+            pins[MERGE_OPERATOR_KEY] = WITH_DELIMITER
+        return pins
+
+    def _request(self, threads: int) -> CopyRequest:
+        given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
+        given.setdefault(f"{PREFIX}agentPython", sys.executable)
+        return CopyRequest(
+            version=self._batch + 1,
+            threads=threads,
+            hadoop={
+                name.removeprefix(_HADOOP): value
+                for name, value in self._conf.items()
+                if name.startswith(_HADOOP)
+            },
+            source=Side(
+                copying.hadoop_uri(self._query.location),
+                self._pinned,
+                {**given, **self._from.conf_of(self._source_format)},
+            ),
+            target=Side(
+                self._location,
+                {**self._pinned, **self._new_pins()},
+                {**given, **self._to.conf_of(self._format)},
+            ),
+            stores=[
+                self._copied(operator, store)
+                for operator in self._query.operators
+                for store in operator.stores
+            ],
+        )
+
+    def _copied(self, operator: Operator, store: str) -> CopiedStore:
+        keys = [StoreKey(operator.id, number, store) for number in range(operator.stores[store])]
+        return CopiedStore(
+            operator=operator.id,
+            name=store,
+            prefix_columns=operator.prefix_columns.get(store, 0),
+            lists=[*operator.lists, *_LISTS],
+            internal=_INDEXES,
+            schema_files=[f"{self._location}/{path}" for path in operator.schema_files.get(store, ())],
+            partitions=[self._versions[key].checkpoint_id for key in keys],
+        )
+
+    def _by_operator(self, ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
+        """Return the ids as the commit log has them: by operator, then by partition, an id for each store."""
+        return {
+            str(operator.id): [
+                [ids[StoreKey(operator.id, partition, store)] for store in operator.stores]
+                for partition in range(operator.partitions)
+            ]
+            for operator in self._query.operators
+        }
+
+
+def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:
+    """Follow the program to its end; return the ids of the versions that it wrote, and the number of rows.
+
+    Raises the error that the program reports.
+    """
+    ids: dict[StoreKey, str] = {}
+    rows = reported = announced = done = 0
+    for event in map(event_of, program.events()):
+        if isinstance(event, CopyFailed):
+            raise event.error
+        if isinstance(event, StoreDone):
+            rows, done = rows + event.rows, done + 1
+            if event.checkpoint_id is not None:
+                ids[event.key] = event.checkpoint_id
+        if progress is None:
+            continue
+        if isinstance(event, StoreBegun):
+            announced += 1
+            progress.expect(event.rows)
+        elif isinstance(event, RowsCopied):
+            progress.moved(event.rows - reported)
+            reported = event.rows
+        else:
+            if announced < done:  # the number of its rows was not known before
+                announced += 1
+                progress.expect(event.rows)
+            progress.store_done()
+    return ids, rows

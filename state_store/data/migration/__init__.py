@@ -1,1 +1,0 @@
-"""The move of a stopped query from one state store to another."""

@@ -1,0 +1,584 @@
+"""Files that are made of the declarations: alert rules, the dashboard, and parts of pages.
+
+    python -m state_store.observe.monitoring [CHECKOUT]
+
+Alert rules for Prometheus are written from the rules of the verdict, the Grafana dashboard from the
+declarations of metrics. Help travels with the page of checkpoints, in jar and wheel: hints over headings, and
+a page to read. The page has an anchor for each alert, so that links of findings lead somewhere without any
+site.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from state_store.observe.model.endpoints import ENDPOINTS, Endpoint
+from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS, Metric
+from state_store.observe.model.rest_answers import DRIVER, HISTORY, SERVE
+from state_store.observe.model.rules import ALERT_SEVERITIES, RULES, WARNING, WORDS, Alert, Rule
+
+HEAD = """\
+# Alert rules of the incremental state store, for Prometheus. Written from the declarations by `make docs`; do
+# not edit. `promtool check rules` takes this file. docs/alerts.md has a paragraph on each alert.
+groups:
+  - name: incremental-state-store
+    rules:
+"""
+
+EXTRA: tuple[tuple[Alert, str], ...] = (
+    (
+        Alert(
+            "StateStoreAbsent",
+            "absent(state_store_up)",
+            "10m",
+            "Nothing tells of any query: the service or the scrape is down.",
+        ),
+        "docs/alerts.md#alert-statestoreabsent",
+    ),
+)
+"""Alerts that no finding belongs to, each with its link."""
+
+CHOSEN = 'query=~"$query",job=~"$job",instance=~"$instance"'
+_BY_NAME = {metric.name: metric for metric in METRICS}
+_COLUMNS = 24
+
+DIRECTORY = "jvm_bridge/resources/state-store/page"
+"""Directory of the page's files in a checkout."""
+
+_HEAD = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Checkpoints: help</title>
+<link rel="stylesheet" href="page.css">
+</head>
+<body class="state-store-alone">
+<div id="state-store">
+<main class="help">
+<h1>Read the page of checkpoints</h1>
+<p class="card">A version is the state of the query after a batch. A delta is what one batch changed; a merge
+makes one snapshot of many deltas and shares the files that did not change; a full checkpoint shares nothing
+with older ones. The verdict says what is wrong, worst first, and what to do; each finding has its paragraph
+below.</p>
+"""
+
+_END = "</main>\n</div>\n</body>\n</html>\n"
+
+MARK = "<!-- written by make docs from here on -->\n"
+
+_PROMETHEUS = f"""\
+## For Prometheus
+
+`state-store serve` has these at `/metrics`, the driver at `/checkpoints/metrics`. Labels are `query`
+(its name) and, for figures of stores, `operator`, `store` and `partition`. A query with more than
+{MAX_STORES} stores has one series for the partitions of a store together, without `partition`: their
+sum, maximum or minimum. A figure that is not known has no series; none is 0 for that.
+`conf/prometheus/state-store-rules.yml` has alerts ([alerts.md](alerts.md)),
+`conf/grafana/state-store-dashboard.json` a dashboard. OpenTelemetry's collector scrapes the same text
+with its Prometheus receiver.
+
+### In Spark's metrics system
+
+The driver's gauges are in Spark's own metrics system, too, without an option, for whatever sinks are
+configured there: one for each metric and running query, over all its stores (sum, maximum or minimum, as
+below). Their names are `<application>.driver.stateStore.<query>.<metric>`, `<metric>` without `state_store_`
+and `<query>` with `_` for all but letters, digits and `-`. With `PrometheusServlet` that is, at
+`/metrics/prometheus`,
+
+```
+metrics_local_1764080000000_driver_stateStore_flights_chain_deltas_Value{{type="gauges"}} 12
+```
+
+A gauge without a value is `NaN`. Counters, histograms, single stores, `merges_waiting` and `merges_running`
+are at `/checkpoints/metrics` alone. A gauge costs nothing until a sink reads it: then the figures of its
+query are put together, at most once a second. In a driver without a UI and without an event log, executors
+report only if the Spark configuration has a `spark.metrics.conf...`.
+
+### The metrics
+
+| metric | type | labels | from | over partitions | meaning | question |
+|---|---|---|---|---|---|---|
+"""
+
+
+def alerts() -> Iterator[tuple[Alert, str, str]]:
+    """Yield every alert, the code of its finding and its link."""
+    for rule in RULES:
+        if rule.alert is not None:
+            yield rule.alert, rule.code, rule.link
+    for alert, link in EXTRA:
+        yield alert, "absent", link
+
+
+def severity_of(code: str) -> str:
+    """Return the severity of the alert of a finding, or of that which has no finding."""
+    found = {rule.code: rule.severity for rule in RULES}
+    return ALERT_SEVERITIES[found.get(code, WARNING)]
+
+
+def alert_rules() -> str:
+    """Return the rules as YAML. Texts are quoted as in JSON, which YAML takes."""
+    return HEAD + "".join(_rule(*each) for each in alerts())
+
+
+def _rule(alert: Alert, code: str, link: str) -> str:
+    quoted = {name: json.dumps(text) for name, text in _texts(alert, code, link).items()}
+    return (
+        f"      - alert: {alert.name}\n"
+        f"        expr: {quoted['expression']}\n"
+        f"        for: {alert.lasts}\n"
+        f"        labels: {{severity: {severity_of(code)}, finding: {code}}}\n"
+        "        annotations:\n"
+        f"          summary: {quoted['summary']}\n"
+        f"          remedy: {quoted['remedy']}\n"
+        f"          runbook: {quoted['link']}\n"
+    )
+
+
+def _texts(alert: Alert, code: str, link: str) -> dict[str, str]:
+    return {"expression": alert.expression, "summary": alert.summary, "remedy": remedy_of(code), "link": link}
+
+
+def remedy_of(code: str) -> str:
+    """Return the remedy of a finding, or that of the alert which has no finding."""
+    found: dict[str, Rule] = {rule.code: rule for rule in RULES}
+    if code in found:
+        return found[code].remedy
+    return "Look whether `state-store serve` runs and Prometheus reaches it."
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel.
+
+    Attributes:
+        title: its title.
+        unit: Grafana's name of the unit.
+        queries: PromQL with `SEL` for the selection of queries, and the legend of its series.
+        about: metrics that it shows; their questions are its description.
+        kind: `stat` or `timeseries`.
+        wide: columns of 24.
+    """
+
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+    about: tuple[str, ...]
+    kind: str = "timeseries"
+    wide: int = 8
+
+
+ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
+    (
+        "Is it well?",
+        (
+            Panel(
+                "Verdict",
+                "none",
+                (("max by (query) (state_store_verdict{SEL})", "{{query}}"),),
+                ("state_store_verdict",),
+                "stat",
+                4,
+            ),
+            Panel(
+                "Age of the newest checkpoint",
+                "s",
+                (
+                    (
+                        "time() - max by (query) (state_store_last_checkpoint_timestamp_seconds{SEL})",
+                        "{{query}}",
+                    ),
+                ),
+                ("state_store_last_checkpoint_timestamp_seconds",),
+                "stat",
+                4,
+            ),
+            Panel(
+                "Restore against objective",
+                "percentunit",
+                (
+                    (
+                        (
+                            "max by (query) (state_store_restore_predicted_seconds{SEL}) / on (query) "
+                            "max by (query) (state_store_restore_objective_seconds{SEL})"
+                        ),
+                        "{{query}}",
+                    ),
+                ),
+                ("state_store_restore_predicted_seconds",),
+                "stat",
+                4,
+            ),
+            Panel(
+                "Longest chain",
+                "none",
+                (("max by (query) (state_store_chain_deltas{SEL})", "{{query}}"),),
+                ("state_store_chain_deltas",),
+                "stat",
+                4,
+            ),
+            Panel(
+                "Age of the oldest files that are needed",
+                "s",
+                (("time() - min by (query) (state_store_chain_start_timestamp_seconds{SEL})", "{{query}}"),),
+                ("state_store_chain_start_timestamp_seconds",),
+                "stat",
+                4,
+            ),
+            Panel(
+                "Bytes in storage",
+                "bytes",
+                (("sum by (query) (state_store_stored_bytes{SEL})", "{{query}}"),),
+                ("state_store_stored_bytes",),
+                "stat",
+                4,
+            ),
+        ),
+    ),
+    (
+        "What is wrong?",
+        (
+            Panel(
+                "Chain",
+                "none",
+                (
+                    ("max by (query) (state_store_chain_deltas{SEL})", "{{query}} deltas"),
+                    ("max by (query) (state_store_chain_deltas_since_full{SEL})", "{{query}} since full"),
+                ),
+                ("state_store_chain_deltas", "state_store_chain_deltas_since_full"),
+            ),
+            Panel(
+                "Restore, and the objective",
+                "s",
+                (
+                    ("max by (query) (state_store_restore_predicted_seconds{SEL})", "{{query}}"),
+                    ("max by (query) (state_store_restore_objective_seconds{SEL})", "{{query}} objective"),
+                ),
+                ("state_store_restore_predicted_seconds", "state_store_restore_objective_seconds"),
+            ),
+            Panel(
+                "Bytes of the newest checkpoint",
+                "bytes",
+                (
+                    ("sum by (query) (state_store_chain_bytes{SEL})", "{{query}}"),
+                    ("sum by (query) (state_store_chain_shared_bytes{SEL})", "{{query}} shared"),
+                ),
+                ("state_store_chain_bytes", "state_store_chain_shared_bytes"),
+            ),
+            Panel(
+                "Largest store, per byte of the median",
+                "none",
+                (("state_store_largest_store_ratio{SEL}", "{{query}} {{operator}}/{{store}}"),),
+                ("state_store_largest_store_ratio",),
+            ),
+            Panel(
+                "Storage that nothing needs",
+                "bytes",
+                (("sum by (query) (state_store_unneeded_bytes{SEL})", "{{query}}"),),
+                ("state_store_unneeded_bytes",),
+            ),
+            Panel(
+                "Requests to storage, by this service",
+                "reqps",
+                (
+                    (
+                        "sum by (query, kind) (rate(state_store_storage_requests_total{SEL}[5m]))",
+                        "{{query}} {{kind}}",
+                    ),
+                ),
+                ("state_store_storage_requests_total",),
+            ),
+        ),
+    ),
+    (
+        "The running query",
+        (
+            Panel(
+                "Merges",
+                "none",
+                (
+                    (
+                        "sum by (query, kind) (rate(state_store_merges_total{SEL}[5m])) * 60",
+                        "{{query}} {{kind}} a minute",
+                    ),
+                    ("sum by (query) (state_store_merges_waiting{SEL})", "{{query}} waiting"),
+                    ("max by (query) (state_store_merge_failures_in_row{SEL})", "{{query}} failed in a row"),
+                ),
+                (
+                    "state_store_merges_total",
+                    "state_store_merges_waiting",
+                    "state_store_merge_failures_in_row",
+                ),
+            ),
+            Panel(
+                "Bytes uploaded",
+                "Bps",
+                (
+                    (
+                        "sum by (query, part) (rate(state_store_uploaded_bytes_total{SEL}[5m]))",
+                        "{{query}} {{part}}",
+                    ),
+                ),
+                ("state_store_uploaded_bytes_total",),
+            ),
+            Panel(
+                "Commit, 95th percentile",
+                "s",
+                (
+                    (
+                        (
+                            "histogram_quantile(0.95, sum by (query, le) "
+                            "(rate(state_store_commit_duration_seconds_bucket{SEL}[5m])))"
+                        ),
+                        "{{query}}",
+                    ),
+                ),
+                ("state_store_commit_duration_seconds",),
+            ),
+            Panel(
+                "Memory",
+                "bytes",
+                (("sum by (query) (state_store_memory_bytes{SEL})", "{{query}}"),),
+                ("state_store_memory_bytes",),
+            ),
+            Panel(
+                "Restores",
+                "none",
+                (("sum by (query) (increase(state_store_restores_total{SEL}[5m]))", "{{query}}"),),
+                ("state_store_restores_total",),
+            ),
+            Panel(
+                "Damage and restarts",
+                "none",
+                (
+                    (
+                        "sum by (query) (increase(state_store_damaged_files_total{SEL}[1h]))",
+                        "{{query}} damaged files",
+                    ),
+                    (
+                        "sum by (query) (increase(state_store_agent_restarts_total{SEL}[1h]))",
+                        "{{query}} agents",
+                    ),
+                ),
+                ("state_store_damaged_files_total", "state_store_agent_restarts_total"),
+            ),
+        ),
+    ),
+)
+"""Rows of the dashboard, in the order of an operator's questions."""
+
+
+def expressions() -> list[str]:
+    """Return the PromQL of all panels, with the variables of the dashboard."""
+    return [_expression(text) for _, panels in ROWS for panel in panels for text, _ in panel.queries]
+
+
+def _expression(text: str) -> str:
+    return text.replace("{SEL}", "{" + CHOSEN + "}")
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard as Grafana imports it."""
+    shown: list[dict[str, Any]] = []
+    top = 0
+    for title, panels in ROWS:
+        shown.append(_row(len(shown) + 1, title, top))
+        top, left = top + 1, 0
+        high = 4 if panels[0].kind == "stat" else 8
+        for panel in panels:
+            if left + panel.wide > _COLUMNS:
+                top, left = top + high, 0
+            place = {"x": left, "y": top, "w": panel.wide, "h": high}
+            shown.append(_panel(len(shown) + 1, panel, place))
+            left += panel.wide
+        top += high
+    return {
+        "title": "Incremental state store",
+        "uid": "incremental-state-store",
+        "tags": ["spark", "streaming", "state-store"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [_source(), *(_variable(name) for name in ("job", "instance", "query"))]},
+        "panels": shown,
+    }
+
+
+def _row(number: int, title: str, top: int) -> dict[str, Any]:
+    place = {"x": 0, "y": top, "w": _COLUMNS, "h": 1}
+    return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    metrics: list[Metric] = [_BY_NAME[name] for name in panel.about]
+    targets = [
+        {"refId": chr(ord("A") + index), "expr": _expression(text), "legendFormat": legend}
+        for index, (text, legend) in enumerate(panel.queries)
+    ]
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": " ".join(dict.fromkeys(f"{metric.question} {metric.meaning}" for metric in metrics)),
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": targets,
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+
+
+def _variable(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": f"label_values(state_store_up, {name})", "refId": name},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".+",
+    }
+
+
+def dashboard_text() -> str:
+    """Return the dashboard's file."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+def page_files() -> dict[str, str]:
+    """Return the texts of the files by their paths in a checkout."""
+    words = json.dumps(WORDS, indent=1, ensure_ascii=False)
+    comment = "// Words of the page. Written from the declarations by `make docs`.\n"
+    return {
+        f"{DIRECTORY}/words.js": f"{comment}window.stateStoreWords = {words};\n",
+        f"{DIRECTORY}/help.html": "".join((_HEAD, *_parts(), *_findings(), _END)),
+    }
+
+
+def _parts() -> Iterator[str]:
+    for part, words in WORDS.items():
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{_coded(text)}</dd>\n" for name, text in words.items())
+        heading = f'<h2 id="{_slug(part)}">{escape(part)}</h2>'
+        yield f'<section class="card">{heading}\n<dl>\n{rows}</dl></section>\n'
+
+
+def _findings() -> Iterator[str]:
+    sentences = {rule.code: rule.sentence for rule in RULES}
+    yield '<h1 id="findings">Findings and alerts</h1>\n'
+    for alert, code, link in alerts():
+        anchor = escape(link.partition("#")[2])
+        said = f"<p><strong>{_coded(sentences[code])}</strong></p>\n" if code in sentences else ""
+        fires = f"after {escape(alert.lasts)} of <code>{escape(alert.expression)}</code>"
+        yield (
+            f'<section class="card"><h2 id="{anchor}">{escape(alert.name)}</h2>\n{said}'
+            f"<p>{_coded(remedy_of(code))}</p>\n"
+            f'<p class="soft small">Finding <code>{escape(code)}</code>, alert of severity '
+            f"{severity_of(code)} {fires}</p></section>\n"
+        )
+
+
+def _coded(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
+
+
+def prometheus_section() -> str:
+    """Return the section of docs/metrics.md on the metrics for Prometheus."""
+    rows = []
+    for metric in METRICS:
+        labels = ", ".join(f"`{name}`" for name in (*LABELS[metric.subject], *metric.labels))
+        over = metric.over if metric.subject == "store" else ""
+        rows.append(
+            f"| `{metric.name}` | {metric.kind} | {labels} | {', '.join(metric.sources)} | {over} | "
+            f"{metric.meaning} | {metric.question} |\n"
+        )
+    return _PROMETHEUS + "".join(rows)
+
+
+def rest_section() -> str:
+    """Return the reference in docs/rest.md."""
+    return "".join(_endpoint(endpoint) for endpoint in ENDPOINTS)
+
+
+def _endpoint(endpoint: Endpoint) -> str:
+    names = {DRIVER: "driver", HISTORY: "History Server", SERVE: "serve"}
+    lines = [f"\n### {endpoint.method} /v1{endpoint.path}\n", f"\n{endpoint.summary} "]
+    lines.append(f"Answers {endpoint.status} `{endpoint.answer.__name__}`. ")
+    lines.append(f"From: {', '.join(names[source] for source in endpoint.sources)}.\n")
+    chosen = [parameter for parameter in endpoint.parameters if parameter.place == "query"]
+    if chosen:
+        lines.append("\n| parameter | default | meaning |\n|---|---|---|\n")
+        for parameter in chosen:
+            choices = f" One of {', '.join(parameter.choices)}." if parameter.choices else ""
+            lines.append(
+                f"| `{parameter.name}` | {parameter.default or ''} | {parameter.meaning}{choices} |\n"
+            )
+    if endpoint.errors:
+        lines.append("\n| error | when |\n|---|---|\n")
+        lines += [f"| {status} | {reason} |\n" for status, reason in endpoint.errors]
+    return "".join(lines)
+
+
+def alert_section() -> str:
+    """Return the section of docs/operations.md on alerts: a paragraph each."""
+    sentences = {rule.code: rule for rule in RULES}
+    paragraphs = []
+    for alert, code, _ in alerts():
+        rule = sentences.get(code)
+        said = "" if rule is None else f' `state-store doctor` says: "{rule.sentence}"'
+        paragraphs.append(
+            f"\n### Alert: {alert.name}\n\n"
+            f"Fires after {alert.lasts} (severity `{severity_of(code)}`) while `{alert.expression}`."
+            f"{said}\n\n"
+            f"{remedy_of(code)}\n"
+        )
+    return "".join(paragraphs)
+
+
+def written(checkout: Path) -> dict[str, str]:
+    """Return the texts of all files by their paths; pages keep what stands above the mark."""
+    sections = {
+        "docs/rest.md": rest_section(),
+        "docs/alerts.md": alert_section(),
+    }
+    made = {}
+    for name, section in sections.items():
+        above, mark, _ = (checkout / name).read_text(encoding="utf-8").partition(MARK)
+        if not mark:
+            raise ValueError(f"{name} lacks the line {MARK.strip()}")
+        made[name] = above + MARK + section
+    made["conf/prometheus/state-store-rules.yml"] = alert_rules()
+    made["conf/grafana/state-store-dashboard.json"] = dashboard_text()
+    return {**made, **page_files()}
+
+
+def main(checkout: Path) -> None:
+    """Write the files into a checkout."""
+    for name, text in written(checkout).items():
+        (checkout / name).write_text(text, encoding="utf-8")
+        print(f"wrote {checkout / name}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

@@ -1,1 +1,0 @@
-"""Files for Prometheus and Grafana, and pages of the documentation, written from the declarations."""

@@ -1,0 +1,498 @@
+"""A query that is watched, and the full checkpoints that are asked for.
+
+A thread of its own looks at the query, and everybody is answered from the last look. One full checkpoint is
+made at a time for a query; a repeated request gets the id of the first.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from state_store.core.checkpoint.stored_documents import FULL
+from state_store.core.storage import open_storage
+from state_store.data.dataset.checkpoints import FoundStore
+from state_store.data.maintenance.full_checkpoints import full_checkpoint
+from state_store.data.query import Query, StoreKey
+from state_store.errors import (
+    BusyError,
+    ConflictError,
+    MissingError,
+    OptionError,
+    StateStoreError,
+    as_store_error,
+)
+from state_store.observe.look import Look, Looker, Requests
+from state_store.observe.model.rest_answers import (
+    Checkpoint,
+    Failure,
+    FullCheckpointRequest,
+    Made,
+    Merge,
+    Operation,
+    Status,
+    StoreOutcome,
+    Verdict,
+)
+from state_store.observe.model.rules import Totals
+from state_store.observe.verdict import judge, totals_of
+
+IDLE_S = 600.0
+"""Seconds without a request after which storage is not looked at any more, until the next request."""
+
+MAX_HISTORY = 2000
+"""Checkpoints that are remembered after their files are gone."""
+
+IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
+
+MAX_KNOWN = 100
+"""Requests that are remembered after they have ended."""
+
+MAX_OUTCOMES = 1000
+"""Outcomes in one answer."""
+
+FAILURES_KEPT = 100
+
+_TRIGGER_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that is known of a watched query at one moment. Immutable.
+
+    Attributes:
+        look: the last successful look; None before the first.
+        error: why the last look failed; None if it succeeded.
+        errors: looks that failed.
+        history: checkpoints, oldest first, those that cannot be restored any more included.
+    """
+
+    look: Look | None = None
+    error: Failure | None = None
+    errors: int = 0
+    history: tuple[Checkpoint, ...] = ()
+
+
+class Watched:
+    """A query that is looked at, at most once in `every_s` seconds, while somebody asks.
+
+    All viewers share the looks: a hundred of them cost storage as much as one. Nobody waits for a look; slow
+    storage makes answers old, never slow. Safe for any thread.
+
+    Args:
+        name: name in addresses.
+        location: the checkpoint directory, a path or URI.
+        every_s: least seconds between the beginnings of two looks.
+        objective_ms: the restore objective, milliseconds; 0: none; None: the query's own.
+        idle_s: seconds without a request after which looking stops.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        *,
+        every_s: float,
+        objective_ms: int | None = None,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self.name = name
+        self.location = location
+        self.requests = Requests()
+        self._looker = Looker(location, requests=self.requests, objective_ms=objective_ms)
+        self._every_s, self._idle_s = every_s, idle_s
+        self._state = State()
+        self._changed = threading.Condition()
+        self._asked_s = time.monotonic()
+        self._fully = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the look that is under way. May be called more than once."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def state(self) -> State:
+        """Return the last state, and keep the looks going."""
+        with self._changed:
+            if time.monotonic() - self._asked_s > self._idle_s:
+                self._changed.notify_all()
+            self._asked_s = time.monotonic()
+            return self._state
+
+    def refresh(self) -> None:
+        """Look as soon as the pace allows, at all stores, even if Spark has committed nothing."""
+        with self._changed:
+            self._fully = True
+            self._asked_s = time.monotonic()
+            self._changed.notify_all()
+
+    def wait_for_look(self, timeout_s: float) -> bool:
+        """Wait until the first look has ended, well or not.
+
+        Args:
+            timeout_s: seconds to wait at most.
+
+        Returns:
+            True if it has ended.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._state.look is not None or self._state.error is not None, timeout_s
+            )
+
+    def totals(self, state: State) -> Totals:
+        """Return the figures of the query."""
+        look = state.look
+        unreadable = state.error is not None
+        if look is None:
+            return totals_of([], unreadable=unreadable)
+        return look.totals(unreadable=unreadable)
+
+    def verdict(self, state: State) -> Verdict:
+        """Return the verdict on the query, now."""
+        look = state.look
+        return judge(
+            self.totals(state),
+            look.stores if look else (),
+            int(time.time() * 1000),
+            error=state.error,
+            start=look.start_failure if look else None,
+            verify=look.verify_failure if look else None,
+            batch=look.batch if look else None,
+        )
+
+    def look_now(self) -> None:
+        """Look once, in the calling thread. For the thread of `start`, and for tests without it."""
+        with self._changed:
+            fully, self._fully = self._fully, False
+            before = self._state
+        try:
+            look = self._looker.look(fully=fully)
+            state = State(look, None, before.errors, _remembered(before.history, look.history))
+        except (StateStoreError, OSError) as error:
+            failure = Failure(**as_store_error(error).to_json())
+            state = replace(before, error=failure, errors=before.errors + 1)
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            began_s = time.monotonic()
+            self.look_now()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopped, max(0.0, began_s + self._every_s - time.monotonic())
+                )
+                while (
+                    not self._stopped and time.monotonic() - self._asked_s > self._idle_s and not self._fully
+                ):
+                    self._changed.wait(self._idle_s)
+        self._looker.close()
+
+
+def _remembered(before: tuple[Checkpoint, ...], now: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+    """Return what is there now, after older checkpoints that were there before."""
+    if not now:
+        return before
+    if before and before[-1] is now[-1]:
+        return before
+    current = {checkpoint.version for checkpoint in now}
+    older = [
+        replace(checkpoint, restorable=False)
+        for checkpoint in before
+        if checkpoint.version not in current and checkpoint.version < now[0].version
+    ]
+    return (*older, *now)[-MAX_HISTORY:]
+
+
+@dataclass
+class _Running:
+    """A request; its lists grow while it runs."""
+
+    id: str
+    query: str
+    wanted: FullCheckpointRequest
+    asked_ms: int
+    keys: list[StoreKey] = field(default_factory=list)
+    outcomes: list[StoreOutcome] = field(default_factory=list)
+    ended_ms: int | None = None
+    failure: Failure | None = None
+
+
+class Operations:
+    """Requests for full checkpoints that this service has received. Safe for any thread.
+
+    Args:
+        at_once: stores that are worked on at a time, of all queries together.
+    """
+
+    def __init__(self, at_once: int = 2) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, _Running] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="full-checkpoints")
+        self._at_once = at_once
+        self._outcomes: Counter[str] = Counter({"completed": 0, "failed": 0})
+        self._stopped = False
+
+    def request(self, watched: Watched, wanted: FullCheckpointRequest) -> Operation:
+        """Begin a full checkpoint, or join one that is running or has the same id.
+
+        Args:
+            watched: the query.
+            wanted: the stores that are meant, and the caller's id.
+
+        Returns:
+            The request's state now.
+
+        Raises:
+            OptionError: the caller's id is not valid.
+            ConflictError: a full checkpoint of other stores of the query is running, or the id is another
+                query's.
+            BusyError: the service is stopping.
+        """
+        trigger = wanted.trigger_id
+        if trigger is not None and not _TRIGGER_ID.fullmatch(trigger):
+            raise OptionError(
+                "'triggerId' must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'", option="triggerId"
+            )
+        with self._lock:
+            if self._stopped:
+                raise BusyError("the service is stopping")
+            known = None if trigger is None else self._known.get(trigger)
+            if known is not None:
+                if known.query != watched.name or _range(known.wanted) != _range(wanted):
+                    raise ConflictError(f"the id '{trigger}' belongs to another request", option="triggerId")
+                return _described(known)
+            running = next(
+                (
+                    each
+                    for each in self._known.values()
+                    if each.query == watched.name and each.ended_ms is None
+                ),
+                None,
+            )
+            if running is not None:
+                if _range(running.wanted) == _range(wanted):
+                    return _described(running)
+                raise ConflictError(
+                    f"request {running.id} for other stores of query '{watched.name}' is running; try "
+                    f"again after it"
+                )
+            started = _Running(trigger or str(uuid.uuid4()), watched.name, wanted, int(time.time() * 1000))
+            self._known[started.id] = started
+            ended = [each.id for each in self._known.values() if each.ended_ms is not None]
+            for forgotten in ended[: max(0, len(ended) - MAX_KNOWN)]:
+                del self._known[forgotten]
+            self._pool.submit(self._make, watched, started)
+            return _described(started)
+
+    def find(self, query: str, request_id: str) -> Operation:
+        """Return the state of a request.
+
+        Raises:
+            MissingError: it is not known, or not any more.
+        """
+        with self._lock:
+            known = self._known.get(request_id)
+            if known is None or known.query != query:
+                raise MissingError(
+                    "this request is not known (any more: the last 100 are kept, until the service ends). "
+                    "`checkpoints/latest` says of each store when its last full checkpoint was made: "
+                    "`full_ms`."
+                )
+            return _described(known)
+
+    def merges(self, query: str) -> tuple[list[Merge], list[Merge], list[Merge]]:
+        """Return merges of a query that wait, run, and failed, of those that were requested here."""
+        waiting: list[Merge] = []
+        running: list[Merge] = []
+        failed: list[Merge] = []
+        with self._lock:
+            for each in self._known.values():
+                if each.query != query:
+                    continue
+                done = {(o.operator, o.partition, o.store) for o in each.outcomes}
+                left = [key for key in each.keys if (key.operator, key.partition, key.name) not in done]
+                if each.ended_ms is None:
+                    for number, key in enumerate(left):
+                        runs = number < self._at_once
+                        (running if runs else waiting).append(
+                            Merge(
+                                key.operator,
+                                key.partition,
+                                key.name,
+                                FULL,
+                                "running" if runs else "waiting",
+                                _reason(each),
+                                each.asked_ms,
+                                waits_for=None if runs else "stores before it in the request",
+                            )
+                        )
+                failed += [
+                    Merge(
+                        outcome.operator,
+                        outcome.partition,
+                        outcome.store,
+                        FULL,
+                        "failed",
+                        _reason(each),
+                        each.ended_ms,
+                        failure=outcome.failure,
+                    )
+                    for outcome in each.outcomes
+                    if outcome.failure is not None
+                ]
+        return waiting, running, failed[::-1][:FAILURES_KEPT]
+
+    def outcomes(self) -> dict[str, int]:
+        """Return how many requests have ended, by outcome."""
+        with self._lock:
+            return dict(self._outcomes)
+
+    def stop(self) -> None:
+        """Refuse further requests and wait for the store that is worked on."""
+        with self._lock:
+            self._stopped = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _make(self, watched: Watched, running: _Running) -> None:
+        try:
+            wanted = running.wanted
+            query = Query.open(watched.location)
+            chosen = [
+                key
+                for key in query.stores()
+                if wanted.operator in (None, key.operator)
+                and wanted.partition in (None, key.partition)
+                and wanted.store in (None, key.name)
+            ]
+            with self._lock:
+                running.keys = chosen
+            if query.committed_batch() is None:
+                raise MissingError(f"Spark has not committed a batch of query '{watched.name}' yet")
+            with ThreadPoolExecutor(self._at_once, thread_name_prefix="full-checkpoint") as workers:
+                for _ in workers.map(lambda key: self._make_store(query, running, key), chosen):
+                    pass
+        except Exception as error:
+            failure = _failure(error)
+            with self._lock:
+                running.failure = failure
+        with self._lock:
+            failed = [outcome for outcome in running.outcomes if outcome.failure is not None]
+            if failed and running.failure is None:
+                running.failure = failed[0].failure
+            running.ended_ms = int(time.time() * 1000)
+            self._outcomes["completed" if running.failure is None else "failed"] += 1
+        watched.refresh()
+
+    def _make_store(self, query: Query, running: _Running, key: StoreKey) -> None:
+        began_s = time.monotonic()
+        if self._stopped:
+            outcome = StoreOutcome(
+                key.operator,
+                key.partition,
+                key.name,
+                "failed",
+                failure=Failure("busy", "the service was stopped"),
+            )
+        else:
+            try:
+                outcome = _already(query, key) or _made(query, key, _reason(running))
+            except Exception as error:
+                failure = _failure(error)
+                outcome = StoreOutcome(key.operator, key.partition, key.name, "failed", failure=failure)
+        with self._lock:
+            running.outcomes.append(
+                StoreOutcome(
+                    outcome.operator,
+                    outcome.partition,
+                    outcome.store,
+                    outcome.outcome,
+                    outcome.version,
+                    outcome.files,
+                    outcome.bytes,
+                    round((time.monotonic() - began_s) * 1000),
+                    outcome.failure,
+                )
+            )
+
+
+def _already(query: Query, key: StoreKey) -> StoreOutcome | None:
+    """Return the outcome for a store whose committed version is full already; None otherwise."""
+    storage = open_storage(query.uri(key))
+    try:
+        found = FoundStore.read(key, storage)
+    finally:
+        storage.close()
+    version = found.restorable(query.committed()[key])
+    if version is None:
+        return None
+    manifest = found.manifest(version)
+    if manifest is None or manifest.kind != FULL or manifest.version_id != version:
+        return None
+    return StoreOutcome(
+        key.operator,
+        key.partition,
+        key.name,
+        "already",
+        version.number,
+        len(manifest.files),
+        manifest.total_bytes,
+    )
+
+
+def _reason(running: _Running) -> str:
+    return f"requested of state-store serve ({running.id})"
+
+
+def _made(query: Query, key: StoreKey, reason: str) -> StoreOutcome:
+    (made,) = full_checkpoint(
+        query.location, key.operator, key.partition, key.name, stores=1, reason=reason
+    ).made
+    return StoreOutcome(
+        key.operator, key.partition, key.name, "made", made.version.number, made.files, made.bytes
+    )
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, (StateStoreError, OSError)):
+        return Failure(**as_store_error(error).to_json())
+    return Failure("internal", f"a defect of this program: {error!r}")
+
+
+def _range(wanted: FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:
+    return wanted.operator, wanted.partition, wanted.store
+
+
+def _described(running: _Running) -> Operation:
+    failed = sum(outcome.failure is not None for outcome in running.outcomes)
+    is_over = running.ended_ms is not None
+    versions = [o.version for o in running.outcomes if o.version is not None]
+    made = Made(max(versions, default=None), running.failure.message if running.failure else None)
+    outcomes = sorted(running.outcomes, key=lambda o: (o.failure is None, o.operator, o.partition, o.store))
+    return Operation(
+        request_id=running.id,
+        status=Status(COMPLETED if is_over else IN_PROGRESS),
+        query=running.query,
+        asked_ms=running.asked_ms,
+        made=len(running.outcomes) - failed,
+        failed=failed,
+        stores=outcomes[:MAX_OUTCOMES],
+        operation=made if is_over else None,
+        ended_ms=running.ended_ms,
+        wanted=len(running.keys) or None,
+        failure=running.failure,
+    )

@@ -1,1 +1,0 @@
-"""Watching of queries by their files in checkpoint storage, with as few requests as possible."""
