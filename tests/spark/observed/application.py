@@ -106,6 +106,14 @@ class Application:
         progress = self.running[name].lastProgress
         return {"batch": progress.batchId, "durations": dict(progress.durationMs)}
 
+    def decommission(self, executor: str) -> dict[str, Any]:
+        """Give an executor no more tasks, and ask it to go."""
+        context = self.spark.sparkContext
+        scheduler = context._jvm.org.apache.spark.scheduler
+        info = scheduler.ExecutorDecommissionInfo("for a test", context._jvm.scala.Option.empty())
+        backend = context._jsc.sc().schedulerBackend()
+        return {"accepted": backend.decommissionExecutor(executor, info, False, False)}
+
     def stop(self, name: str) -> dict[str, Any]:
         """Stop a query."""
         self.running.pop(name).stop()
