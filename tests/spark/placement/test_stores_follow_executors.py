@@ -6,12 +6,15 @@ Spark alone gives no store away here: it does so when a task waits for longer th
 from __future__ import annotations
 
 import json
+import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chaos.cluster import Cluster
+from chaos.processes import Process
 from observed.ui_application import SETTINGS, Running, awaited
 
 import state_store
@@ -81,7 +84,7 @@ def check_state(app: Running, query: str) -> None:
         assert rows(checkpoint, "r", "right", store="right") == values
     else:
         assert rows(checkpoint, "key", "total", store="sums") == sums
-    assert state_store.verify(str(checkpoint)).ok
+    assert not [found for found in state_store.verify(str(checkpoint)).findings if found.key]
 
 
 def rows(checkpoint: Path, *columns: str, store: str | None = None) -> list[tuple[Any, ...]]:
@@ -124,8 +127,8 @@ def test_stores_move_before_a_decommissioned_executor_goes(tmp_path: Path) -> No
         leaving = next(executor for executor, host in executors(app).items() if host == "127.0.0.2")
         process = next(
             process
-            for process in cluster.processes()
-            if process.role == "executor" and f"--executor-id {leaving} " in process.arguments
+            for process in executor_processes(cluster)
+            if f"--executor-id {leaving} " in process.arguments
         )
         process.stop()  # it stays until it is woken up
         assert app.do("decommission", executor=leaving)["accepted"]
@@ -155,3 +158,56 @@ def test_stores_stay_if_spark_places_them(tmp_path: Path) -> None:
         assert placement(app, "totals") == [PARTITIONS]
         app.do("stop", name="totals")
         check_state(app, "totals")
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("checkpoint_format", [2, 1])
+def test_state_stays_exact_while_executors_come_and_go(tmp_path: Path, checkpoint_format: int) -> None:
+    """Let Spark add and remove executors for 200 batches, and kill executors and machines meanwhile."""
+    options = {
+        FORMAT: str(checkpoint_format),
+        "spark.executor.cores": "1",
+        "spark.locality.wait": "1s",
+        "spark.log.level": "INFO",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.maxExecutors": "4",
+        "spark.dynamicAllocation.executorIdleTimeout": "2s",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "200ms",
+        "spark.task.maxFailures": "100",
+        "spark.stage.maxConsecutiveAttempts": "100",
+    }
+    draw = random.Random(checkpoint_format)
+    ended = threading.Event()
+    kills = []
+
+    def kill(cluster: Cluster) -> None:
+        while not ended.wait(draw.uniform(2, 15)):
+            alone = [[process] for process in executor_processes(cluster)]
+            victims = cluster.machines() if draw.random() < 0.2 else alone
+            for process in draw.choice(victims) if victims else []:
+                kills.append(process.kill())
+            cluster.replace_workers()
+
+    with Cluster(tmp_path / "cluster") as cluster, application(tmp_path, cluster, **options) as app:
+        for query in QUERIES:
+            app.start(query, query)
+        killer = threading.Thread(target=kill, args=(cluster,))
+        killer.start()
+        try:
+            for batch in range(200):
+                app.feed(QUERIES[batch % len(QUERIES)], shown=False)
+        finally:
+            ended.set()
+            killer.join()
+        for query in QUERIES:
+            app.do("stop", name=query)
+            check_state(app, query)
+        assert any(kills)
+        assert "partitions of the operators 0 of the run" in app.log.read_text()
+
+
+def executor_processes(cluster: Cluster) -> list[Process]:
+    return [process for process in cluster.processes() if process.role == "executor"]

@@ -8,12 +8,20 @@ import org.apache.spark.scheduler._
 import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend
 
 /**
+ * The executors that take tasks at a time.
+ *
+ * @param generation larger after each change of the executors
+ * @param executors  in the order of their ids
+ */
+private[placement] final case class Listing(generation: Long, executors: Seq[Executor])
+
+/**
  * The executors of an application that take tasks: those that have started, and are not excluded, decommissioned or
  * about to be removed. Safe for any thread.
  */
 private[placement] final class Executors(context: SparkContext) extends SparkListener {
-  @volatile private var events = 0L
-  @volatile private var listed: Seq[Executor] = Nil
+  @volatile private var isStale = true
+  @volatile private var listing = Listing(0, Nil)
   private val cores = mutable.Map.empty[String, Int]
   private val foreign = mutable.Set.empty[String]
   private val excluded = mutable.Set.empty[String]
@@ -26,27 +34,28 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
   }
 
   /**
-   * Returns a number that is larger after each change of the executors. No event tells that an executor is being
-   * decommissioned, so the listed ones are looked up in the scheduler's own table, in memory.
+   * Returns the executors. No event tells that an executor is being decommissioned, so the listed ones are looked up in
+   * the scheduler's own table, in memory. The driver asks for all of them again only after a change.
    */
-  def generation: Long = {
-    if (listed.exists(executor => !isActive(executor.id))) list()
-    events
+  def now: Listing = {
+    if (isStale || listing.executors.exists(executor => !isActive(executor.id))) list()
+    listing
   }
 
-  /** Returns the executors, in the order of their ids. */
-  def list(): Seq[Executor] = synchronized {
-    val members = context.env.blockManager.master.getMemoryStatus.keys.toSeq.filterNot(_.isDriver)
-    val now = members
-      .filterNot(member => excluded(member.executorId) || foreign(member.executorId) || excludedHosts(member.host))
-      .filter(member => isActive(member.executorId))
-      .map(member => Executor(member.executorId, member.host, cores.getOrElse(member.executorId, usualCores)))
-      .sortBy(executor => (executor.id.length, executor.id))
-    if (now != listed) {
-      listed = now
-      events += 1
+  private def list(): Unit = synchronized {
+    isStale = false
+    try {
+      val living = context.env.blockManager.master.getMemoryStatus.keys.toSeq
+        .filterNot(member => member.isDriver || excluded(member.executorId) || excludedHosts(member.host))
+        .filter(member => isActive(member.executorId) && !foreign(member.executorId))
+        .map(member => Executor(member.executorId, member.host, cores.getOrElse(member.executorId, usualCores)))
+        .sortBy(executor => (executor.id.length, executor.id))
+      if (living != listing.executors) listing = Listing(listing.generation + 1, living)
+    } catch {
+      case e: Throwable =>
+        isStale = true
+        throw e
     }
-    now
   }
 
   private def usualCores: Int = if (cores.isEmpty) 1 else cores.values.max
@@ -83,6 +92,6 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
 
   private def changed(change: => Unit): Unit = synchronized {
     change
-    events += 1
+    isStale = true
   }
 }

@@ -58,14 +58,14 @@ private final class Placements(context: SparkContext) extends Logging {
   def planned(plan: SparkPlan, session: SparkSession, mostMoves: Int): Unit = {
     val stages = stagesOf(plan)
     stages.flatten.flatMap(_.stateInfo).headOption.foreach { info =>
-      val generation = executors.generation
+      val listing = executors.now
       Option(runs.synchronized(runs.get(info.queryRunId))) match {
         case None => runs.synchronized(runs.put(info.queryRunId, new Run)) // Spark chooses for the first batch
         case Some(run) =>
-          if (run.generation != generation) run.began(generation)
+          if (run.generation != listing.generation) run.began(listing.generation)
           if (run.looks > 0) {
             run.looks -= 1
-            if (spread(run, stages, new Coordinator(session), mostMoves)) run.looks = 0
+            if (spread(run, listing.executors, stages, new Coordinator(session), mostMoves)) run.looks = 0
           }
       }
     }
@@ -73,8 +73,11 @@ private final class Placements(context: SparkContext) extends Logging {
 
   /** Moves the stores of each stage. Returns true if nothing is left to move. */
   private def spread(
-      run: Run, stages: Seq[Seq[StateStoreWriter]], coordinator: Coordinator, mostMoves: Int): Boolean = {
-    val living = executors.list()
+      run: Run,
+      living: Seq[Executor],
+      stages: Seq[Seq[StateStoreWriter]],
+      coordinator: Coordinator,
+      mostMoves: Int): Boolean =
     stages.zipWithIndex.map { case (writers, stage) =>
       val id = writers.head.stateInfo.get.queryRunId
       val stores = storesOf(writers, coordinator)
@@ -96,7 +99,6 @@ private final class Placements(context: SparkContext) extends Logging {
       }
       assigned.isComplete && assigned.moves.isEmpty
     }.forall(identity)
-  }
 }
 
 private object Placements {

@@ -47,7 +47,8 @@ final class OptionTexts(texts: String => Option[String]) {
    */
   def count(name: String): Int = {
     val least = Declarations.option(name).least.getOrElse(Int.MinValue.toLong)
-    read(name, s"a whole number of $least or more is needed")(_.toIntOption.filter(_ >= least))
+    read(name, s"a whole number of $least or more is needed")(
+      _.toLongOption.filter(_ >= least).map(math.min(_, Int.MaxValue.toLong).toInt))
   }
 
   private def number(name: String, needed: String): Long = {
