@@ -29,6 +29,7 @@ OPTIONS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.locality.wait": "120s",
     "spark.decommission.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "600s",
 }
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
@@ -56,14 +57,14 @@ def placement(app: Running, query: str) -> list[int]:
     return sorted(Counter(executor for _, executor in places).values(), reverse=True)
 
 
-def fed_until(app: Running, query: str, expected: list[int], batches: int) -> None:
-    """Feed at most some batches until the placement is as expected."""
+def fed_until(app: Running, query: str, expected: list[int], batches: int) -> list[list[int]]:
+    """Feed at most some batches until the placement is as expected. Returns that of each batch."""
     seen = []
     for _ in range(batches):
         app.feed(query)
         seen.append(placement(app, query))
         if seen[-1] == expected:
-            return
+            return seen
     raise AssertionError(f"{query} is not spread as {expected}, but {seen}")
 
 
@@ -105,7 +106,8 @@ def test_stores_follow_executors_that_join_and_leave(tmp_path: Path, checkpoint_
         cluster.start_worker(1)
         awaited(lambda: len(executors(app)) == 2, "a second executor starts")
         for query in QUERIES:
-            fed_until(app, query, [3, 3], batches=3)  # the event of the executor may take a batch
+            seen = fed_until(app, query, [3, 3], batches=3)  # the event of the executor may take a batch
+            assert [4, 2] in seen, "the new executor was not given time to warm up"
             app.feed(query)
             assert placement(app, query) == [3, 3]
         for process in cluster.machines()[1]:

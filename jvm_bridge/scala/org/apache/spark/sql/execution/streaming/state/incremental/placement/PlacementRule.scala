@@ -60,8 +60,12 @@ private final class Placements(context: SparkContext) extends Logging {
     stages.flatten.flatMap(_.stateInfo).headOption.foreach { info =>
       val listing = executors.now
       Option(runs.synchronized(runs.get(info.queryRunId))) match {
-        case None => runs.synchronized(runs.put(info.queryRunId, new Run)) // Spark chooses for the first batch
+        // Spark chooses for the first batch.
+        case None => runs.synchronized(runs.put(info.queryRunId, new Run(info.storeVersion)))
+        // Spark applies rules twice if it finds the session extension in two ways.
+        case Some(run) if run.version == info.storeVersion => ()
         case Some(run) =>
+          run.version = info.storeVersion
           if (run.generation != listing.generation) run.began(listing.generation)
           if (run.looks > 0) {
             run.looks -= 1
@@ -97,7 +101,7 @@ private final class Placements(context: SparkContext) extends Logging {
           s"${writers.flatMap(_.stateInfo).map(_.operatorId).mkString(", ")} of the run $id, to the executors " +
           assigned.moves.groupBy(_._2.id).map { case (id, moved) => s"$id (${moved.size})" }.mkString(", "))
       }
-      assigned.isComplete && assigned.moves.isEmpty
+      stores.nonEmpty && assigned.isComplete && assigned.moves.isEmpty
     }.forall(identity)
 }
 
@@ -107,8 +111,12 @@ private object Placements {
   /** The number of batches after a change of the executors in which stores may move. */
   private val Looks = 8
 
-  /** A run of a query: the executors that it knows, and the partitions that have moved since they changed, by stage. */
-  private final class Run {
+  /**
+   * A run of a query: the executors that it knows, and the partitions that have moved since they changed, by stage.
+   *
+   * @param version the version that the newest batch began with
+   */
+  private final class Run(var version: Long) {
     var generation: Long = -1
     var looks: Int = 0
     var moved = Map.empty[Int, Set[Int]]
