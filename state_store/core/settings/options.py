@@ -501,7 +501,7 @@ class Options(CheckpointOptions, LocalOptions):
     placement: str = option(
         "placement",
         one_of(BALANCED, SPARK),
-        BALANCED,
+        SPARK,
         group="Executors",
         doc="""The executors on which the stores of a query are. With balanced, stores move when executors
         join, leave, are excluded or are being decommissioned, so that each executor has a share by its cores

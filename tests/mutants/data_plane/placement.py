@@ -69,6 +69,13 @@ MUTANTS = [
         _FOLLOW,
     ),
     Mutant(
+        "the rule acts twice in a batch",
+        f"{ROOT}/placement/PlacementRule.scala",
+        "case Some(run) if run.version == info.storeVersion => ()",
+        "case Some(_) if info.storeVersion < 0 => ()",
+        _FOLLOW,
+    ),
+    Mutant(
         "nobody notices that an executor is being decommissioned",
         f"{ROOT}/placement/Executors.scala",
         "if (isStale || listing.executors.exists(executor => !isActive(executor.id))) list()",

@@ -37,7 +37,7 @@ FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 def application(
     room: Path, cluster: Cluster, settings: dict[str, str] | None = None, **options: str
 ) -> Running:
-    asked = {**SETTINGS, "maxDeltas": "100", **(settings or {})}
+    asked = {**SETTINGS, "maxDeltas": "100", "placement": "balanced", **(settings or {})}
     return Running(room / "app", cluster.url, asked, cluster.environment(), **{**OPTIONS, **options})
 
 
