@@ -64,11 +64,15 @@ ROOMS: Mapping[str, Room] = {
     ),
     "vectorized": _room(
         "vectorised functions: Spark's physical operator and its Python runner; the session extension",
-        "release settings checkpoint processors lookahead",
+        "release settings checkpoint processors lookahead placement",
     ),
     "lookahead": _room(
         "the keys of an operator's input, announced to a store that was restored lazily",
         f"release settings {ROOT}",
+    ),
+    "placement": _room(
+        "the executors that stores are on: moves when executors join and leave",
+        f"release settings agent {ROOT}",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on one machine: a master and two workers, each a process that can be lost."""
+"""A standalone cluster of Spark on one machine: a master and workers, each a process that can be lost."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ class Cluster:
 
     `noticed_after_s` is the time after which a silent process counts as lost: longer where the master took
     long to start, because a machine is busy, or else executors that only start would be taken for lost.
+    `workers` is the number of those that it begins with.
     """
 
-    def __init__(self, room: Path) -> None:
+    def __init__(self, room: Path, workers: int = WORKERS) -> None:
         self.room = room
+        self._workers = workers
         self.url = ""
         self.noticed_after_s = QUICK_S
         self._daemons: dict[str, subprocess.Popen] = {}
@@ -52,8 +54,8 @@ class Cluster:
         self._start("master", "master.Master", _HOST, timeout_s=PATIENT_S)
         self.url = _awaited(self._master_url, _START_S, "the master does not answer")
         self.noticed_after_s = min(max(QUICK_S, round(4 * (time.monotonic() - began))), PATIENT_S)
-        for number in range(WORKERS):
-            self._start_worker(number)
+        for number in range(self._workers):
+            self.start_worker(number)
         return self
 
     def __exit__(
@@ -89,15 +91,16 @@ class Cluster:
 
     def replace_workers(self) -> None:
         """Start a worker in place of each that was killed."""
-        for number in range(WORKERS):
+        for number in range(self._workers):
             if self._daemons[_worker(number)].poll() is not None:
-                self._start_worker(number)
+                self.start_worker(number)
 
     def local_directory(self, number: int) -> Path:
         """Return the local disk of a worker."""
         return self.room / f"local-{number}"
 
-    def _start_worker(self, number: int) -> None:
+    def start_worker(self, number: int) -> None:
+        """Start a worker on a host name of its own."""
         self.local_directory(number).mkdir(exist_ok=True)
         self._start(
             _worker(number),

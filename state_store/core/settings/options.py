@@ -44,6 +44,9 @@ BLOCKS, FILES = "blocks", "files"
 EAGER, LAZY, AUTO = "eager", "lazy", "auto"
 """Values of `restoreMode`: restores fetch remote files before, or while they are read."""
 
+BALANCED, SPARK = "balanced", "spark"
+"""Values of `placement`: stores follow the executors, or stay where Spark runs their tasks."""
+
 
 @dataclass(frozen=True)
 class LocalOptions:
@@ -494,6 +497,32 @@ class Options(CheckpointOptions, LocalOptions):
         doc="""Bytes of rows up to which a group is handed over whole. A function marked with split_groups
         gets a larger group in pieces; otherwise such a group fails the query.""",
         trade_off="Higher lets larger groups through and needs that much memory in the worker.",
+    )
+    placement: str = option(
+        "placement",
+        one_of(BALANCED, SPARK),
+        SPARK,
+        group="Executors",
+        doc="""The executors on which the stores of a query are. With balanced, stores move when executors
+        join, leave, are excluded or are being decommissioned, so that each executor has a share by its cores
+        and by the time of the tasks. All stores of a partition move together, between two batches. With
+        spark, a task runs where its store was, and a store moves only if its task waits for longer than
+        spark.locality.wait. Needs the session extension.""",
+        trade_off="""A store that moves is restored on its new executor: a few milliseconds, or lazily if the
+        state is large and remote. With spark, executors that join get no store if the tasks of a batch end
+        within twice spark.locality.wait.""",
+    )
+    placement_moves: int = option(
+        "placementMoves",
+        at_least(INT, 0),
+        "0",
+        group="Executors",
+        doc="""Most partitions of a stage that move from one executor to another in one batch. Stores of
+        executors that are gone or are being decommissioned are not counted. 0: no limit, but an executor
+        without a store of the stage gets one partition for each of its cores first, and more in the next
+        batch.""",
+        trade_off="""With a limit fewer stores are restored in one batch, and the load is even some batches
+        later.""",
     )
     agent_python: str = option(
         "agentPython",

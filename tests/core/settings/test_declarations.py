@@ -17,8 +17,9 @@ from state_store.core.settings.options import OPTIONS
 from state_store.errors import OptionError
 
 PROBE = "org.apache.spark.sql.execution.streaming.state.incremental.settings.SettingsProbe"
-READ_IN_SCALA = {"boolean": "boolean", "size": "bytes", "duration": "durationMs"}
+READ_IN_SCALA = {"boolean": "boolean", "size": "bytes", "duration": "durationMs", "integer": "count"}
 TEXTS = {
+    "integer": ["3", " 0 ", "+4", "-1", "1.5", "many"],
     "boolean": ["true", " FALSE ", "yes", "1"],
     "size": [
         "64m",

@@ -9,12 +9,15 @@ The first line that it prints says where the UI is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import late_workers
 import pandas as pd
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
@@ -74,6 +77,7 @@ class Application:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.running: dict[str, Any] = {}
+        self.starts: dict[str, Any] = {}
         self.directories: dict[str, Path] = {}
         self.fed: dict[str, int] = {}
 
@@ -87,6 +91,7 @@ class Application:
         writer = writer.option("checkpointLocation", str(home / "checkpoint"))
         if named:
             writer = writer.queryName(name)
+        self.starts[name] = writer.start
         started = self.running[name] = writer.start()
         self.directories[name] = home
         self.fed[name] = len(list((home / "input").iterdir()))
@@ -102,9 +107,29 @@ class Application:
             unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines))
             unfinished.rename(place / f"{number:05}.json")
             self.fed[name] += 1
-            self.running[name].processAllAvailable()
+            self._process(name)
         progress = self.running[name].lastProgress
         return {"batch": progress.batchId, "durations": dict(progress.durationMs)}
+
+    def _process(self, name: str) -> None:
+        """Wait until all files are read. Starts the query again if its worker on the driver was late."""
+        for _ in range(late_workers.MOST):
+            try:
+                return self.running[name].processAllAvailable()
+            except StreamingQueryException as error:
+                with contextlib.redirect_stdout(sys.stderr):  # standard output has the answers
+                    if not late_workers.was_late(error):
+                        raise
+                self.running[name] = self.starts[name]()
+        return self.running[name].processAllAvailable()
+
+    def decommission(self, executor: str) -> dict[str, Any]:
+        """Give an executor no more tasks, and ask it to go."""
+        context = self.spark.sparkContext
+        scheduler = context._jvm.org.apache.spark.scheduler
+        info = scheduler.ExecutorDecommissionInfo("for a test", context._jvm.scala.Option.empty())
+        backend = context._jsc.sc().schedulerBackend()
+        return {"accepted": backend.decommissionExecutor(executor, info, False, False)}
 
     def stop(self, name: str) -> dict[str, Any]:
         """Stop a query."""

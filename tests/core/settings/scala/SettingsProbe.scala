@@ -23,6 +23,7 @@ object SettingsProbe {
       try question.get(0).asText match {
           case "boolean" => answer.put("value", texts.boolean(name))
           case "bytes" => answer.put("value", texts.bytes(name))
+          case "count" => answer.put("value", texts.count(name))
           case "durationMs" => answer.put("value", texts.durationMs(name))
         }
       catch { case e: IllegalArgumentException => answer.put("error", e.getMessage) }

@@ -40,6 +40,17 @@ final class OptionTexts(texts: String => Option[String]) {
   def durationMs(name: String): Long =
     number(name, "a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
 
+  /**
+   * Returns an option of type `integer`.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
+  def count(name: String): Int = {
+    val least = Declarations.option(name).least.getOrElse(Int.MinValue.toLong)
+    read(name, s"a whole number of $least or more is needed")(
+      _.toLongOption.filter(_ >= least).map(math.min(_, Int.MaxValue.toLong).toInt))
+  }
+
   private def number(name: String, needed: String): Long = {
     val option = Declarations.option(name)
     val units = Declarations.units(option.kind)
