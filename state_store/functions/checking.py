@@ -330,6 +330,8 @@ def _cast(array: pa.Array, field: pa.Field, part: str, place: Callable[[int], st
         raise BadResultError(
             f"{part}: column {field.name!r} is {array.type}, but the schema says {field.type}: cast it."
         )
+    if pa.types.is_nested(array.type):
+        array = pa.concat_arrays([array])  # casts of slices lose the length of columns of nulls within
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
@@ -343,7 +345,7 @@ def _cast(array: pa.Array, field: pa.Field, part: str, place: Callable[[int], st
 def _first_that_fails(array: pa.Array, target: pa.DataType) -> int:
     for i in range(len(array)):
         try:
-            array.slice(i, 1).cast(target)
+            pa.concat_arrays([array.slice(i, 1)]).cast(target)
         except pa.ArrowInvalid:
             return i
     return 0

@@ -12,6 +12,7 @@ import pytest
 import wire
 
 from state_store.functions import GROUP, BadResultError, Result, vectorized
+from state_store.functions.checking import conform
 from state_store.functions.group_context import GroupTooLargeError, Header
 
 KEY = wire.schema({"k": "string"})
@@ -342,3 +343,11 @@ class TestGroupsInPieces:
         assert replies[-1]["changes"].get(1) == change
         if change == ("put", -1):
             assert replies[-1]["state"] == [{"n": 5, "s": "u"}]
+
+
+def test_a_slice_of_structs_with_a_column_of_nulls_is_cast():
+    inner = pa.struct([("nothing", pa.null()), ("m", pa.int32())])
+    rows = [{"n": n, "inner": {"nothing": None, "m": 1}} for n in range(4)]
+    given = pa.array(rows, pa.struct([("n", pa.int32()), ("inner", inner)])).slice(2)
+    wanted = pa.field("s", pa.struct([("n", pa.int64()), ("inner", inner)]))
+    assert conform(given, wanted, "Result.output", str).to_pylist() == rows[2:]

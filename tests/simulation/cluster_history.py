@@ -90,6 +90,11 @@ class History:
         return self.profile in ("calm", "failing")
 
     @property
+    def caches_pages(self) -> bool:
+        """True if executors cache the files of bases by pages."""
+        return bool(self.site.options["pageCacheLimit"] != "0")
+
+    @property
     def run_id(self) -> str:
         """Number of the query's run."""
         return f"run-{self._runs}"
@@ -139,6 +144,7 @@ class History:
         }
         if len(self.partitions) > 1:
             options["hydrationDiskBudget"] = chance.choice(["2k", "1g"])
+        options["pageCacheLimit"] = chance.choice(["0", "0", "2k", "64k"])
         return options | self.troubles.options()
 
     def _set_weather(self) -> None:

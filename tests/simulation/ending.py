@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from simulation.partition import Partition
 from simulation.provider import Provider
+from simulation.simulated_storage import Bucket
 from simulation.terms import LONGEST_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
 from simulation.troubles import LEAST_RETAINED
 from simulation.truth import EMPTY, Version, rows_of
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.data.embedded import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
@@ -63,6 +65,8 @@ def calm_down(history: History) -> None:
         if not history.troubles.leaves_local_files:
             executor.check_local_files()
     _wait_for_merges(history)  # after the clean-up they would supersede files
+    if history.caches_pages:
+        _take_last_bases(history, providers)
     for provider in providers:
         version, id_ = provider.newest or EMPTY
         cleaned = provider._call("cleanup", version=version, id=id_)
@@ -88,6 +92,19 @@ def _wait_for_merges(history: History) -> None:
         if not scheduler._busy and all(scheduler._queue.owed(store) is None for store in scheduler._entries):
             return
         history.scheduler.sleep(0.1)
+
+
+def _take_last_bases(history: History, providers: list[Provider]) -> None:
+    """Until the base of the newest snapshot is the only one that is read: others hold their stored files.
+
+    The event of the last merge comes, and then that of a base which takes the place of one that only its
+    lease keeps.
+    """
+    for _ in range(12):
+        history.scheduler.sleep(100)
+        for provider in providers:
+            provider.take_offered()
+            provider.used_at_s = history.scheduler.now_s
 
 
 def _quiet_batch(history: History) -> None:
@@ -123,13 +140,22 @@ def _check_partition(history: History, partition: Partition, directory: Path) ->
     verdict = verify_store(key, bucket, lambda: partition.named(newest), every=True)
     assert not verdict.findings, f"verify finds {verdict.findings}"
     assert verdict.restored == VersionId(*newest)
-    contents = StoreContents.read(bucket)
     floor = newest[0] - history.retain + 1
+    over = _left_over(bucket, floor)
+    if history.caches_pages and any(path.startswith("tombstone/") for path in over):
+        # They were condemned while a base read them, and no clean-up was due since.
+        runtime = history.scheduler.process("repair").runtime
+        Retention(bucket, RetentionPolicy(batches=newest[0]), runtime=runtime).sweep(VersionId(*newest), 0)
+        over = _left_over(bucket, floor)
+    assert not over, f"left in the checkpoint storage of partition {partition.number}: {over}"
+
+
+def _left_over(bucket: Bucket, floor: int) -> list[str]:
+    contents = StoreContents.read(bucket)
     needed = {file.path for file in contents.registry(floor).entries()}
-    over = [
+    return [
         path for path in sorted(bucket.files) if path not in needed and not _is_attempt(path, floor, contents)
     ]
-    assert not over, f"left in the checkpoint storage of partition {partition.number}: {over}"
 
 
 def _is_attempt(path: str, floor: int, contents: StoreContents) -> bool:

@@ -1,26 +1,29 @@
 """A model of `engine.database.Database`: the same methods and kinds of files, quick and deterministic.
 
 Tables are sorted lists of records as JSON, and an end that has their checksum and their number: who knows the
-end of a file knows which one it is, and who reads its records whether they are whole. A directory has tables,
-`CURRENT`, the `MANIFEST-*` that it names (the tables with their levels, oldest first) and an `OPTIONS-*`, as
-RocksDB's have.
+end of a file knows which one it is, and who reads its records whether they are whole. The records are one
+block. A directory has tables, `CURRENT`, the `MANIFEST-*` that it names (the tables with their levels, oldest
+first) and an `OPTIONS-*`, as RocksDB's have.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.database import DatabaseSettings, TableFile, table_number
+from state_store.core.engine.table import TRAILER_BYTES, Block
 from state_store.errors import BusyError, DamagedError, MissingError
 
 Records = dict[bytes, "bytes | None"]
 _OLDEST_LEVEL = 6
+_NEVER_PERCENT = 1000
 
 
 END_BYTES = 24
@@ -40,7 +43,8 @@ def unpack_table(data: bytes, file: str) -> Records:
     """Return the records. Raises DamagedError."""
     body, end = data[:-END_BYTES], data[-END_BYTES:]
     if not is_end(end) or end[:8] != b"%08x" % zlib.crc32(body):
-        raise DamagedError(f"'{file}' is damaged: its checksum is wrong", file=file)
+        place = f"{file} offset 0 size {len(body) - TRAILER_BYTES}"  # as RocksDB says it
+        raise DamagedError(f"'{file}' is damaged: its checksum is wrong in {place}", file=file)
     return {
         bytes.fromhex(key): None if value is None else bytes.fromhex(value) for key, value in json.loads(body)
     }
@@ -66,6 +70,11 @@ def is_plain(path: Path) -> bool:
     return is_end(path.read_bytes())
 
 
+def blocks(data: Sized, path: Path) -> list[Block]:
+    """As `engine.table.blocks`."""
+    return [Block(b"", 0, len(data) - END_BYTES - TRAILER_BYTES)]
+
+
 def write_delta(
     path: Path, changes: Iterable[tuple[bytes, bytes | None]], metadata: DeltaMetadata
 ) -> tuple[int, int]:
@@ -75,14 +84,13 @@ def write_delta(
     return len(data), zlib.crc32(data)
 
 
-def rows_of(directory: Path) -> dict[bytes, bytes]:
-    """Return the rows of the database in `directory`, without the reserved record."""
-    return {key: value for key, value in records_of(directory).items() if key != META_KEY}
+def records_of(directory: Path, files: Mapping[Path, bytes]) -> dict[bytes, bytes]:
+    """Return the rows of the database in `directory`, with the reserved record.
 
-
-def records_of(directory: Path) -> dict[bytes, bytes]:
-    """Return the rows of the database in `directory`, with the reserved record."""
+    The content of these `files` is as given, and not on the disk.
+    """
     with ModelDatabase(directory, DatabaseSettings()) as database:
+        database.given_files = files
         return dict(database.scan())
 
 
@@ -98,6 +106,8 @@ class ModelDatabase:
 
     def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
         self.directory = directory
+        self.given_files: Mapping[Path, bytes] = {}
+        self._may_rewrite_all = settings.size_amplification_percent < _NEVER_PERCENT
         if create:
             self._tables: list[tuple[str, int]] = []
             self._next = 4
@@ -129,12 +139,13 @@ class ModelDatabase:
         pass
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
-        for path in paths:
-            unpack_table(path.read_bytes(), str(path))
+        tables = [sorted(unpack_table(path.read_bytes(), str(path))) for path in paths]
+        are_apart = all(before[-1] < after[0] for before, after in itertools.pairwise(tables))
+        level = _OLDEST_LEVEL if are_apart and not self._tables else 0
         names = [self._new_name() for _ in paths]
         for path, name in zip(paths, names, strict=True):
             path.rename(self.directory / name)
-            self._tables.append((name, 0))
+            self._tables.append((name, level))
         self._save()
         return names
 
@@ -142,13 +153,16 @@ class ModelDatabase:
         """Young tables become one; all do when the young ones have half the size of the others."""
         young = [name for name, level in self._tables if level == 0]
         old = [name for name, level in self._tables if level]
-        if 2 * self._size(young) >= self._size(old):
-            self._rewrite(len(old), len(self._tables), deadline, into=1, first=0)
+        if self._may_rewrite_all and 2 * self._size(young) >= self._size(old):
+            self._rewrite(deadline, into=1, first=0)
         elif len(young) > 1:
-            self._rewrite(len(old), len(self._tables), deadline, into=1, first=len(old))
+            self._rewrite(deadline, into=1, first=len(old))
+
+    def compact_newest(self, count: int, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        self._rewrite(deadline, into=1, first=len(self._tables) - count)
 
     def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
-        self._rewrite(0, len(self._tables), deadline, into=2, first=0)
+        self._rewrite(deadline, into=2, first=0)
 
     def files(self) -> list[TableFile]:
         found = [
@@ -156,6 +170,13 @@ class ModelDatabase:
             for name, level in self._tables
         ]
         return sorted(found, key=lambda file: table_number(file.name))
+
+    def runs(self) -> list[list[TableFile]]:
+        """Each young table is a run, the old ones are one."""
+        files = {file.name: file for file in self.files()}
+        young = [[files[name]] for name, level in reversed(self._tables) if level == 0]
+        old = [files[name] for name, level in self._tables if level]
+        return [*young, old] if old else young
 
     def get(self, key: bytes) -> bytes | None:
         for name, _ in reversed(self._tables):
@@ -174,7 +195,7 @@ class ModelDatabase:
 
     def _records(self, name: str) -> Records:
         path = self.directory / name
-        return unpack_table(path.read_bytes(), str(path))
+        return unpack_table(self.given_files.get(path) or path.read_bytes(), str(path))
 
     def _count(self, name: str) -> int:
         """Return the number of records, as the end of a table tells it: that reads none of them."""
@@ -193,13 +214,13 @@ class ModelDatabase:
     def _size(self, names: Iterable[str]) -> int:
         return sum((self.directory / name).stat().st_size for name in names)
 
-    def _rewrite(self, young: int, end: int, deadline: Callable[[], bool], *, into: int, first: int) -> None:
+    def _rewrite(self, deadline: Callable[[], bool], *, into: int, first: int) -> None:
         """Tables from number `first` on become at most `into` tables."""
         if deadline():
             raise BusyError(
                 f"the compaction of '{self.directory}' was given up: it took longer than mergeTimeout"
             )
-        records = self._merged(name for name, _ in self._tables[first:end])
+        records = self._merged(name for name, _ in self._tables[first:])
         if first == 0:
             records = {key: value for key, value in records.items() if value is not None}
         keys = sorted(records)
@@ -224,3 +245,19 @@ class ModelDatabase:
         described = {"next": self._next, "tables": self._tables}
         (self.directory / manifest).write_text(json.dumps(described))
         (self.directory / "CURRENT").write_text(f"{manifest}\n")
+
+
+class ModelTableWriter:
+    """As `engine.database.TableWriter`."""
+
+    def __init__(self, path: Path, settings: DatabaseSettings) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._records: Records = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._records[key] = value
+        self.size_bytes += len(key) + len(value)
+
+    def finish(self) -> None:
+        self.path.write_bytes(pack_table(self._records))

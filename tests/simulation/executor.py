@@ -151,7 +151,7 @@ class Executor:
                     self._check_failure(event)
                 if event["event"] == "closed":
                     self.owed.pop(event["store"], None)
-                for provider in self.providers.values():
+                for provider in list(self.providers.values()):
                     if provider.instance == event["store"] and event["event"] == "merged":
                         provider.offered(event["merged"]["base"])
 

@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-from simulation.engine import END_BYTES, ModelDatabase, end_bytes, is_end, is_plain, metadata_bytes
-from simulation.terms import LARGE_BYTES
+from simulation.engine import (
+    END_BYTES,
+    ModelDatabase,
+    ModelTableWriter,
+    blocks,
+    end_bytes,
+    is_end,
+    is_plain,
+    metadata_bytes,
+)
+from simulation.terms import LARGE_BYTES, PAGE_BYTES
 from simulation.turns import is_simulated
 from state_store.core.runtime import SystemRuntime
 
@@ -34,6 +43,14 @@ def _model_engine() -> Iterator[None]:
         "core.files.sparse._RECORD_BYTES": 100,
         "core.files.transfer.PART_BYTES": LARGE_BYTES,
         "agent.lazy.hydration.PART_BYTES": LARGE_BYTES,
+        "agent.lazy.cached_file.PAGE_BYTES": PAGE_BYTES,
+        "agent.lazy.hydrations.PAGE_BYTES": PAGE_BYTES,
+        "agent.lazy.page_cache.PAGE_BYTES": PAGE_BYTES,
+        "agent.lazy.page_cache.LEAST_BYTES": 16 * PAGE_BYTES,
+        "core.snapshots.streamed_merge.MIN_TABLE_BYTES": 200,
+        "core.snapshots.streamed_merge.MIN_WINDOW_BYTES": 100,
+        "core.snapshots.streamed_merge._ALIGNED": 1,
+        "core.snapshots.streamed_merge._MIN_RATIO": 0,  # young runs are large beside so few rows
     }
     ends = {
         "core.snapshots.publish.end_bytes": end_bytes,
@@ -41,6 +58,10 @@ def _model_engine() -> Iterator[None]:
         "core.snapshots.restore.is_plain_tail": is_end,
         "core.files.sparse.is_plain_end": is_end,
         "core.files.sparse.metadata_bytes": metadata_bytes,
+        "agent.lazy.cached_file.metadata_bytes": metadata_bytes,
+        "agent.merges.merging.is_plain": is_plain,
+        "core.snapshots.streamed_merge.blocks": blocks,
+        "core.snapshots.streamed_merge.TableWriter": ModelTableWriter,
     }
     with contextlib.ExitStack() as stack:
         for name, replacement in {**sizes, **ends}.items():
@@ -48,6 +69,7 @@ def _model_engine() -> Iterator[None]:
         for module in (
             "core.snapshots.restore",
             "core.snapshots.merge",
+            "core.snapshots.streamed_merge",
             "data.embedded",
             "data.maintenance.verification",
         ):

@@ -56,8 +56,8 @@ class Provider:
         self.users = 0
         self.used_at_s = executor.site.scheduler.now_s
         self._memory: dict[Version, Rows] = {EMPTY: {}}
-        self._base: Path | None = None
-        self._offered: Path | None = None
+        self._base: dict[str, Any] | None = None
+        self._offered: dict[str, Any] | None = None
         self.held: set[str] = set()
         self._incoming: Path | None = None
         self._taken: dict[int, str] = {}
@@ -113,14 +113,32 @@ class Provider:
         directory = Path(base["directory"])
         self.held.add(str(directory))
         try:
-            rows = engine.rows_of(directory)
+            rows = self._rows_of(base, base["version"])
         except DamagedError as error:  # a merge does not read each block that it shares
             self._found_damage(directory, error)
             return
+        except StateStoreError:
+            self._release(directory)
+            return
+        if self.is_closed:
+            self._release(directory)
+            return
         self.partition.truth.check((base["version"], base["id"]), rows, "the merged base")
-        before, self._offered = self._offered, directory
+        if base["page_bytes"]:
+            self.executor.site.count("merge: pages")
+        before, self._offered = self._offered, base
         if before is not None:
-            self._release(before)
+            self._release(Path(before["directory"]))
+
+    def _rows_of(self, answer: dict[str, Any], version: int) -> Rows:
+        return rows_of(answer, version, partial(self._ask, Path(answer["directory"])))
+
+    def take_offered(self) -> None:
+        """Use the base of the newest merge, if there is one, and give the one before back."""
+        if self._offered is not None:
+            before, self._base, self._offered = self._base, self._offered, None
+            if before is not None:
+                self._release(Path(before["directory"]))
 
     def close(self) -> None:
         self.is_closed = True
@@ -138,25 +156,44 @@ class Provider:
         """Bring a version into memory. Returns the name that it has there, and its rows."""
         gone = [directory for directory in self.held if not Path(directory).is_dir()]
         assert not gone, f"bases are gone that the JVM has open: {gone}"
-        if self._offered is not None:
-            before, self._base, self._offered = self._base, self._offered, None
-            if before is not None:
-                self._release(before)
+        self.take_offered()
         ids = self.executor.site.ids
         known = version if ids or version == EMPTY else (version[0], self._taken.get(version[0], ""))
+        self._read_base_again()
         rows = self._memory.get(known)
         if rows is None:
             answer, rows = self._restored(version)
-            directory = Path(answer["directory"])
             self.partition.truth.check(version, rows, "what was restored")
             if not ids:
                 known = version[0], answer["id"]
                 self._take(known, answer["attempts"])
-            before, self._base = self._base, directory
+            before, self._base = self._base, {**answer, "version": version[0], "id": version[1]}
             self._memory = {EMPTY: {}, known: rows}
             if before is not None:
-                self._release(before)
+                self._release(Path(before["directory"]))
         return known, rows
+
+    def _read_base_again(self) -> None:
+        """Now and then read the base again, of which pages may be gone by then.
+
+        If that is not possible, the version that the task needs is restored.
+        """
+        base = self._base
+        if base is None or not base["sparse"] or self.executor.chance.random() < 0.7:
+            return
+        directory = Path(base["directory"])
+        try:
+            rows = self._rows_of(base, base["version"])
+        except DamagedError as error:
+            self._found_damage(directory, error)
+        except StateStoreError:
+            self._release(directory)
+        else:
+            self.partition.truth.check((base["version"], base["id"]), rows, "the base in use")
+            self.executor.site.count("base read again")
+            return
+        if self._base is base:
+            self._base, self._memory = None, {EMPTY: {}}
 
     def _restored(self, version: Version) -> tuple[dict[str, Any], Rows]:
         """Restore a version as the data plane does, and return the answer and the rows.
@@ -176,9 +213,10 @@ class Provider:
             self.held.add(str(directory))
             self._count_restore(answer, is_verified)
             try:
-                return answer, rows_of(answer, version[0], partial(self._ask, directory))
+                return answer, self._rows_of(answer, version[0])
             except DamagedError as error:
-                assert not is_verified, f"all files had to be verified, and {error}"
+                # What is fetched after a restore may be damaged on its way.
+                assert not is_verified or answer["sparse"], f"all files had to be verified, and {error}"
                 self._found_damage(directory, error)
                 if site.weather.calm_factor == 1 and self.executor.chance.random() < 0.5:
                     raise
@@ -212,7 +250,7 @@ class Provider:
         self._release(directory)
 
     def _count_restore(self, answer: dict[str, Any], is_verified: bool) -> None:
-        for name in ("beside", "sparse"):
+        for name in ("beside", "sparse", "page_bytes"):
             if answer[name]:
                 self.executor.site.count(f"restore: {name}")
         if answer["beside"] and not answer["base"]["version"]:

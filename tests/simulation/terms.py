@@ -6,6 +6,9 @@ TEMPORARY_EXPIRY_S = 600
 LARGE_BYTES = 1000
 """Files of this many bytes are fetched in parts."""
 
+PAGE_BYTES = 64
+"""Bytes of a page of a file that is cached by pages."""
+
 
 class QueryFailedError(Exception):
     """A task failed too often, or the driver died; the query starts again from its last committed batch."""

@@ -55,12 +55,14 @@ def test_a_hundred_histories_lose_nothing_and_have_everything() -> None:
             counts[name] = counts.get(name, 0) + count
     assert {
         "ask_for_a_snapshot",
+        "base read again",
         "damage that a reader found",
         "end_driver",
         "full_from_outside",
         "jump",
         "kill_agent",
         "kill_executor",
+        "merge: pages",
         "merges of two stores at once",
         "move",
         "pause_agent",
@@ -68,6 +70,7 @@ def test_a_hundred_histories_lose_nothing_and_have_everything() -> None:
         "power_cut",
         "restore: beside",
         "restore: no base",
+        "restore: page_bytes",
         "restore: sparse",
         "restore: thorough",
         "storm",

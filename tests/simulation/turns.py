@@ -108,9 +108,16 @@ class Scheduler:
     def run(self, work: Callable[[], object]) -> None:
         """Run `work` as a process of its own until it ends; all other processes end with it."""
         self.caller = greenlet.getcurrent()
-        self._main = self.start(self.process("main"), "main", work)
-        self._following().switch()
-        main, self._main = self._main, None
+        main = self._main = self.start(self.process("main"), "main", work)
+        # A greenlet begins at the depth of recursion of the one that switches to it first. So all begin here,
+        # and not in each other, or the depth would grow with the history.
+        while not main.has_ended and self._failure is None:
+            self.current = self._next()
+            if self.current is None:
+                self._failure = Deadlock("all wait for each other")
+            else:
+                self.current.switch()
+        self._main = None
         for process in self.processes:
             self.kill(process)
         failure = self._failure or main.failure
@@ -176,7 +183,7 @@ class Scheduler:
         process.resumes_at_s = max(process.resumes_at_s, self.now_s + seconds)
 
     def ended(self, thread: Thread) -> greenlet.greenlet:
-        """The current thread is over; return who goes on."""
+        """The current thread is over; return who goes on: who ended it, or the scheduler."""
         self._end(thread)
         if thread.reaper is not None:
             return thread.reaper
@@ -184,9 +191,7 @@ class Scheduler:
             thread.process.threads.remove(thread)
         if thread.failure is not None and thread is not self._main and self._failure is None:
             self._failure = thread.failure
-        if thread is self._main or self._failure is not None:
-            return self.caller
-        return self._following()
+        return self.caller
 
     def _end(self, thread: Thread) -> None:
         thread.has_ended = True
@@ -220,19 +225,9 @@ class Scheduler:
 
     def _switch(self, thread: Thread) -> None:
         """Let the next thread go on, and wait until it is this one's turn."""
-        following = self._following()
-        if following is not thread:
-            following.switch()
+        self.caller.switch()
         if thread.process.is_dead:
             raise Killed
-
-    def _following(self) -> greenlet.greenlet:
-        """Return who goes on: the next thread, or the caller of the scheduler if there is none."""
-        self.current = self._next()
-        if self.current is not None:
-            return self.current
-        self._failure = Deadlock("all wait for each other")
-        return self.caller
 
 
 class SimulatedLock:

@@ -327,9 +327,8 @@ def _typed(
             f"the rows have no column '{field.name}'; they have: {', '.join(batch.schema.names)}"
         )
     try:
-        return pyarrow.concat_arrays(
-            [batch[field.name].cast(field.type)]
-        )  # copied, so that its buffers begin at 0
+        # Copied, so that its buffers begin at 0. Casts of slices lose the length of columns of nulls within.
+        return pyarrow.concat_arrays([batch[field.name]]).cast(field.type)
     except pyarrow.ArrowException as error:
         raise OptionError(
             f"column '{field.name}' of the rows has type {batch[field.name].type}, not {field.type}: {error}"

@@ -31,10 +31,10 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def answer_types() -> Iterator[type]:
-    """Yield the dataclasses of answers, in the order of their declaration."""
+    """Yield the dataclasses of answers, whose fields have a meaning, in the order of their declaration."""
     for module in (rest_answers, rules):
         for _, cls in inspect.getmembers(module, is_dataclass):
-            if cls.__module__ == module.__name__:
+            if cls.__module__ == module.__name__ and all("meaning" in each.metadata for each in fields(cls)):
                 yield cast(type, cls)
 
 

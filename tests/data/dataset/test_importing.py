@@ -41,6 +41,16 @@ def test_the_same_rows_make_the_same_state(name, tmp_path):
     assert main(["verify", target]) == 0
 
 
+def test_slices_of_batches_make_the_same_state(tmp_path):
+    """As Spark's `createDataFrame` cuts a table: structs with offsets and columns of nulls within."""
+    source, target = str(checkpoint("types", tmp_path)), str(tmp_path / "target")
+    with state_store.open(source) as state:
+        (batch,) = state.to_arrow().combine_chunks().to_batches()
+    slices = [batch.slice(at, 3) for at in range(0, batch.num_rows, 3)]
+    import_state(source, pa.Table.from_batches(slices), target)
+    assert stored(target) == stored(source)
+
+
 def test_rows_of_a_file_replace_all(tmp_path, capsys):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     rows = [

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from state_store.data.dataset.layout.columns import Columns
-from state_store.data.dataset.layout.schemas import FamilySchema
-from state_store.data.dataset.layout.views import View
-from state_store.data.rows.key_layouts import KeyLayout
 
 import state_store
 from dataset.golden_states import checkpoint
+from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
+from state_store.data.rows.decoder import KeyLayout
 from state_store.data.rows.encoder import encode
 from state_store.errors import MissingError
 
