@@ -27,11 +27,11 @@ from pyspark.sql import functions as F
 import quick_java
 import state_store
 
-root, master, form = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-batches, keys = map(int, sys.argv[4:])
+root, master = Path(sys.argv[1]), sys.argv[2]
+batches, keys = map(int, sys.argv[3:])
 options = {
     **state_store.spark_conf({"maxDeltas": 2, "minPauseBetweenMerges": "0s"}),
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": form,
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": quick_java.spark_options(),
@@ -96,10 +96,9 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("form", ["1", "2"])
-def test_rows_count_once_although_two_copies_of_a_task_commit(tmp_path: Path, form: str) -> None:
+def test_rows_count_once_although_two_copies_of_a_task_commit(tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        command = [sys.executable, "-c", APPLICATION, tmp_path, cluster.url, form, str(BATCHES), str(KEYS)]
+        command = [sys.executable, "-c", APPLICATION, tmp_path, cluster.url, str(BATCHES), str(KEYS)]
         done = subprocess.run(
             command, env=cluster.environment(), capture_output=True, text=True, timeout=1300, check=False
         )
