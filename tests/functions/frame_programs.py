@@ -295,7 +295,10 @@ class FrameProgram:
             yield part[:2]
         else:
             for i in range(recipe.more + 1):
-                yield frame.assign(n=i) if i else frame
+                if i:
+                    frame = frame.copy()
+                    frame.isetitem(2 if recipe.rows == "reversed" else 1, i)
+                yield frame
 
     def _frame(self, recipe: Recipe, key: Any, count: int, seen: list[Any]) -> Any:
         given = _value(recipe.value, self.output, count)
