@@ -383,7 +383,7 @@ class GroupFrames:
 
     def shares(self, frame: Any) -> bool:
         """Return True if `frame` shares memory with the frames of these groups."""
-        mine = [block.values for whole in self._frames.values() for block in whole._mgr.blocks]
+        mine = [block.values for frame_of_all in self._frames.values() for block in frame_of_all._mgr.blocks]
         return any(
             np.may_share_memory(getattr(a, "_ndarray", a), getattr(b.values, "_ndarray", b.values))
             for a in mine
