@@ -30,11 +30,11 @@ from frame_programs import (
     value,
 )
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import _parse_datatype_string
 from streams import Stream
 
 from state_store.functions import accelerate
+from state_store.functions.group_context import to_arrow_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
@@ -176,7 +176,7 @@ def table(program: FrameProgram, batch) -> pa.Table:
     columns = {}
     for place, prefix, kinds in ((0, "k", program.keys), (1, "v", program.values)):
         for i, kind in enumerate(kinds):
-            of_type = to_arrow_type(_parse_datatype_string(kind), timezone="UTC")
+            of_type = to_arrow_schema(_parse_datatype_string(f"x {kind}"), "UTC", False).field(0).type
             columns[f"{prefix}{i}"] = pa.array([value(kind, row[place]) for row in batch], of_type)
     columns["n"] = pa.array([None if row[1] % 11 == 7 else row[1] for row in batch], pa.int64())
     columns["t"] = pa.array([row[2] * 60_000_000 for row in batch], pa.timestamp("us", "UTC"))
