@@ -8,8 +8,13 @@ results of many groups go back as one. The function sees the same arguments, and
 **Cutting** (`GroupFrames`). A batch is converted once. Pandas has no nulls in columns of integers and
 booleans: there PySpark's conversion of a group depends on whether *that group* has a null, so such columns
 are converted twice, with and without nulls, and every group is cut from the whole frame whose columns are
-right for it. Frames are cut and put together by internals of pandas (`_mgr`, `_from_mgr`), the same since
-pandas 2.1, because `iloc` takes three times as long.
+right for it. Arrays, maps and structs with nulls inside are converted group by group. Frames are cut and put
+together by internals of pandas (`_mgr`, `_from_mgr`), the same since pandas 2.1, because `iloc` takes three
+times as long.
+
+**Joining** (`Results`). Spark's worker converts output in runs of more than `max_records` rows, and the types
+of a run's columns depend on all frames in it, and on rows of nulls that it adds if more groups than rows are
+in it. Runs here are the same, wherever the batches of the input end.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions import accelerated, pandas_frames
+from state_store.functions import accelerated, older_spark, pandas_frames
 from state_store.functions.checking import bounds, struct_type
 from state_store.functions.collector import exempt_imports
 from state_store.functions.frame_runs import FrameRuns
@@ -66,7 +71,9 @@ class GroupLoop:
     def __init__(
         self, function: Callable[..., Any], header: Header, batches: Iterator[pa.RecordBatch]
     ) -> None:
-        self._function = function
+        from pyspark.util import fail_on_stopiteration
+
+        self._function = fail_on_stopiteration(function)
         self._header = header
         self._batches = batches
         self._put_back: pa.RecordBatch | None = None
@@ -80,6 +87,8 @@ class GroupLoop:
         """Yield the batches for the JVM: when enough output has come together, and after each input batch."""
         while (batch := self._next()) is not None:
             yield from self._answer(batch)
+        if self._results.rows:
+            yield self._results.flush(self._number + 1)
 
     def _next(self) -> pa.RecordBatch | None:
         batch, self._put_back = self._put_back, None
@@ -93,20 +102,23 @@ class GroupLoop:
         for i in range(batch.num_rows):
             self._number += 1
             state = self._state(states[i])
-            pieces = self._pieces(cut.frame(i)) if more and i == last else iter([cut.frame(i)])
-            yield from self._group(cut.key(i), pieces, state)
-        yield self._results.flush(self._number + 1)
+            goes_on = more and i == last
+            frames = self._pieces(cut.frame(i)) if goes_on else (cut.frame(j) for j in (i,))
+            yield from self._group(cut.key(i), frames, state)
+            if goes_on:
+                for _ in frames:  # the rest of a group that the function did not read to its end
+                    pass
+        self._results.release(cut)
+        yield self._results.changes(self._number + 1)
 
     def _group(self, key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[pa.RecordBatch]:
-        values = [next(frames)] if state.hasTimedOut else frames
+        values: Any = [next(frames)] if state.hasTimedOut else frames
         result = self._function(key, values, state)
         for frame in _frames_of(result, self._header):
             if len(frame) > 0:
                 self._results.add(frame)
                 if self._results.rows > self._header.max_records:
                     yield self._results.flush(self._number)
-        for _ in frames:  # a group in pieces that the function did not read to its end
-            pass
         self._results.change(self._number, state, self._pickled)
 
     def _pieces(self, first: Any) -> Iterator[Any]:
@@ -183,8 +195,9 @@ def _wrong_type(expected: str, actual: str) -> Exception:
 def _wrong_number_of_columns(expected: int, actual: int) -> Exception:
     from pyspark.errors import PySparkRuntimeError
 
+    older = older_spark.is_installed()
     return PySparkRuntimeError(
-        errorClass="RESULT_COLUMN_SCHEMA_MISMATCH",
+        errorClass="RESULT_LENGTH_MISMATCH_FOR_PANDAS_UDF" if older else "RESULT_COLUMN_SCHEMA_MISMATCH",
         messageParameters={"expected": str(expected), "actual": str(actual)},
     )
 
@@ -200,12 +213,17 @@ class Results:
         self._header = header
         self._writer = ChangeWriter(header.output_schema, pa.binary())
         self._no_output = pa.array([], type=struct_type(header.output_schema))
-        self._clear()
+        self._clear_output()
+        self._clear_changes()
 
-    def _clear(self) -> None:
+    def _clear_output(self) -> None:
         self._frames: list[Any] = []
         self.rows = 0
-        """Rows of output so far."""
+        """Rows of output that wait."""
+        self._finished = 0
+        """Groups that have ended since output was sent."""
+
+    def _clear_changes(self) -> None:
         self._groups: list[int] = []
         self._changes: list[int] = []
         self._timeouts: list[int] = []
@@ -218,29 +236,48 @@ class Results:
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
         """Add the change that the function made to `state`, the `GroupState` of group `number`."""
+        self._finished += 1
         timeout = state._timeout_timestamp
         if state._removed:
             change = REMOVE if timeout == NO_TIMESTAMP else CLEAR
-        elif state._updated:
+        elif state._updated or (timeout != NO_TIMESTAMP and state._defined):
             change = PUT
             self._states.append(pickled(state._value))
         elif timeout != NO_TIMESTAMP:
             change = KEEP
         else:
             return
+        if type(timeout) is not int:
+            state.json()  # Spark's worker fails here for types that JSON does not have
         self._groups.append(number)
         self._changes.append(change)
         self._timeouts.append(int(timeout))
 
+    def release(self, cut: GroupFrames) -> None:
+        """Copy the frames that wait and share memory with `cut`, so that a few rows do not hold it all."""
+        self._frames = [frame.copy() if cut.shares(frame) else frame for frame in self._frames]
+
+    def changes(self, done: int) -> pa.RecordBatch:
+        """Return one batch with the changes that wait; groups below `done` are finished."""
+        return self._batch(done, self._no_output)
+
     def flush(self, done: int) -> pa.RecordBatch:
         """Return one batch with all that waits; groups below `done` are finished."""
-        output = self._no_output
-        if self.rows:
-            runs = FrameRuns()
-            for frame in self._frames:
-                runs.add(frame)
-            output = pandas_frames.to_struct(runs.runs(), self._header.output, self._header)
-            output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
+        runs = FrameRuns()
+        for frame in self._frames:
+            runs.add(frame)
+        # As in Spark's worker: a frame of nulls with a row if groups outnumber rows, else without.
+        nulls = pd.DataFrame(
+            dict.fromkeys(self._header.output.names), index=range(self._finished > self.rows)
+        )
+        output = pandas_frames.to_struct([*runs.runs(), nulls], self._header.output, self._header)
+        output = output.slice(0, self.rows)
+        output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
+        batch = self._batch(done, output)
+        self._clear_output()
+        return batch
+
+    def _batch(self, done: int, output: pa.StructArray) -> pa.RecordBatch:
         batch = self._writer.write_lists(
             done,
             output,
@@ -249,7 +286,7 @@ class Results:
             pa.array(np.array(self._timeouts, dtype=np.int64)),
             pa.array(self._states, type=pa.binary()),
         )
-        self._clear()
+        self._clear_changes()
         return batch
 
 
@@ -267,21 +304,49 @@ class Column:
     """A column of all groups in pandas; `some` where it has no nulls, `nullable` where it has."""
 
     def __init__(self, array: pa.Array, field: pa.Field, header: Header) -> None:
-        def converted(values: pa.Array) -> Any:
-            return pandas_frames.to_series(pa.table([values], names=[field.name]), header)[0]
-
+        self._array, self._field, self._header = array, field, header
         self.nulls: np.ndarray | None = None
-        if array.null_count and (pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)):
+        self.by_group = pa.types.is_nested(array.type) and _has_nulls_inside(array)
+        """True if a group's values depend on the nulls inside its own arrays, maps and structs."""
+        if self.by_group:
+            self.some = self.nullable = pd.Series([None] * len(array), dtype=object)
+        elif array.null_count and (pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)):
             zero = pa.scalar(False if pa.types.is_boolean(array.type) else 0, type=array.type)
-            self.nullable = converted(array)
-            self.some = converted(pc.fill_null(array, zero))
+            self.nullable = self._converted(array)
+            self.some = self._converted(pc.fill_null(array, zero))
             self.nulls = np.concatenate([[0], np.cumsum(array.is_null().to_numpy(zero_copy_only=False))])
         else:
-            self.some = self.nullable = converted(array)
+            self.some = self.nullable = self._converted(array)
+
+    def _converted(self, values: pa.Array) -> Any:
+        return pandas_frames.to_series(pa.table([values], names=[self._field.name]), self._header)[0]
 
     def is_nullable(self, start: int, stop: int) -> bool:
         """Return True if there is a null in rows `start` to `stop` that pandas has no place for."""
         return self.nulls is not None and bool(self.nulls[stop] > self.nulls[start])
+
+    def alone(self, start: int, stop: int) -> Any:
+        """Return the series of rows `start` to `stop`, converted without the others."""
+        return self._converted(self._array.slice(start, stop - start))
+
+    def scalar(self, i: int) -> Any:
+        """Return the value in row `i`, converted without the others."""
+        if self.by_group:
+            return self.alone(i, i + 1).iat[0]
+        return (self.nullable if self.is_nullable(i, i + 1) else self.some).iat[i]
+
+
+def _has_nulls_inside(array: pa.Array) -> bool:
+    kind = array.type
+    if pa.types.is_map(kind):
+        parts = [array.keys, array.items]
+    elif pa.types.is_struct(kind):
+        parts = array.flatten()
+    else:
+        parts = [array.flatten()]
+    return any(
+        part.null_count or (pa.types.is_nested(part.type) and _has_nulls_inside(part)) for part in parts
+    )
 
 
 class GroupFrames:
@@ -296,11 +361,12 @@ class GroupFrames:
         self._names = pd.Index(names)
         self._no_nulls = (False,) * len(columns)
         self._has_nulls = any(column.nulls is not None for column in columns)
+        self._by_group = [i for i, column in enumerate(columns) if column.by_group]
         self._frames: dict[tuple[bool, ...], Any] = {}
 
     def key(self, i: int) -> tuple[Any, ...]:
         """Return the grouping values of group `i`, as scalars of the converted columns."""
-        return tuple((c.nullable if c.is_nullable(i, i + 1) else c.some).iat[i] for c in self._keys)
+        return tuple(column.scalar(i) for column in self._keys)
 
     def frame(self, i: int) -> Any:
         """Return the rows of group `i` with a new range index; a frame of objects without rows, as Spark."""
@@ -310,7 +376,19 @@ class GroupFrames:
         manager = self._all_rows(start, stop)._mgr.get_slice(slice(start, stop), axis=1)
         # Axes of its own: they can be given names.
         manager.axes = [self._names._view(), pd.RangeIndex._simple_new(range(stop - start))]
-        return pd.DataFrame._from_mgr(manager, axes=manager.axes)
+        frame = pd.DataFrame._from_mgr(manager, axes=manager.axes)
+        for c in self._by_group:
+            frame.isetitem(c, self._columns[c].alone(start, stop))
+        return frame
+
+    def shares(self, frame: Any) -> bool:
+        """Return True if `frame` shares memory with the frames of these groups."""
+        mine = [block.values for frame_of_all in self._frames.values() for block in frame_of_all._mgr.blocks]
+        return any(
+            np.may_share_memory(getattr(a, "_ndarray", a), getattr(b.values, "_ndarray", b.values))
+            for a in mine
+            for b in frame._mgr.blocks
+        )
 
     def _all_rows(self, start: int, stop: int) -> Any:
         """Return the rows of all groups, in columns of the types that rows `start` to `stop` have alone."""
@@ -320,5 +398,5 @@ class GroupFrames:
         frame = self._frames.get(nullable)
         if frame is None:
             parts = [c.nullable if n else c.some for c, n in zip(self._columns, nullable, strict=True)]
-            frame = self._frames[nullable] = pd.DataFrame(dict(enumerate(parts)), copy=False)
+            frame = self._frames[nullable] = pd.DataFrame(dict(enumerate(parts)), copy=True)
         return frame

@@ -51,7 +51,9 @@ def spark() -> Iterator:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["TZ"] = "UTC"  # of the workers: another one than the session's
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [ROOT, HERE, HERE / "processors", HERE.parent]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        map(str, [ROOT, HERE, HERE / "processors", HERE / "frames", HERE.parent])
+    )
     session = SparkSession.builder.master("local[2]").config(map=session_options()).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -60,19 +60,27 @@ def totals(function):
 
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
 def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
-    """The mark, the switch and the option for functions without a mark decide which operator runs."""
+    """The mark, the store and the options decide which operator runs; the progress says which did."""
 
     def operator(function):
         made = stream("k string, v double", BATCHES[:1])
         made.run(totals(function))
-        return PLAN_NODE in made.plan
+        (state,) = made.progress[-1].stateOperators
+        replaced = PLAN_NODE in made.plan
+        assert state.customMetrics.get("replacedOperatorTasks", 0) == (2 if replaced else 0)
+        return replaced
 
     assert operator(vectorized(total))
     assert operator(per_group(total_of_rows))
-    assert not operator(total_per_group)
-    conf(PREFIX + "accelerate", "true")
+    assert not operator(total_per_group)  # the default store is neither this one nor RocksDB
+    conf(PROVIDER, ROCKSDB)
     assert operator(total_per_group)
+    conf(PREFIX + "accelerate", "false")
+    assert not operator(total_per_group)
+    assert operator(vectorized(total))
+    conf(PREFIX + "accelerate", "true")
     conf(PREFIX + "enabled", "false")
+    assert not operator(total_per_group)
     assert not operator(vectorized(total))
 
 

@@ -458,16 +458,17 @@ class Options(CheckpointOptions, LocalOptions):
         doc="""Run functions marked with state_store.vectorized, state_store.per_group or
         state_store.accelerate on the vectorised operator, which gets many groups at a time. Needs the
         session extension.""",
-        trade_off="If off, they run group by group on Spark's own operator, with the same results.",
+        trade_off="""If off, no operator in Python is replaced, marked or not, whatever the two options below
+        say: all run on Spark's own operators, with the same results.""",
     )
     vectorized_accelerate: bool = option(
         "vectorized.accelerate",
         BOOL,
-        "false",
+        "true",
         group="Vectorised functions",
-        doc="""Treat every function that is passed to applyInPandasWithState as if marked
-        state_store.accelerate.""",
-        trade_off="Faster without a change of the code; off by default, so that nothing changes unasked.",
+        doc="""Run functions that are passed to applyInPandasWithState, unchanged, as if marked
+        state_store.accelerate, on this store and on Spark's RocksDB store. Needs the session extension.""",
+        trade_off="If off, functions without a mark run on Spark's own operator, with the same results.",
     )
     vectorized_processors: bool = option(
         "vectorized.processors",

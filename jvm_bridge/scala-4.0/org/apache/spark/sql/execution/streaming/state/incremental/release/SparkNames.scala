@@ -17,6 +17,8 @@ object SparkNames {
   type StreamingSymmetricHashJoinExec = streaming.StreamingSymmetricHashJoinExec
   type StatefulOperatorStateInfo = streaming.StatefulOperatorStateInfo
   type StateStoreWriter = streaming.StateStoreWriter
+  type StatefulOperatorCustomMetric = streaming.StatefulOperatorCustomMetric
+  type StatefulOperatorCustomSumMetric = streaming.StatefulOperatorCustomSumMetric
   type StreamExecution = streaming.StreamExecution
   type StreamingQueryWrapper = streaming.StreamingQueryWrapper
 

@@ -20,6 +20,8 @@ object SparkNames {
   type StreamingSymmetricHashJoinExec = stateful.join.StreamingSymmetricHashJoinExec
   type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
   type StateStoreWriter = stateful.StateStoreWriter
+  type StatefulOperatorCustomMetric = stateful.StatefulOperatorCustomMetric
+  type StatefulOperatorCustomSumMetric = stateful.StatefulOperatorCustomSumMetric
   type StreamExecution = runtime.StreamExecution
   type StreamingQueryWrapper = runtime.StreamingQueryWrapper
   type ConvertableToCannotLoadStoreError = state.ConvertableToCannotLoadStoreError

@@ -42,7 +42,7 @@ private[processors] class BatchedProcessorExec(
     initial, exec.initialStateGroupingAttrs, exec.initialStateSchema)
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
-    if (!StatefulProcessorRule.isOurStore(conf)) super.validateStateStoreProvider(isStreaming)
+    if (!ReplacedOperator.isOurStore(conf)) super.validateStateStoreProvider(isStreaming)
 
   override protected def setMetricsOf(store: StateStore): Unit = setStoreMetrics(store, isStreaming)
 

@@ -27,7 +27,7 @@ import org.apache.spark.util.{CompletionIterator, ThreadUtils}
  *
  * Distribution, ordering, late rows, schemas of state, timers, times to live, metrics and the commit stay Spark's.
  */
-private[processors] trait BatchedProcessor extends PythonProcessorExec {
+private[processors] trait BatchedProcessor extends PythonProcessorExec with ReplacedOperator {
 
   /** The call that the tasks get, made of the session's settings here, on the driver. */
   private lazy val call: ProcessorCall = {
@@ -69,6 +69,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec {
 
   private def process(store: StateStore, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
     val start = System.nanoTime
+    countReplaced()
     ArrowTypes.failDuplicatedFieldNames(call.sentType)
     val keys = new WorkerRowCodec(call.keyType)
     val handle = ProcessorHandles.make(this, store, getStateInfo.queryRunId, keys.keyEncoder, metrics)

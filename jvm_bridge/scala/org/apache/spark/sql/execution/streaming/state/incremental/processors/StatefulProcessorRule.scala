@@ -5,12 +5,8 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
-import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, ProcessorHandles, StatefulProcessors}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
-import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
-import org.apache.spark.sql.internal.SQLConf
 
 /**
  * A rule that replaces Spark's operators of `transformWithState`. On this store and on Spark's own RocksDB store,
@@ -26,15 +22,14 @@ class StatefulProcessorRule extends Rule[SparkPlan] {
 
   private def onThisStore(node: SparkPlan): Option[SparkPlan] = node match {
     case _: BatchedProcessor => None
-    case _ if StatefulProcessorRule.isOurStore(conf) => StatefulProcessors.onAnyStore(node)
+    case _ if ReplacedOperator.isOurStore(conf) => StatefulProcessors.onAnyStore(node)
     case _ => None
   }
 
   private def batched(node: SparkPlan): Option[SparkPlan] = node match {
     case _: BatchedProcessor => None
     case exec: PythonProcessorExec
-        if exec.isStreaming && StatefulProcessorRule.runsProcessors(conf) &&
-          OptionTexts.of(conf).boolean("vectorized.processors") =>
+        if exec.isStreaming && ReplacedOperator.isUnasked(conf, "vectorized.processors") =>
       StatefulProcessorRule.obstacle(exec) match {
         case None => Some(BatchedProcessorExec(exec))
         case Some(reason) =>
@@ -48,14 +43,7 @@ class StatefulProcessorRule extends Rule[SparkPlan] {
 }
 
 private[processors] object StatefulProcessorRule {
-  private val provider = classOf[IncrementalStateStoreProvider].getName
   private val logged = ConcurrentHashMap.newKeySet[String]()
-
-  def isOurStore(conf: SQLConf): Boolean = conf.stateStoreProviderClass == provider
-
-  /** Returns true for the stores that Spark, or this project's extension, lets `transformWithState` run on. */
-  def runsProcessors(conf: SQLConf): Boolean =
-    isOurStore(conf) || conf.stateStoreProviderClass == classOf[RocksDBStateStoreProvider].getName
 
   /** Returns the reason why a processor has to run in Spark's own worker; None if it can be batched. */
   private def obstacle(exec: PythonProcessorExec): Option[String] =

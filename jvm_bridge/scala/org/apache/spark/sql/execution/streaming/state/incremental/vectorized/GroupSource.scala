@@ -14,6 +14,9 @@ import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProj
  * A source that packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces if it alone
  * is larger than the limit for groups. The two limits together bound the memory of a batch for any data.
  *
+ * For functions in Spark's own form the pieces are those of Spark's operator: a group ends a piece where its rows,
+ * counted over all groups, fill a batch of `maxRecordsPerBatch`.
+ *
  * It adds the keys to `pending` as it sends their groups.
  */
 private[vectorized] class GroupSource(
@@ -27,7 +30,7 @@ private[vectorized] class GroupSource(
   private var bytes = 0L
   private var rows = 0
   private var largestState = 64L
-  private val maxPieceRows = if (call.mode.pickledStates) call.maxRecordsPerBatch else Int.MaxValue
+  private val asSparkCuts = call.mode.pickledStates
   private val run = new ArrayBuffer[Group]
   private lazy val unsafeRow = UnsafeProjection.create(call.rowType)
   private lazy val stateToRow = encoder.createDeserializer()
@@ -37,7 +40,7 @@ private[vectorized] class GroupSource(
   /** Fills a batch with the next groups; there must be at least one. */
   def fill(batch: GroupBatch): Unit = {
     bytes = 0
-    rows = 0
+    if (!asSparkCuts || rows >= call.maxRecordsPerBatch) rows = 0
     do {
       sendPiece(batch)
       if (run.length >= runLength || open != null || isFull || !groups.hasNext) sendStates(batch)
@@ -64,7 +67,6 @@ private[vectorized] class GroupSource(
     val more = sendRows(group.rows, batch)
     open = if (more) group else null
     batch.endGroup(continued, more)
-    rows += 1
   }
 
   private def sendRows(groupRows: Iterator[InternalRow], batch: GroupBatch): Boolean = {
@@ -79,10 +81,12 @@ private[vectorized] class GroupSource(
       batch.addRow(row)
       pieceBytes += row.getSizeInBytes
       pieceRows += 1
-      room = pieceBytes < call.maxGroupBytes && pieceRows < maxPieceRows
+      room =
+        if (asSparkCuts) rows + pieceRows < call.maxRecordsPerBatch
+        else pieceBytes < call.maxGroupBytes
     }
     bytes += pieceBytes
-    rows += math.max(pieceRows - 1, 0)
+    rows += math.max(pieceRows, 1)
     groupRows.hasNext
   }
 

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonU
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.ReplacedOperator
 import org.apache.spark.sql.execution.streaming.state.incremental.release.OperatorTwin
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
   StateData, StatefulOperatorStateInfo
@@ -37,7 +38,8 @@ class VectorizedGroupsExec(
     extends FlatMapGroupsInPandasWithStateExec(
       function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
       evictionWatermark, skipInitial, input)
-    with OperatorTwin {
+    with OperatorTwin
+    with ReplacedOperator {
 
   private val udf = functionExpr.asInstanceOf[PythonUDF]
   private val options = VectorizedOptions(conf)
@@ -70,6 +72,7 @@ class VectorizedGroupsExec(
       eventTimeWatermarkForEviction, skipEmittingInitialStateKeys, newChild)
 
   override def createInputProcessor(store: StateStore): InputProcessor = new InputProcessor(store) {
+    countReplaced()
     private val partition = new GroupsPartition(call, store, stateManager, stateEncoder,
       GroupMetrics(numOutputRows, numUpdatedStateRows, numRemovedStateRows, pythonMetrics))
 

@@ -9,14 +9,14 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
-import org.apache.spark.sql.execution.streaming.state.incremental.processors.PickledCall
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.{PickledCall, ReplacedOperator}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 import org.apache.spark.sql.internal.SQLConf
 
 /**
  * A rule that replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] if the function is
- * marked, or if the session option accelerates all functions.
+ * marked, or if the rule for operators that nobody marked, in [[ReplacedOperator]], applies.
  *
  * The rule leaves operators that it does not know as they are: a marked function then runs group by group on Spark's
  * own operator, with equal results.
@@ -30,12 +30,11 @@ class VectorizedRule extends Rule[SparkPlan] {
   }
 
   private def replacement(exec: FlatMapGroupsInPandasWithStateExec): Option[SparkPlan] = {
-    val options = VectorizedOptions(conf)
-    if (!options.enabled) None
+    if (!ReplacedOperator.isEnabled(conf)) None
     else {
       val marked = exec.functionExpr match {
         case udf: PythonUDF if GroupsMode.of(udf.name).isDefined => Some(udf)
-        case udf: PythonUDF if options.accelerate => Some(PickledCommand.accelerated(udf))
+        case udf: PythonUDF if ReplacedOperator.isUnasked(conf, "vectorized.accelerate") => Some(PickledCommand.accelerated(udf))
         case _ => None
       }
       marked.filter(udf => isKnown(exec, udf)).map(VectorizedGroupsExec(exec, _))
@@ -74,13 +73,10 @@ private object VectorizedRule {
 /**
  * The options below `vectorized.`, read on the driver when a batch is planned.
  *
- * @param enabled true if marked functions run for many groups at once
- * @param accelerate true if functions without a mark are accelerated, too
  * @param maxBatchBytes bytes of rows and states after which no group joins a call
  * @param maxGroupBytes bytes of rows up to which a group is passed on whole
  */
-private[vectorized] case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long,
-    maxGroupBytes: Long)
+private[vectorized] case class VectorizedOptions(maxBatchBytes: Long, maxGroupBytes: Long)
 
 private[vectorized] object VectorizedOptions {
 
@@ -93,8 +89,6 @@ private[vectorized] object VectorizedOptions {
   def apply(conf: SQLConf): VectorizedOptions = {
     val options = OptionTexts.of(conf)
     VectorizedOptions(
-      enabled = options.boolean("vectorized.enabled"),
-      accelerate = options.boolean("vectorized.accelerate"),
       maxBatchBytes = options.bytes("vectorized.maxBatchBytes"),
       maxGroupBytes = options.bytes("vectorized.maxGroupBytes"))
   }

@@ -1,0 +1,191 @@
+"""Random functions on Spark's operator and accelerated: rows, state, figures and errors are equal.
+
+STATE_STORE_TEST_EXAMPLES sets the number of programs in tier more (default 4); in tier long it is 2,000,
+which take some hours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import re
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from frame_programs import (
+    CHANGE,
+    ERRORS,
+    OUTPUT_KINDS,
+    READ,
+    ROWS,
+    STATE,
+    VALUE,
+    VALUES,
+    WAIT,
+    FrameProgram,
+    Recipe,
+    value,
+)
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import _parse_datatype_string
+from streams import Stream
+
+from state_store.functions import accelerate
+from state_store.functions.group_context import to_arrow_schema
+
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
+EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+PARTITIONS = "spark.sql.shuffle.partitions"
+BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
+SAFELY = "spark.sql.execution.pandas.convertToArrowArraySafely"
+KEYS = ("string", "long", "int", "byte", "date", "timestamp", "decimal(12,3)", "boolean", "double", "binary")
+NESTED_KEYS = ("struct<x:int,y:string>", "array<int>")
+STATES = ("long", "int", "string", "double", "boolean", "decimal(12,3)", "date", "timestamp", "binary")
+TIMEOUTS = ("NoTimeout", "NoTimeout", "EventTimeTimeout", "EventTimeTimeout", "ProcessingTimeTimeout")
+
+
+def case(seed: int):
+    """Return a program, its batches (rows of a key's, a value's and a time's number) and Spark's options."""
+    draw = random.Random(seed)
+    timeout = draw.choice(TIMEOUTS)
+    program = FrameProgram(
+        keys=tuple(draw.choices(KEYS + NESTED_KEYS, k=draw.randint(1, 2))),
+        values=tuple(draw.choices(sorted(VALUES), k=draw.randint(0, 4))),
+        state=tuple(draw.choices(STATES, k=draw.randint(0, 3))),
+        output=draw.choice(OUTPUT_KINDS),
+        recipes=tuple(
+            Recipe(*map(draw.choice, (READ, CHANGE, ROWS, VALUE, STATE, WAIT)), more=draw.randint(0, 3))
+            for _ in range(draw.randint(1, 4))
+        ),
+        timeout=timeout,
+        watermark=timeout == "EventTimeTimeout" or draw.random() < 0.5,
+        error=draw.choice(ERRORS) if draw.random() < 0.4 else None,
+        fails_at=draw.randint(0, 2),
+    )
+    batches = [
+        [(draw.randint(0, 8), draw.randint(0, 30), draw.randint(0, 40)) for _ in range(draw.randint(1, 40))]
+        for _ in range(draw.randint(1, 3))
+    ]
+    options = {
+        RECORDS: draw.choice((1, 3, 7, 10_000)),
+        BY_NAME: draw.choice(("true", "true", "false")),
+        SAFELY: draw.choice(("true", "false")),
+    }
+    return program, batches, options
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_a_random_function_is_as_on_sparks_operator(spark, seed):
+    check(spark, *case(seed))
+
+
+ROW_OF_A_GROUP = Recipe("all", "values", "named", "right", "update", "soon", 0)
+MIXED = FrameProgram(
+    keys=("long",),
+    values=("array<int>", "struct<x:int,y:boolean>"),
+    state=("timestamp", "double"),
+    output="string",
+    recipes=(
+        ROW_OF_A_GROUP,
+        dataclasses.replace(ROW_OF_A_GROUP, rows="misnamed", state="leave"),
+        dataclasses.replace(ROW_OF_A_GROUP, rows="none", state="read after removal"),
+        dataclasses.replace(ROW_OF_A_GROUP, rows="refilled", read="first"),
+    ),
+    timeout="EventTimeTimeout",
+    watermark=True,
+    error=None,
+    fails_at=0,
+)
+INPUT = [(i % 7, i % 30, i % 40) for i in range(80)]
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("error", [None, "stop", "too many columns"])
+def test_groups_whose_forms_are_mixed_are_as_on_sparks_operator(spark, error):
+    """Frames end within groups, arrays have nulls inside, groups without output stand beside others."""
+    check(spark, dataclasses.replace(MIXED, error=error), [INPUT[:50], INPUT[50:]], {RECORDS: 6})
+
+
+@pytest.mark.tier("long")
+@pytest.mark.timeout(6 * 3600)
+def test_thousands_of_random_functions_are_as_on_sparks_operator(spark):
+    for seed in range(EXAMPLES, EXAMPLES + 2_000):
+        check(spark, *case(seed))
+
+
+def check(spark, program, batches, options):
+    options = {PARTITIONS: 1, **options}
+    for name, setting in options.items():
+        spark.conf.set(name, str(setting))
+    try:
+        stock, ours = (
+            played(spark, program, f, batches) for f in (program.function(), accelerate(program.function()))
+        )
+    finally:
+        for name in options:
+            spark.conf.unset(name)
+    for name, expected in stock.items():
+        assert ours[name] == expected, (name, program)
+
+
+def played(spark, program, function, batches):
+    """Return all that a query leaves, its error included."""
+    with tempfile.TemporaryDirectory() as directory:
+        made = Stream(spark, Path(directory), schema(program), "t 5 minutes" if program.watermark else None)
+        for batch in batches:
+            made.add(table(program, batch))
+        error = None
+        try:
+            made.run(
+                lambda frame: frame.groupBy(
+                    *(f"k{i}" for i in range(len(program.keys)))
+                ).applyInPandasWithState(
+                    function, program.output_schema(), program.state_schema(), "update", program.timeout
+                ),
+                no_data_batches=program.timeout != "ProcessingTimeTimeout",
+            )
+        except StreamingQueryException as failure:
+            error = reason(str(failure))
+        outcome = made.outcome()
+        if program.timeout == "ProcessingTimeTimeout":
+            for changes in outcome.deltas.values():
+                for key, change in changes.items():
+                    if change is not None:
+                        changes[key] = change[:16] + change[24:]
+        return {
+            "error": error,
+            "rows": outcome.rows,
+            "deltas": outcome.deltas,
+            "figures": outcome.figures if error is None else None,
+        }
+
+
+def reason(text: str) -> str:
+    """Return the last error in a failure's text, without its traceback and causes; else all of it."""
+    lines = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception|Iteration)\b", line)]
+    errors = [line.strip() for line in lines if "PythonException" not in line]
+    return errors[-1] if errors else re.sub(r"[0-9a-f-]{36}|\d{6,}|/\S+", "", text)[:400]
+
+
+def table(program: FrameProgram, batch) -> pa.Table:
+    columns = {}
+    for place, prefix, kinds in ((0, "k", program.keys), (1, "v", program.values)):
+        for i, kind in enumerate(kinds):
+            of_type = to_arrow_schema(_parse_datatype_string(f"x {kind}"), "UTC", False).field(0).type
+            columns[f"{prefix}{i}"] = pa.array([value(kind, row[place]) for row in batch], of_type)
+    columns["n"] = pa.array([None if row[1] % 11 == 7 else row[1] for row in batch], pa.int64())
+    columns["t"] = pa.array([row[2] * 60_000_000 for row in batch], pa.timestamp("us", "UTC"))
+    return pa.table(columns)
+
+
+def schema(program: FrameProgram) -> str:
+    named = [
+        *((f"k{i}", k) for i, k in enumerate(program.keys)),
+        *((f"v{i}", k) for i, k in enumerate(program.values)),
+    ]
+    return ", ".join([*(f"{name} {kind}" for name, kind in named), "n long", "t timestamp"])
