@@ -350,7 +350,6 @@ def session(directory: Path) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
         **spark_conf(),
-        "spark.sql.streaming.stateStore.incremental.vectorized.accelerate": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",

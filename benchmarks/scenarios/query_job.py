@@ -60,8 +60,6 @@ def _session(work: Path, jar: str | None) -> SparkSession:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # Stores are compared here, so the function runs on Spark's operator on each of them.
-        "spark.sql.streaming.stateStore.incremental.vectorized.accelerate": "false",
     }
     if jar:
         settings["spark.jars"] = jar

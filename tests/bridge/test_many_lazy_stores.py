@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from driver import Jvm
-from state_store.data.embedded import EmbeddedStore
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.storage import open_storage
+from state_store.data.embedded import EmbeddedStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 

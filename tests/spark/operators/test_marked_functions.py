@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0")), pytest.mark.tier("more")]
 
 OPERATOR = "VectorizedFlatMapGroupsInPandasWithState"
-ACCELERATE = "spark.sql.streaming.stateStore.incremental.vectorized.accelerate"
 FORMS = {
     "frames": total_per_group,
     "vectorized": state_store.vectorized(total),
@@ -54,8 +53,7 @@ def test_every_form_does_the_same(spark, tmp_path, store):
     """The marked forms run on the extension's operator, and continue from a state that another form left."""
     found = {}
     for first, then in (("frames", "frames"), ("vectorized", "per_group"), ("per_group", "accelerate")):
-        unmarked = {ACCELERATE: "false"} if first == then else {}
-        flow = Flow(spark, tmp_path / first, totals(FORMS[first]), **store.conf(), **unmarked)
+        flow = Flow(spark, tmp_path / first, totals(FORMS[first]), **store.conf())
         flow.run(BATCHES[0])
         flow.query = totals(FORMS[then])
         query = flow.run(*BATCHES[1:])
