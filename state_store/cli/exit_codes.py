@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, one for each thing that a caller can do next, and the signals.
+"""Exit codes, one for each thing that a caller can do next, and the signals that end a command.
 
 A signal ends a command even while a library holds its main thread. Python runs the handler of a signal, which
 raises KeyboardInterrupt, when the main thread runs Python code again. The number of the signal is in a pipe
