@@ -58,8 +58,8 @@ pages: .newest  ## Write the pages of options and metrics, and what lies in conf
 	@$(PY) -m state_store.core.settings.option_pages
 	@$(PY) scripts/metrics_page.py
 	@$(PY) -m benchmarks.page.figures_in_pages
-	@$(PY) -m state_store.observe.model.documents
-	@$(PY) -m state_store.observe.monitoring
+	@$(PY) -m state_store.observe.documents
+	@$(PY) -m state_store.observe.generated_files
 
 docs: pages  ## Write the generated pages, and build the site into build/site; a broken link fails
 	@$(MAKE_ENVIRONMENT) docs

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.observe.monitoring import prometheus_section
+from state_store.observe.generated_files import prometheus_section
 
 UI_PREFIX = "State store: "
 HEADINGS = {
@@ -30,7 +30,7 @@ OVER_STORES = {"sum": "sum", "size": "sum", "time": "sum", "largest": "maximum",
 _INTRODUCTION = """\
 # Metrics
 
-Generated from the declarations in `StoreMetrics.scala` and `state_store/observe/model/metrics.py` by
+Generated from the declarations in `StoreMetrics.scala` and `state_store/observe/metrics.py` by
 `make docs`; do not edit.
 
 ## In Spark's progress

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from state_store.functions import per_group as per_group
     from state_store.functions import vectorized as vectorized
     from state_store.observe.doctor import doctor as doctor
-    from state_store.observe.serving.starting import serve as serve
+    from state_store.observe.serve import serve as serve
     from state_store.session.configuration import check_checkpoint as check_checkpoint
     from state_store.session.configuration import configure as configure
     from state_store.session.configuration import spark_conf as spark_conf
@@ -84,7 +84,7 @@ _HOMES = {
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
     "options": "state_store.core.settings.options",
-    "serve": "state_store.observe.serving.starting",
+    "serve": "state_store.observe.serve",
     "show": "state_store.data.dataset.opening",
     "open": "state_store.data.dataset.opening",
     "copy": "state_store.data.dataset.rewriting.copying",

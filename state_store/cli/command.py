@@ -1,7 +1,7 @@
 """Declare commands: their arguments, the types of these, and what happens with errors.
 
-With `--master` the executors of a Spark session do the work. A program that was started by spark-submit has
-one without the option.
+`command` declares any command, `query_command` one about the stores of a query, `state_command` one about the
+rows of a store; `version_options` and `spark_option` add to them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.exit_codes import NOTHING_WRITTEN, note_left
-from state_store.cli.output import print_error, print_note
-from state_store.cli.streams import set_utc, visible, zone
+from state_store.cli.output import print_error, print_note, wide_option
+from state_store.cli.process import NOTHING_WRITTEN, note_left, set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
@@ -30,29 +31,37 @@ from state_store.core.storage.locations import without_secret
 from state_store.core.storage.open import NO_FILE_NAME, is_file_name
 from state_store.data.dataset.export import local_path
 from state_store.data.dataset.moments import parse_moment
-from state_store.data.query import Filter, Query
+from state_store.data.query import DEFAULT_NAME, Filter, Query
 from state_store.data.query.query import root_files
 from state_store.data.query.targets import unfinished_batch
 from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 
+if TYPE_CHECKING:
+    from state_store.data.dataset.state import State
+
 PROGRAM = "state-store"
+
+
 DIRECTORY = (
     "DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI."
 )
+
+
 DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
+
+
 STORES_AT_ONCE = 4
+
+
 _MAXIMUM = 2**31 - 1
+
+
 _INTERRUPTED = "state-store.interrupted"
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
-)
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Variable of the environment that spark-submit gives to a program in Python."""
+
 
 _MASTER = re.compile(r"local(-cluster)?(\[[^\[\]]+\])?|yarn|[a-z][a-z0-9+.-]*://\S+")
 """Names of masters, those of other cluster managers included; a JVM takes seconds to refuse other words."""
@@ -173,6 +182,14 @@ def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
         set_utc(True)
 
 
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document for programs, not tables; errors, too, are JSON then.",
+)
+
+
 utc_option = click.option(
     "--utc",
     is_flag=True,
@@ -181,8 +198,14 @@ utc_option = click.option(
     callback=_utc,
     help="Read and show times in UTC, not in the local zone.",
 )
+
+
 directory_argument = click.argument("checkpoint", metavar="DIR", type=Location())
+
+
 target_argument = click.argument("target", metavar="TARGET", type=Location(is_target=True))
+
+
 NUMBER = WholeNumber(0, _MAXIMUM)
 """The type of numbers of operators, partitions, batches and versions."""
 
@@ -206,6 +229,20 @@ def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         metavar="N",
         help=f"Stores {done} at once; fewer if file descriptors are short.",
     )
+
+
+def command(
+    name: str, *, examples: tuple[str, ...], note: str = ""
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command.
+
+    Args:
+        name: the name; the function's docstring is the help.
+        examples: arguments that show its use.
+        note: a text that follows the options.
+    """
+    lines = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)
+    return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
 
 
 class _StoreCommand(click.Command):
@@ -246,13 +283,6 @@ class _StoreCommand(click.Command):
         return exit_codes.OF_KIND[reported.kind]
 
 
-def note_unfinished(query: Query) -> None:
-    """Note that a batch of a query that has to be stopped has begun lately and not ended."""
-    sentence = unfinished_batch(query, SYSTEM.wall_ms())
-    if sentence is not None:
-        print_note(f"note: {sentence}")
-
-
 @contextmanager
 def writing(target: str, *, if_interrupted: str) -> Iterator[None]:
     """Note that a command writes to a target, and what a user does with a part of it after Ctrl-C."""
@@ -286,21 +316,15 @@ def _has_files(location: str) -> bool:
         return True
 
 
-def command(
-    name: str, *, examples: tuple[str, ...], note: str = ""
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command.
-
-    Args:
-        name: the name; the function's docstring is the help.
-        examples: arguments that show its use.
-        note: a text that follows the options.
-    """
-    lines = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)
-    return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
+def note_unfinished(query: Query) -> None:
+    """Note that a batch of a query that has to be stopped has begun lately and not ended."""
+    sentence = unfinished_batch(query, SYSTEM.wall_ms())
+    if sentence is not None:
+        print_note(f"note: {sentence}")
 
 
 _QUERY_PARAMETERS = (
+    wide_option,
     json_option,
     utc_option,
     store_option("Only this store: a side of a join (left, right), a variable, or Spark's name of a store."),
@@ -336,6 +360,110 @@ def query_command(
         return command(name, examples=examples, note=DIRECTORY)(declared)
 
     return declare
+
+
+_STATE_NOTE = DIRECTORY + " The query {} meanwhile. Version v is the state after batch v - 1."
+
+
+def state_command(
+    name: str, *, examples: tuple[str, ...], stopped: bool = False
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command about one store of a query: `checkpoint`, `operator`, `store`.
+
+    Args:
+        name: the name of the command.
+        examples: arguments that show its use.
+        stopped: whether the query must not run meanwhile.
+    """
+    note = _STATE_NOTE.format("must not run" if stopped else "may run")
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        for decorate in (
+            utc_option,
+            store_option(
+                "A side of a join (left, right), a variable, or Spark's name of a store. Default: the only "
+                "store, left, or the first variable."
+            ),
+            click.option(
+                "--operator",
+                type=NUMBER,
+                default=0,
+                show_default=True,
+                metavar="N",
+                help="The stateful operator.",
+            ),
+            directory_argument,
+        ):
+            function = decorate(function)
+        return command(name, examples=examples, note=note)(function)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A store of a query, by the options of `state_command`, and a version of it, by `version_options`.
+
+    Without a store it is the default one of the operator, without a version the one that Spark committed
+    last.
+    """
+
+    checkpoint: str
+    operator: int
+    store: str | None
+    version: int | None = None
+    batch: int | None = None
+    at: datetime | None = None
+
+    def open(self, partitions: Sequence[int] | None = None) -> State:
+        """Open the state, or some of its partitions; errors are those of `state_store.open`."""
+        from state_store.data.dataset import opening
+
+        state = opening.open(
+            self.checkpoint,
+            self.operator,
+            self.store,
+            self.version,
+            partitions,
+            batch=self.batch,
+            at=self.at,
+        )
+        if self.store is None and state.view.name != DEFAULT_NAME:
+            print_note(f"this is store '{state.view.name}'; --store names another: {', '.join(state.stores)}")
+        return state
+
+
+_VERSION_OPTIONS = (
+    click.option(
+        "--at",
+        type=MomentType(),
+        metavar="TIME",
+        help="The newest version at that time: 2024-02-29 08:00, '2 hours ago', a printed time.",
+    ),
+    click.option("--batch", type=NUMBER, metavar="N", help="The version after that batch."),
+    click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last."),
+)
+
+
+def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
+
+    @functools.wraps(function)
+    def of_chosen(
+        checkpoint: str,
+        operator: int,
+        version: int | None,
+        batch: int | None,
+        at: datetime | None,
+        store: str | None = None,
+        **others: Any,
+    ) -> Any:
+        return function(Chosen(checkpoint, operator, store, version, batch, at), **others)
+
+    declared: Callable[..., Any] = of_chosen
+    for decorate in _VERSION_OPTIONS:
+        declared = decorate(declared)
+    return declared
 
 
 def spark_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import click
 
 from state_store import __version__
 from state_store.cli import exit_codes
-from state_store.cli.streams import prepare, visible
+from state_store.cli.process import prepare, visible
 from state_store.errors import Interrupted, masked
 
 _PROGRAM = "state-store"
@@ -57,15 +57,14 @@ GROUPS: dict[str, dict[str, str]] = {
 NAMES = tuple(name for group in GROUPS.values() for name in group)
 
 _MODULES = {
-    **dict.fromkeys(("show", "sql", "get", "diff", "history", "stats", "export", "import"), "rows"),
-    **dict.fromkeys(("checkpoints", "chain", "files"), "stores"),
-    **dict.fromkeys(("full", "verify", "repair"), "upkeep"),
-    **dict.fromkeys(("cp", "repartition", "migrate"), "copies"),
-    **dict.fromkeys(("doctor", "serve"), "observing"),
-    **dict.fromkeys(("options", "jar", "completion"), "installing"),
+    **dict.fromkeys(("doctor", "serve", "checkpoints", "chain", "files"), "look"),
+    **dict.fromkeys(("show", "sql", "get", "diff", "history", "export", "stats"), "rows"),
+    **dict.fromkeys(("verify", "full", "repair"), "maintenance"),
+    **dict.fromkeys(("cp", "import", "repartition", "migrate"), "copies"),
+    **dict.fromkeys(("options", "jar", "completion"), "job"),
     "estimate": "estimate",
 }
-"""The module of each command."""
+"""The modules that declare the commands."""
 
 
 class _Commands(click.Group):
@@ -87,9 +86,11 @@ class _Commands(click.Group):
 
 def load(name: str) -> click.Command:
     """Return a command, whose module is imported."""
-    imported = importlib.import_module(f"state_store.cli.{_MODULES[name]}")
+    module = importlib.import_module(f"state_store.cli.{_MODULES[name]}")
     return next(
-        found for found in vars(imported).values() if isinstance(found, click.Command) and found.name == name
+        declared
+        for declared in vars(module).values()
+        if isinstance(declared, click.Command) and declared.name == name
     )
 
 
@@ -119,9 +120,9 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     try:
         code: Any = state_store_command.main(arguments, prog_name=_PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        print(visible(masked(shown.getvalue()), lines=True), end="", file=sys.stderr)
+        message = io.StringIO()
+        error.show(message)
+        print(visible(masked(message.getvalue()), lines=True), end="", file=sys.stderr)
         return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, Interrupted):

@@ -1,11 +1,12 @@
-"""Commands that write a checkpoint anew: `cp`, `repartition` and `migrate`.
+"""Commands that write a copy of a checkpoint: `cp`, `import`, `repartition` and `migrate`.
 
-`cp` makes a copy that is consistent while the query runs; `repartition` and `migrate` give a stopped query
-another number of partitions, or another state store.
+The checkpoint that they read stays as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,26 +21,24 @@ from state_store.cli.command import (
     json_option,
     note_unfinished,
     spark_option,
+    state_command,
     target_argument,
     writing,
 )
 from state_store.cli.output import Meter, print_json, say, size
+from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.migration import STORES
 from state_store.data.migration import migrate as write_migrated
 from state_store.data.query import Query
 from state_store.data.query.arguments import counted, require_arrow
+from state_store.errors import OptionError
 
-_HELP_AFTER_CTRL_C = "the same command goes on with it"
-
-GOES_ON = "the same command goes on with it"
-
-_NOTE = """\
-SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,
-with --conf. Java is needed, and the pyspark of the Spark that runs the query or a later one."""
+_GOES_ON = "the same command goes on with it"
 
 
 @command(
@@ -59,7 +58,7 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     command continues a copy that was interrupted. Meanwhile a lease protects the files of DIR from deletion.
     """
     stores = len(Query.open(checkpoint).stores())
-    with Meter("copied", stores) as meter, writing(target, if_interrupted=_HELP_AFTER_CTRL_C):
+    with Meter("copied", stores) as meter, writing(target, if_interrupted=_GOES_ON):
         done = copy(checkpoint, target, spark=spark, progress=meter)
     if as_json:
         print_json(
@@ -68,6 +67,59 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     else:
         present = f"; {counted(done.present, 'file')} had been copied before" if done.present else ""
         say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{present}")
+
+
+@state_command(
+    "import",
+    examples=(
+        "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
+        "/data/checkpoint /data/left.parquet /data/checkpoint-filled --store left",
+        "/data/checkpoint left=/data/left.parquet right=/data/right.parquet /data/checkpoint-filled",
+    ),
+    stopped=True,
+)
+@json_option
+@click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
+@target_argument
+def import_(
+    checkpoint: str, operator: int, store: str | None, as_json: bool, rows: tuple[str, ...], target: str
+) -> None:
+    """Replace the state of a stopped query by rows of tables.
+
+    Writes the checkpoint of a stopped query to TARGET, which must be empty. ROWS, a file or directory of
+    Parquet, takes the place of the state of one store; for several stores at once, such as both sides of a
+    join or the variables and timers of transformWithState, give NAME=ROWS for each. Stores that are not named
+    stay as they are. ROWS has the columns that show prints. Start the query with TARGET as its
+    checkpointLocation, and never again with DIR, which stays as it is. A query that has never run gets its
+    checkpoint from state_store.bootstrap (Python).
+    """
+    require_arrow()
+    rows_by_store = _rows_of_stores(rows, store)
+    query = Query.open(checkpoint)
+    note_unfinished(query)
+    advice = "remove it before the command is run again"
+    with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
+        done = import_state(checkpoint, rows_by_store, target, operator, store, progress=meter)
+    if as_json:
+        print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
+    else:
+        say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+
+
+def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
+    """Return the rows of one store, or those of several by their names. Raise OptionError if names lack."""
+    if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
+        return rows[0]
+    pairs = [text.partition("=") for text in rows]
+    unnamed = [text for text, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
+    if unnamed:
+        raise OptionError(f"for several stores give NAME=ROWS for each: '{unnamed[0]}' has no name")
+    if store is not None:
+        raise OptionError(f"--store {store} is for rows without a name, not for {rows[0]}")
+    names = [name for name, _, _ in pairs]
+    if len(set(names)) < len(names):
+        raise OptionError(f"a store has rows twice: {', '.join(names)}. Give each name once")
+    return {name: path for name, _, path in pairs}
 
 
 @command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)
@@ -100,13 +152,18 @@ def repartition(checkpoint: str, target: str, partitions: int, as_json: bool, sp
         for operator in query.operators
         for _ in operator.stores
     )
-    advice = "remove it before the command is run again" if spark is None else GOES_ON
+    advice = "remove it before the command is run again" if spark is None else _GOES_ON
     with Meter("written", stores) as meter, writing(target, if_interrupted=advice):
         done = write_repartitioned(checkpoint, target, partitions, spark=spark, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:
         say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+
+
+_MIGRATE_NOTE = """\
+SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,
+with --conf. Java is needed, and the pyspark of the Spark that runs the query or a later one."""
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -124,7 +181,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
         "/data/checkpoint-incremental /data/checkpoint-rocksdb --to rocksdb --format 1",
         "hdfs://nn/checkpoint hdfs://nn/checkpoint-2 --to incremental --memory 8g --json",
     ),
-    note=_NOTE,
+    note=_MIGRATE_NOTE,
 )
 @json_option
 @click.option(

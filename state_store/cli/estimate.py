@@ -77,9 +77,9 @@ class Planned:
 
     def check_unused(self) -> None:
         """Raise OptionError if a number is given, since the files of a checkpoint have it."""
-        given = [name for name, value in asdict(self).items() if value is not None]
-        if given:
-            raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(given)}")
+        names = [name for name, value in asdict(self).items() if value is not None]
+        if names:
+            raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(names)}")
 
 
 @command(

@@ -1,7 +1,7 @@
 """Rows in the format that was asked for: a table for people, CSV, JSON or Parquet for programs.
 
-A value becomes a cell of a table, or what Python's JSON has for it. Texts of many rows, as JSON and CSV, are
-made column by column by DuckDB.
+A table is made of cells, which show values as people read them. DuckDB makes JSON and CSV column by column;
+values of which it makes other texts than Python are made in Python.
 """
 
 from __future__ import annotations
@@ -28,43 +28,96 @@ from state_store.cli.output import (
     print_table,
     say,
     text_column,
+    wide_option,
     write,
 )
-from state_store.cli.streams import visible, visible_json, zone
+from state_store.cli.process import visible, visible_json, zone
 from state_store.core.compat import zip
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage.durable import remove_unneeded
 from state_store.data.dataset.export import local_path, new_file, writing_file
-from state_store.data.dataset.sql import Connection, quoted
 from state_store.data.query.arguments import counted
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:
     import pyarrow
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-
-_REPEATED = (str, int, datetime.datetime, type(None))
-"""Types whose equal values look alike; 0.0 and -0.0 do not."""
-
-_MOST_KNOWN = 10_000
-
-_ROWS = "rows"
-_FORMULA = r"^[=+\-@\t\r＝＋－＠]"
-"""Texts that spreadsheets run as formulas begin so."""
-
 FORMATS = ("table", "csv", "json", "parquet")
+
+
 LIMIT = 20
 """Rows of a table, unless another number is asked for."""
+
 
 DOCUMENT = "document"
 """The format of `--json`: all rows as one JSON document."""
 
+
 GUARDED = "guarded csv"
 """The format of `--format csv --guard-formulas`."""
 
+
 Units = Mapping[str, Union[str, Mapping[str, str]]]
 """Columns with the units that `cell` takes."""
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+_REPEATED = (str, int, datetime.datetime, type(None))
+"""Types whose equal values look alike; 0.0 and -0.0 do not."""
+
+
+_MAX_CELLS = 10_000
+
+
+_ROWS = "rows"
+
+
+_FORMULA = r"^[=+\-@\t\r＝＋－＠]"
+"""Texts that spreadsheets run as formulas begin so."""
+
+
+def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--format`, `--guard-formulas`, `--output` and `--json`; the function gets `form` and `target`."""
+
+    @functools.wraps(function)
+    def of_form(*given: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
+        if as_json and form is not None:
+            raise click.UsageError("--json and --format exclude each other")
+        if guard and form != "csv":
+            raise click.UsageError("--guard-formulas is for --format csv")
+        if form == "parquet" and others["target"] is None:
+            raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
+        return function(*given, form=DOCUMENT if as_json else GUARDED if guard else form or "table", **others)
+
+    declared: Callable[..., Any] = of_form
+    for decorate in (
+        click.option(
+            "--output",
+            "target",
+            metavar="FILE",
+            help="Write there (a path or URI); no file is replaced.",
+        ),
+        click.option(
+            "--guard-formulas",
+            "guard",
+            is_flag=True,
+            help="In CSV, put ' before texts that a spreadsheet would run as formulas.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            help="The format of rows: json is an object a line (JSON Lines); --json is one document for all "
+            "rows; parquet needs --output. Default: table.",
+        ),
+        wide_option,
+        json_option,
+    ):
+        declared = decorate(declared)
+    return declared
+
 
 limit_option = click.option(
     "--limit",
@@ -74,14 +127,122 @@ limit_option = click.option(
 )
 
 
-def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as Python values; moments that Python lacks, of the year 10000 say, are texts.
+def most_rows(form: str, limit: int | None) -> int | None:
+    """Return how many rows are shown at most: by `--limit`, or those of a table; None is all."""
+    return LIMIT if limit is None and form == "table" else limit or None
+
+
+def print_first(
+    batches: Iterable[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    target: str | None,
+    limit: int | None,
+    described: str,
+    units: Units | None = None,
+) -> None:
+    """Print or write as many rows as `limit_option` says, and below a table their number.
+
+    Args:
+        batches: the rows.
+        schema: their columns.
+        form: the format.
+        target: a file, or None for standard output.
+        limit: the value of `limit_option`.
+        described: a noun and its complement, such as `row of version 3`.
+        units: columns of moments that are numbers, each with its unit, and columns that are rows, each with
+            the units of its own columns.
 
     Raises:
-        OptionError: if such moments are in a list or a map.
+        StateStoreError: as `print_rows`.
     """
+    maximum = most_rows(form, limit)
+    count = print_rows(_first(batches, maximum), schema, form, target, units)
+    if form == "table" and target is None:
+        noun, _, complement = described.partition(" ")
+        more = f" (the first {maximum}; --limit 0 shows all)" if count == maximum else ""
+        say(f"\n{f'{counted(count, noun)} {complement}'.rstrip()}{more}")
+
+
+def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
+    """Yield at most `limit` rows of the batches; None is all."""
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def print_rows(
+    batches: Iterator[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    target: str | None,
+    units: Units | None = None,
+) -> int:
+    """Print rows, or write them to `target`, and return their number.
+
+    Raises:
+        ConflictError: if the target exists.
+        OptionError: if Parquet has no place for a type. No file is left then, nor after any other error.
+    """
+    if target is None:
+        if form == "table":
+            return _print_rows_as_table(batches, schema, units or {})
+        return _write_texts(batches, schema, form, write)
+    path = local_path(target)
+    if path is None:
+        with new_file(target) as local:
+            return _write_file(batches, schema, form, local)
+    if path.exists():
+        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
+    return _write_file(batches, schema, form, path)
+
+
+def _print_rows_as_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Units) -> int:
+    import pyarrow
+
+    headings = []
+    for field in schema:
+        is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
+        is_number = is_number and field.name not in units
+        headings.append(number_column(field.name) if is_number else text_column(field.name))
+    columns: list[list[Cell]] = [[] for _ in headings]
+    for batch in batches:
+        for column, name, values in zip(columns, schema.names, _shown_values(batch)):
+            column.extend(cells(values, units.get(name)))
+    print_columns(headings, columns, cut=True)
+    return len(columns[0]) if columns else 0
+
+
+def _shown_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
+    """Return the columns of rows; rows of `diff` have only the values that differ."""
     names = batch.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns_as_values(batch), strict=True)]
+    if not {"change", "before", "after"} <= set(names):
+        return columns_as_values(batch)
+    rows = [differing(row) for row in rows_as_values(batch)]
+    return [[row[name] for row in rows] for name in names]
+
+
+def differing(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of `diff`; that of a changed key has only the values that differ."""
+    before, after = row.get("before"), row.get("after")
+    if row.get("change") != "changed" or not (isinstance(before, dict) and isinstance(after, dict)):
+        return row
+    names = [name for name in after if before.get(name) != after[name]]
+    return {**row, **{side: {name: row[side].get(name) for name in names} for side in ("before", "after")}}
+
+
+def print_row(row: Mapping[str, Any], units: Mapping[str, str]) -> None:
+    """Print one row for people, a column a line."""
+    print_table(
+        (text_column("column"), text_column("value")),
+        ((name, cell(value, units.get(name))) for name, value in row.items()),
+    )
 
 
 def columns_as_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
@@ -94,6 +255,16 @@ def columns_as_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
         return [_values(column) for column in batch.columns]
     except (OverflowError, ValueError) as error:
         raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
+
+
+def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python values; moments that Python lacks, of the year 10000 say, are texts.
+
+    Raises:
+        OptionError: if such moments are in a list or a map.
+    """
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns_as_values(batch), strict=True)]
 
 
 def _values(column: pyarrow.Array) -> list[Any]:
@@ -117,38 +288,6 @@ def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
     return pyarrow.StructArray.from_arrays(inner, names, mask=column.is_null())
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it.
-
-    Bytes are base64, times ISO 8601 (in UTC if they have a zone), and decimals, durations and floating
-    numbers that are not finite are texts.
-    """
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(datetime.timezone.utc).isoformat()
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, (Decimal, datetime.timedelta)):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    return value
-
-
-def differing(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of `diff`; that of a changed key has only the values that differ."""
-    before, after = row.get("before"), row.get("after")
-    if row.get("change") != "changed" or not (isinstance(before, dict) and isinstance(after, dict)):
-        return row
-    names = [name for name in after if before.get(name) != after[name]]
-    return {**row, **{side: {name: row[side].get(name) for name in names} for side in ("before", "after")}}
-
-
 def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
     """Return a value as a table shows it: on one line, moments in the zone that was asked for.
 
@@ -170,18 +309,18 @@ def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) ->
         values: the values, all of one type or null.
         unit: as `cell` takes it.
     """
-    known: dict[Any, Cell] = {}
+    made_cells: dict[Any, Cell] = {}
     for value in values:
         kind = type(value)
         if kind is int and unit is None:
             yield str(value)
         elif kind in _REPEATED:
-            found = known.get(value)
-            if found is None:
-                if len(known) >= _MOST_KNOWN:
-                    known.clear()
-                known[value] = found = _cell(value, unit)
-            yield found
+            cell_ = made_cells.get(value)
+            if cell_ is None:
+                if len(made_cells) >= _MAX_CELLS:
+                    made_cells.clear()
+                made_cells[value] = cell_ = _cell(value, unit)
+            yield cell_
         else:
             yield _cell(value, unit)
 
@@ -259,6 +398,99 @@ def _span(start: datetime.datetime, end: datetime.datetime) -> str:
     return f"{first} to {last[11:] if first[:10] == last[:10] else last}"
 
 
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it.
+
+    Bytes are base64, times ISO 8601 (in UTC if they have a zone), and decimals, durations and floating
+    numbers that are not finite are texts.
+    """
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.timezone.utc).isoformat()
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, datetime.timedelta)):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:
+    with open(path, "xb"):
+        pass
+    try:
+        with removed_at_end(path.unlink), writing_file(path) as reading:
+            read = reading(batches)
+            if form == "parquet":
+                return _write_parquet(read, schema, str(path))
+            with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
+                return _write_texts(read, schema, form, file.write)
+    except BaseException:
+        remove_unneeded(path)
+        raise
+
+
+def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = 0
+    try:
+        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(batch)
+    except pyarrow.ArrowNotImplementedError as error:
+        raise OptionError(
+            f"Parquet has no such type: {error}; leave the column out with --columns"
+        ) from error
+    return rows
+
+
+def _write_texts(
+    batches: Iterator[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    write_text: Callable[[str], Any],
+) -> int:
+    make = {"json": lines_of, DOCUMENT: document_of}.get(form, csv_of)
+    rows = 0
+    with RowTexts(schema, guard=form == GUARDED) as texts:
+        for count, text in make(texts, batches):
+            rows += count
+            write_text(text)
+    return rows
+
+
+def csv_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
+    """Yield the header as CSV, then each batch, each text with its number of rows (0 for the header)."""
+    yield 0, texts.csv_header()
+    for batch in batches:
+        yield batch.num_rows, texts.csv(batch)
+
+
+def lines_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
+    """Yield each batch as JSON, an object a line, with its number of rows."""
+    for batch in batches:
+        yield batch.num_rows, visible_json("".join(f"{text}\n" for text in texts.json(batch)))
+
+
+def document_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
+    """Yield the parts of one JSON array, a row a line: each batch with its number of rows, and the end."""
+    first = "["
+    for batch in batches:
+        if batch.num_rows:
+            yield batch.num_rows, visible_json(first + "\n  " + ",\n  ".join(texts.json(batch)))
+            first = ","
+    yield 0, "[]\n" if first == "[" else "\n]\n"
+
+
 class RowTexts:
     """Maker of texts of a schema's batches. A context manager; safe for one thread at a time."""
 
@@ -269,6 +501,8 @@ class RowTexts:
             schema: the columns.
             guard: in CSV, texts that a spreadsheet would run as formulas get an apostrophe in front.
         """
+        from state_store.data.dataset.sql import Connection
+
         self._schema = schema
         self._guard = guard
         self._names = [f"c{number}" for number in range(len(schema))]
@@ -311,10 +545,10 @@ class RowTexts:
         """Return lines of CSV. Texts are in quotes and nulls are empty; nested values are JSON."""
         import pyarrow.csv
 
-        shown = [f"{self._flat(number)} AS {name}" for number, name in enumerate(self._names)]
-        found = self._query(batch, ", ".join(shown))
+        expressions = [f"{self._flat(number)} AS {name}" for number, name in enumerate(self._names)]
+        table = self._query(batch, ", ".join(expressions))
         sink = io.BytesIO()
-        pyarrow.csv.write_csv(found, sink, pyarrow.csv.WriteOptions(include_header=False))
+        pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
         return sink.getvalue().decode("utf-8")
 
     def _query(self, batch: pyarrow.RecordBatch, shown: str) -> pyarrow.Table:
@@ -402,6 +636,8 @@ def _expression(value: str, kind: pyarrow.DataType) -> str:
         offset = "" if kind.tz is None else "+00:00"
         return f"replace(strftime({value}, '%Y-%m-%dT%H:%M:%S.%f{offset}'), '.000000', '')"
     if types.is_struct(kind):
+        from state_store.data.dataset.sql import quoted
+
         fields = [kind.field(place) for place in range(kind.num_fields)]
         parts = [
             f"{quoted(field.name)} := {_expression(f'{value}.{quoted(field.name)}', field.type)}"
@@ -423,223 +659,4 @@ def _in_python(column: pyarrow.Array) -> pyarrow.Array:
 
     return pyarrow.array(
         [json.dumps(plain(value), ensure_ascii=False) for value in column.to_pylist()], pyarrow.string()
-    )
-
-
-def csv_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield the header as CSV, then each batch, each text with its number of rows (0 for the header)."""
-    yield 0, texts.csv_header()
-    for batch in batches:
-        yield batch.num_rows, texts.csv(batch)
-
-
-def lines_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield each batch as JSON, an object a line, with its number of rows."""
-    for batch in batches:
-        yield batch.num_rows, visible_json("".join(f"{text}\n" for text in texts.json(batch)))
-
-
-def document_of(texts: RowTexts, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[tuple[int, str]]:
-    """Yield the parts of one JSON array, a row a line: each batch with its number of rows, and the end."""
-    first = "["
-    for batch in batches:
-        if batch.num_rows:
-            yield batch.num_rows, visible_json(first + "\n  " + ",\n  ".join(texts.json(batch)))
-            first = ","
-    yield 0, "[]\n" if first == "[" else "\n]\n"
-
-
-def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format`, `--guard-formulas`, `--output` and `--json`; the function gets `form` and `target`."""
-
-    @functools.wraps(function)
-    def of_form(*given: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
-        if as_json and form is not None:
-            raise click.UsageError("--json and --format exclude each other")
-        if guard and form != "csv":
-            raise click.UsageError("--guard-formulas is for --format csv")
-        if form == "parquet" and others["target"] is None:
-            raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
-        return function(*given, form=DOCUMENT if as_json else GUARDED if guard else form or "table", **others)
-
-    declared: Callable[..., Any] = of_form
-    for decorate in (
-        click.option(
-            "--output",
-            "target",
-            metavar="FILE",
-            help="Write there (a path or URI); no file is replaced.",
-        ),
-        click.option(
-            "--guard-formulas",
-            "guard",
-            is_flag=True,
-            help="In CSV, put ' before texts that a spreadsheet would run as formulas.",
-        ),
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(FORMATS),
-            help="The format of rows: json is an object a line (JSON Lines); --json is one document for all "
-            "rows; parquet needs --output. Default: table.",
-        ),
-        json_option,
-    ):
-        declared = decorate(declared)
-    return declared
-
-
-def most_rows(form: str, limit: int | None) -> int | None:
-    """Return how many rows are shown at most: by `--limit`, or those of a table; None is all."""
-    return LIMIT if limit is None and form == "table" else limit or None
-
-
-def print_first(
-    batches: Iterable[pyarrow.RecordBatch],
-    schema: pyarrow.Schema,
-    form: str,
-    target: str | None,
-    limit: int | None,
-    described: str,
-    units: Units | None = None,
-) -> None:
-    """Print or write as many rows as `limit_option` says, and below a table their number.
-
-    Args:
-        batches: the rows.
-        schema: their columns.
-        form: the format.
-        target: a file, or None for standard output.
-        limit: the value of `limit_option`.
-        described: a noun and its complement, such as `row of version 3`.
-        units: columns of moments that are numbers, each with its unit, and columns that are rows, each with
-            the units of its own columns.
-
-    Raises:
-        StateStoreError: as `print_rows`.
-    """
-    maximum = most_rows(form, limit)
-    shown = print_rows(_first(batches, maximum), schema, form, target, units)
-    if form == "table" and target is None:
-        noun, _, complement = described.partition(" ")
-        more = f" (the first {maximum}; --limit 0 shows all)" if shown == maximum else ""
-        say(f"\n{f'{counted(shown, noun)} {complement}'.rstrip()}{more}")
-
-
-def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
-    """Yield at most `limit` rows of the batches; None is all."""
-    left = limit
-    for batch in batches:
-        if left is None:
-            yield batch
-            continue
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
-            return
-
-
-def print_rows(
-    batches: Iterator[pyarrow.RecordBatch],
-    schema: pyarrow.Schema,
-    form: str,
-    target: str | None,
-    units: Units | None = None,
-) -> int:
-    """Print rows, or write them to `target`, and return their number.
-
-    Raises:
-        ConflictError: if the target exists.
-        OptionError: if Parquet has no place for a type. No file is left then, nor after any other error.
-    """
-    if target is None:
-        if form == "table":
-            return _print_table(batches, schema, units or {})
-        return _write_texts(batches, schema, form, write)
-    path = local_path(target)
-    if path is None:
-        with new_file(target) as local:
-            return _write_file(batches, schema, form, local)
-    if path.exists():
-        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
-    return _write_file(batches, schema, form, path)
-
-
-def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:
-    with open(path, "xb"):
-        pass
-    try:
-        with removed_at_end(path.unlink), writing_file(path) as reading:
-            read = reading(batches)
-            if form == "parquet":
-                return _write_parquet(read, schema, str(path))
-            with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
-                return _write_texts(read, schema, form, file.write)
-    except BaseException:
-        remove_unneeded(path)
-        raise
-
-
-def _write_texts(
-    batches: Iterator[pyarrow.RecordBatch],
-    schema: pyarrow.Schema,
-    form: str,
-    write_text: Callable[[str], Any],
-) -> int:
-    make = {"json": lines_of, DOCUMENT: document_of}.get(form, csv_of)
-    rows = 0
-    with RowTexts(schema, guard=form == GUARDED) as texts:
-        for count, text in make(texts, batches):
-            rows += count
-            write_text(text)
-    return rows
-
-
-def _print_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Units) -> int:
-    import pyarrow
-
-    headings = []
-    for field in schema:
-        is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
-        is_number = is_number and field.name not in units
-        headings.append(number_column(field.name) if is_number else text_column(field.name))
-    columns: list[list[Cell]] = [[] for _ in headings]
-    for batch in batches:
-        for column, name, values in zip(columns, schema.names, _shown_values(batch)):
-            column.extend(cells(values, units.get(name)))
-    print_columns(headings, columns, cut=True)
-    return len(columns[0]) if columns else 0
-
-
-def _shown_values(batch: pyarrow.RecordBatch) -> list[list[Any]]:
-    """Return the columns of rows; rows of `diff` have only the values that differ."""
-    names = batch.schema.names
-    if not {"change", "before", "after"} <= set(names):
-        return columns_as_values(batch)
-    rows = [differing(row) for row in rows_as_values(batch)]
-    return [[row[name] for row in rows] for name in names]
-
-
-def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = 0
-    try:
-        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
-            for batch in batches:
-                rows += batch.num_rows
-                writer.write_batch(batch)
-    except pyarrow.ArrowNotImplementedError as error:
-        raise OptionError(
-            f"Parquet has no such type: {error}; leave the column out with --columns"
-        ) from error
-    return rows
-
-
-def print_row(row: Mapping[str, Any], units: Mapping[str, str]) -> None:
-    """Print one row for people, a column a line."""
-    print_table(
-        (text_column("column"), text_column("value")),
-        ((name, cell(value, units.get(name))) for name, value in row.items()),
     )

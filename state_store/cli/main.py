@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from state_store.cli import exit_codes
-from state_store.cli.exit_codes import NOTHING_WRITTEN, ended_by_signals
+from state_store.cli.process import NOTHING_WRITTEN, ended_by_signals
 from state_store.core.interruption import has_left_calls_behind
 
 _EXTRA = ("click", "rich")
@@ -28,8 +28,8 @@ class _NoPandas:
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a code of `exit_codes`."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not _WITHOUT_PANDAS.isdisjoint(given[:1]):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not _WITHOUT_PANDAS.isdisjoint(words[:1]):
         sys.meta_path.insert(0, _NoPandas())
     code = main(arguments)
     if has_left_calls_behind():

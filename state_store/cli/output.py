@@ -1,8 +1,4 @@
-"""Output: tables for people, JSON for programs, errors for both.
-
-Progress of long commands is shown on a terminal after a second: bytes or rows moved, their rate, the time
-left.
-"""
+"""Output: tables for people, JSON for programs, errors for both, progress of long commands."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from state_store.cli import exit_codes
-from state_store.cli.streams import visible, visible_json, zone
+from state_store.cli.process import visible, visible_json, zone
 from state_store.core.interruption import removed_at_end
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import UNKNOWN, format_moments, moment_or_unknown
@@ -45,20 +41,30 @@ from state_store.errors import StateStoreError, StorageError
 Cell = Union[str, Text]
 """A cell of a table: a visible text, or one with a style."""
 
+
 _ROWS_A_WRITE = 1000
+
+
 _UUID = re.compile(r"([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 _VERSION = re.compile(r"\b0{10,19}([0-9]+)(?=[-_])")
+
+
 _CHECKSUM = re.compile(r"(?<=[0-9a-z])_[0-9a-f]{8}(?=\.sst)")
+
+
 _GAP = 2
+
+
+_WIDE = "state-store.wide"
+_UNBOUNDED = 1 << 20
 _WHOLE_CELL = 45
 """Texts up to this many columns, windows say, are not cut."""
 
+
 _CUT_CELL, _FOLDED_CELL = 24, 12
 """Columns that longer texts get at least; a table without room for that is printed a value a line."""
-
-wide_option = click.option("--wide", is_flag=True, help="Show whole names of files, a row a line.")
-
-SHOWN_AFTER_S = 1.0
 
 
 class _Output(Console):
@@ -74,9 +80,34 @@ def stop_writing() -> NoReturn:
     raise SystemExit(exit_codes.OK)
 
 
+def _note_wide(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.meta[_WIDE] = value
+
+
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_wide,
+    help="Print whole names and texts, a row a line, however wide the terminal is.",
+)
+
+
+def is_wide() -> bool:
+    """Return True if `wide_option` was given to the command that runs."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_WIDE))
+
+
 def output() -> Console:
-    """Return a console on `sys.stdout` that prints texts as they are, without markup."""
-    width = None if sys.stdout.isatty() else 1 << 20
+    """Return a console on `sys.stdout` that prints texts as they are, without markup.
+
+    It is as wide as the terminal. Elsewhere, and with `wide_option`, it has no bound, unless the variable
+    COLUMNS has one for what is no terminal.
+    """
+    columns = os.environ.get("COLUMNS", "")
+    is_bounded = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    width = None if is_bounded and not is_wide() else _UNBOUNDED
     return _Output(width=width, markup=False, emoji=False, highlight=False)
 
 
@@ -120,10 +151,11 @@ def print_note(text: str) -> None:
 
 
 class Heading(NamedTuple):
-    """A column of a table. Numbers are aligned to the right."""
+    """A column of a table. Numbers are aligned to the right; they and what `is_whole` are not folded."""
 
     name: str
     is_number: bool
+    is_whole: bool = False
 
 
 def number_column(name: str) -> Heading:
@@ -142,8 +174,8 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *
     Args:
         headings: the columns.
         rows: cells, which are texts or anything that has one.
-        cut: on a terminal, a text that is too long ends with an ellipsis, instead of going on in the next
-            line. Elsewhere whole texts are printed, a row a line.
+        cut: a text that is too long for the output ends with an ellipsis, instead of going on in the next
+            line.
     """
     columns = [list(column) for column in zip(*(map(_cell, row) for row in rows))]
     print_columns(headings, columns or [[] for _ in headings], cut=cut)
@@ -154,24 +186,26 @@ def print_columns(headings: Sequence[Heading], columns: Sequence[Sequence[Cell]]
     if not columns or not columns[0]:
         say("(none)")
         return
-    names = [Heading(visible(name), is_number) for name, is_number in headings]
-    natural = [max(cell_len(name), max(map(_width, column))) for (name, _), column in zip(names, columns)]
-    widths = _fitted(names, natural, cut=cut) if sys.stdout.isatty() else natural
+    names = [heading._replace(name=visible(heading.name)) for heading in headings]
+    natural = [
+        max(cell_len(heading.name), max(map(_width, column))) for heading, column in zip(names, columns)
+    ]
+    widths = _fitted(names, natural, cut=cut)
     if widths is None:
-        _print_values(names, zip(*columns), cut=cut)
+        _print_values(names, zip(*columns))
         return
     rule = ["-" * width for width in widths]
     _print_rows(
-        chain([[Text(name, "bold") for name, _ in names], rule], zip(*columns)), widths, names, cut=cut
+        chain([[Text(heading.name, "bold") for heading in names], rule], zip(*columns)),
+        widths,
+        names,
+        cut=cut,
     )
 
 
-def fits(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> bool:
-    """Return True if a table needs no cut and no fold: it is not for a terminal, or narrow enough."""
-    if not sys.stdout.isatty():
-        return True
-    columns = zip(*([name for name, _ in headings], *rows))
-    widths = [max(_width(_cell(value)) for value in column) for column in columns]
+def fits(columns: Iterable[tuple[Heading, Iterable[object]]]) -> bool:
+    """Return True if a table is narrow enough for the output, with whole texts, a row a line."""
+    widths = [max(_width(_cell(value)) for value in (heading.name, *values)) for heading, values in columns]
     return sum(widths) + _GAP * (len(widths) - 1) <= output().width
 
 
@@ -190,15 +224,15 @@ def print_tree(tree: Tree) -> None:
 
 
 def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -> list[int] | None:
-    """Return the columns' widths on this terminal; None if there is too little room.
+    """Return the columns' widths in the output; None if there is too little room.
 
     The longest texts give way.
     """
     least = [
-        max(cell_len(name), _CUT_CELL if cut else _FOLDED_CELL)
-        if not is_number and width > (_WHOLE_CELL if cut else _FOLDED_CELL)
+        max(cell_len(heading.name), _CUT_CELL if cut else _FOLDED_CELL)
+        if not (heading.is_number or heading.is_whole) and width > (_WHOLE_CELL if cut else _FOLDED_CELL)
         else width
-        for (name, is_number), width in zip(headings, natural)
+        for heading, width in zip(headings, natural)
     ]
     widths = list(natural)
     room = output().width - _GAP * (len(widths) - 1)
@@ -239,13 +273,14 @@ def _line(
 ) -> str | None:
     """Return a row as a line of plain text; None if it has a style for a terminal, or a text is too long."""
     padded = []
-    for value, width, (_, is_number) in zip(row, widths, headings):
+    for value, width, heading in zip(row, widths, headings):
         if is_terminal and isinstance(value, Text):
             return None
         blanks = width - _width(value)
         if blanks < 0:
             return None
-        padded.append(" " * blanks + _plain(value) if is_number else _plain(value) + " " * blanks)
+        text = _plain(value)
+        padded.append(" " * blanks + text if heading.is_number else text + " " * blanks)
     return (" " * _GAP).join(padded).rstrip() + "\n"
 
 
@@ -276,18 +311,19 @@ def _print_row(
         _print_line(console, line)
 
 
-def _print_values(headings: Sequence[Heading], rows: Iterable[Sequence[Cell]], *, cut: bool) -> None:
-    """Print a value a line, rows apart: for tables that are wider than the terminal."""
+def _print_values(headings: Sequence[Heading], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a value a line, rows apart: for tables that are wider than the output."""
     console = output()
-    width = max(cell_len(name) for name, _ in headings)
+    names = max(cell_len(heading.name) for heading in headings)
+    values = max(console.width - names - _GAP, _FOLDED_CELL)
+    value_headings = (text_column(""), text_column(""))
     for number, row in enumerate(rows):
         if number:
             say()
-        for (name, _), value in zip(headings, row):
-            line = Text(f"{name}{' ' * (width - cell_len(name) + _GAP)}").append_text(_styled(value))
-            if cut:
-                line.truncate(console.width, overflow="ellipsis")
-            _print_line(console, line)
+        for heading, value in zip(headings, row):
+            _print_row(
+                console, (Text(heading.name), _styled(value)), (names, values), value_headings, cut=False
+            )
 
 
 def _print_line(console: Console, line: Text) -> None:
@@ -326,27 +362,25 @@ def moment(milliseconds: int | None) -> str:
     return moment_or_unknown(milliseconds, zone())
 
 
-def moment_cells(
-    name: str, milliseconds: Sequence[int | None], *, brief: bool = False
-) -> tuple[Heading, list[str]]:
+def moment_cells(name: str, milliseconds: Sequence[int | None]) -> tuple[Heading, list[str]]:
     """Return a column of moments; the offset of the zone is in the heading if all have it in common.
 
     Args:
         name: the heading.
         milliseconds: the moments, in ms since 1970 UTC; None: nobody knows it.
-        brief: leave out the milliseconds of moments that are whole seconds.
     """
-    known = [moment for moment in milliseconds if moment is not None]
-    offset, shown = format_moments(known, zone())
-    pending = iter(shown)
+    known_moments = [moment for moment in milliseconds if moment is not None]
+    offset, known_texts = format_moments(known_moments, zone())
+    pending = iter(known_texts)
     texts = [UNKNOWN if moment is None else next(pending) for moment in milliseconds]
-    if brief:
-        texts = [text.replace(".000", "") for text in texts]
-    return text_column(f"{name} ({offset})" if offset else name), texts
+    return Heading(f"{name} ({offset})" if offset else name, is_number=False, is_whole=True), texts
 
 
 def _json(value: Any) -> str:
     return visible_json(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+SHOWN_AFTER_S = 1.0
 
 
 class Meter:

@@ -1,17 +1,15 @@
-"""Commands about the rows of a state: `show`, `get`, `history`, `diff`, `stats`, `sql`, `export`, `import`.
+"""Commands that read the rows of a state: `show`, `get`, `history`, `diff`, `sql`, `export` and `stats`.
 
-All but the last say in the same arguments which store they mean and which version of it: `Chosen` opens it.
+Each opens a version of a store (`Chosen`), lets the state read, and prints the rows that it gets.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,16 +17,17 @@ import click
 from state_store.cli.command import (
     DIRECTORY,
     NUMBER,
+    Chosen,
     MomentType,
     WholeNumber,
     command,
     directory_argument,
     json_option,
-    note_unfinished,
     spark_option,
-    store_option,
+    state_command,
     target_argument,
     utc_option,
+    version_options,
     writing,
 )
 from state_store.cli.formats import (
@@ -50,190 +49,23 @@ from state_store.cli.output import (
     moment_cells,
     number_column,
     print_json,
-    print_note,
     print_table,
     say,
     size,
     text_column,
+    wide_option,
 )
-from state_store.cli.streams import is_utc, zone
-from state_store.core.compat import zip
-from state_store.data.dataset import opening
+from state_store.cli.process import is_utc, zone
 from state_store.data.dataset.columns import key_columns
 from state_store.data.dataset.history import KeyVersion
 from state_store.data.dataset.moments import milliseconds_of
 from state_store.data.dataset.opening import sql_batches
-from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.sql import MEMORY, Condition, moment_columns
 from state_store.data.dataset.state import State
 from state_store.data.dataset.stats import RECENT, SAMPLE, WATERMARK, Ages, Statistics
-from state_store.data.query import DEFAULT_NAME, Query
-from state_store.data.query.arguments import counted, require_arrow
+from state_store.data.query import Query
+from state_store.data.query.arguments import counted
 from state_store.errors import MissingError, OptionError
-
-_NOTE = DIRECTORY + " The query {} meanwhile. Version v is the state after batch v - 1."
-
-_VERSION_OPTIONS = (
-    click.option(
-        "--at",
-        type=MomentType(),
-        metavar="TIME",
-        help="The newest version at that time: 2024-02-29 08:00, '2 hours ago', a printed time.",
-    ),
-    click.option("--batch", type=NUMBER, metavar="N", help="The version after that batch."),
-    click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last."),
-)
-
-_VERSION_DIGITS = 8
-"""Longer numbers are moments."""
-
-_PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
-_SIZES = (text_column("bytes of"), *(number_column(name) for name in ("50 %", "95 %", "99 %", "largest")))
-_LARGEST = (text_column("largest rows"), number_column("partition"), number_column("bytes"))
-_RECENT = tuple(number_column(name) for name in ("version", "puts", "removes", "delta"))
-_AGES = (text_column("last changed"), number_column("keys"), number_column("share"))
-_AGE_LINES = 5
-_MOST_PARTITIONS = 10
-
-_SQL_NOTE = f"""\
-{DIRECTORY} The query may run meanwhile.
-
-\b
-Tables:
-  state              the operator's only store, the left side of a join, or the first variable
-  NAME               any store of the operator: SHOW TABLES lists them
-  operator_1.NAME    a store of another operator
-  state_at(41)       a table at another version, or at a moment: left_at('2 hours ago')
-"""
-
-
-def state_command(
-    name: str, *, examples: tuple[str, ...], stopped: bool = False
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command about one store of a query: `checkpoint`, `operator`, `store`.
-
-    Args:
-        name: the name of the command.
-        examples: arguments that show its use.
-        stopped: whether the query must not run meanwhile.
-    """
-    note = _NOTE.format("must not run" if stopped else "may run")
-
-    def declare(function: Callable[..., Any]) -> click.Command:
-        for decorate in (
-            utc_option,
-            store_option(
-                "A side of a join (left, right), a variable, or Spark's name of a store. Default: the only "
-                "store, left, or the first variable."
-            ),
-            click.option(
-                "--operator",
-                type=NUMBER,
-                default=0,
-                show_default=True,
-                metavar="N",
-                help="The stateful operator.",
-            ),
-            directory_argument,
-        ):
-            function = decorate(function)
-        return command(name, examples=examples, note=note)(function)
-
-    return declare
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A store of a query, by the options of `state_command`, and a version of it, by `version_options`.
-
-    Without a store it is the default one of the operator, without a version the one that Spark committed
-    last.
-    """
-
-    checkpoint: str
-    operator: int
-    store: str | None
-    version: int | None = None
-    batch: int | None = None
-    at: datetime | None = None
-
-    def open(self, partitions: Sequence[int] | None = None) -> State:
-        """Open the state, or some of its partitions; errors are those of `state_store.open`."""
-        state = opening.open(
-            self.checkpoint,
-            self.operator,
-            self.store,
-            self.version,
-            partitions,
-            batch=self.batch,
-            at=self.at,
-        )
-        if self.store is None and state.view.name != DEFAULT_NAME:
-            print_note(f"this is store '{state.view.name}'; --store names another: {', '.join(state.stores)}")
-        return state
-
-
-def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
-
-    @functools.wraps(function)
-    def of_chosen(
-        checkpoint: str,
-        operator: int,
-        version: int | None,
-        batch: int | None,
-        at: datetime | None,
-        store: str | None = None,
-        **others: Any,
-    ) -> Any:
-        return function(Chosen(checkpoint, operator, store, version, batch, at), **others)
-
-    declared: Callable[..., Any] = of_chosen
-    for decorate in _VERSION_OPTIONS:
-        declared = decorate(declared)
-    return declared
-
-
-@contextmanager
-def metered(
-    state: State, done: str, partitions: int | None = None, *, prints: bool = False
-) -> Iterator[None]:
-    """Show the progress of a reading of the state.
-
-    Args:
-        state: the state that is read.
-        done: a participle, such as `read`.
-        partitions: how many partitions are read; None is all.
-        prints: True if rows are printed meanwhile; a terminal then shows nothing else.
-    """
-    if prints and sys.stdout.isatty():
-        yield
-        return
-    with Meter(done, len(state.partitions) if partitions is None else partitions) as meter:
-        state.follow(meter)
-        yield
-
-
-def parsed_key(state: State, given: Sequence[str]) -> Any:
-    """Return a key from texts: values in the order of the columns, or NAME=VALUE for each.
-
-    Moments without a zone are in the zone that is shown.
-
-    Raises:
-        OptionError: as `key_columns`.
-    """
-    names = [name for name in state.columns.key_names if name not in state.view.hidden]
-    pairs = [text.partition("=") for text in given]
-    if given and all(equals and name in names for name, equals, _ in pairs):
-        return _scalars(state, {name: value for name, _, value in pairs})
-    if len(names) == 1 and len(given) > 1:
-        raise OptionError(f"a key has one column ({names[0]}), not {len(given)}")
-    return _scalars(state, tuple(given))
-
-
-def _scalars(state: State, key: Any) -> tuple[Any, ...]:
-    columns = key_columns(state.view, key, zone(), moment_columns(state.view))
-    return tuple(column[0] for column in columns)
 
 
 @state_command(
@@ -364,24 +196,26 @@ def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Seq
     put, removed, or null if the version did not write the key.
     """
     with chosen.open() as state:
-        given = parsed_key(state, key)
+        parsed = parsed_key(state, key)
         if target is not None or form not in ("table", DOCUMENT):
             with metered(state, "read", 1):
-                found = state.history_rows(given, every=every)
+                found = state.history_rows(parsed, every=every)
             print_rows(iter(found.to_batches()), found.schema, form, target)
             return
         with metered(state, "read", 1):
-            known = state.history(given)
-        versions = [version for version in known if every or version.is_changed]
+            key_versions = state.history(parsed)
+        versions = [version for version in key_versions if every or version.is_changed]
         if form == DOCUMENT:
-            print_json([{**_json(version), "row": plain(_value(state, version))} for version in versions])
+            print_json(
+                [{**_version_json(version), "row": plain(_state_at(state, version))} for version in versions]
+            )
             return
         _print_history(state, versions)
-        if not versions and any(version.rows for version in known):
+        if not versions and any(version.rows for version in key_versions):
             say("\nno version of which the delta is there wrote the key; --every shows its state in them")
 
 
-def _json(at: KeyVersion) -> dict[str, object]:
+def _version_json(at: KeyVersion) -> dict[str, object]:
     return {
         "version": at.version,
         "batch": at.version - 1,
@@ -390,7 +224,7 @@ def _json(at: KeyVersion) -> dict[str, object]:
     }
 
 
-def _value(state: State, version: KeyVersion) -> object:
+def _state_at(state: State, version: KeyVersion) -> object:
     """Return the row of a key at a version, or the rows of a list; None if it has none."""
     return version.row if state.has_one_row_a_key else version.rows or None
 
@@ -398,16 +232,20 @@ def _value(state: State, version: KeyVersion) -> object:
 def _print_history(state: State, versions: Sequence[KeyVersion]) -> None:
     committed, times = moment_cells("committed", [version.committed_ms for version in versions])
     headings = (number_column("version"), number_column("batch"), committed, text_column("state"))
-    states = (_state(state, version) for version in versions)
+    states = (_state_cell(state, version) for version in versions)
     rows = ((at.version, at.version - 1, time, shown) for at, time, shown in zip(versions, times, states))
     print_table(headings, rows, cut=True)
 
 
-def _state(state: State, version: KeyVersion) -> object:
+def _state_cell(state: State, version: KeyVersion) -> object:
     names = [field.name for field in state.columns.value_fields]
     rows = [{name: row[name] for name in names} for row in version.rows]
-    shown = rows[0] if rows and state.has_one_row_a_key else rows
-    return cell(shown, moment_columns(state.view)) if rows else "(none)"
+    value = rows[0] if rows and state.has_one_row_a_key else rows
+    return cell(value, moment_columns(state.view)) if rows else "(none)"
+
+
+_VERSION_DIGITS = 8
+"""Longer numbers are moments."""
 
 
 class _VersionName(click.ParamType):
@@ -471,101 +309,16 @@ def diff(
             print_first(reader, reader.schema, form, target, limit, described, units if feed else of_rows)
 
 
-@state_command(
-    "stats", examples=("/data/checkpoint", "/data/checkpoint --exact --json", "/data/checkpoint --store left")
-)
-@version_options
-@json_option
-@click.option("--exact", is_flag=True, help=f"Read all partitions for sizes, not only {SAMPLE}.")
-@click.option(
-    "--recent",
-    type=WholeNumber(0, 10_000),
-    default=RECENT,
-    show_default=True,
-    metavar="N",
-    help="The number of versions whose changes are shown.",
-)
-@spark_option
-def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
-    """Show the sizes of the state, and its changes.
+_SQL_NOTE = f"""\
+{DIRECTORY} The query may run meanwhile.
 
-    Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
-    few partitions, which the output names; --exact reads all. Bytes of a partition are those of its
-    files, with all column families. The changes of versions, and the last changes of keys, are known as far
-    back as there are deltas. Rows whose time is over are those that the next batch may remove: by a time-out,
-    a time to live, a timer, or a window that the watermark has passed.
-    """
-    with chosen.open() as state:
-        sample = None if exact else SAMPLE
-        count = len(state.partitions)
-        with Meter("read", count if sample is None else min(sample, count)) as meter:
-            statistics = state.stats(sample=sample, recent=recent, spark=spark, progress=meter)
-    if as_json:
-        print_json(
-            plain(
-                {
-                    **asdict(statistics),
-                    "rows": statistics.rows,
-                    "is_exact": statistics.is_exact,
-                    "skew": statistics.skew,
-                    "expired_share": None if statistics.expired is None else statistics.expired.share,
-                }
-            )
-        )
-    else:
-        _print_statistics(statistics)
-
-
-def _print_statistics(statistics: Statistics) -> None:
-    scope = (
-        "all partitions" if statistics.is_exact else f"partitions {', '.join(map(str, statistics.sampled))}"
-    )
-    partitions = counted(len(statistics.partitions), "partition")
-    say(
-        f"version {statistics.version}: {counted(statistics.rows, 'row')} in {partitions}, "
-        f"{size(statistics.size_bytes)} in files; "
-        f"the largest partition has {statistics.skew:.2f} times the average\n"
-    )
-    largest = sorted(statistics.partitions, key=lambda found: -found.rows)[:_MOST_PARTITIONS]
-    print_table(_PARTITIONS, ((found.partition, found.rows, size(found.size_bytes)) for found in largest))
-    say(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
-    print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
-    say()
-    print_table(
-        _LARGEST, ((cell(row.key), row.partition, row.size_bytes) for row in statistics.largest), cut=True
-    )
-    say()
-    print_table(_RECENT, _recent(statistics))
-    if statistics.ages.keys:
-        say(f"\nkeys of {scope} by their last change:\n")
-        print_table(_AGES, _ages(statistics.ages))
-    if statistics.expired is not None:
-        expired = statistics.expired
-        clock = "the watermark" if expired.clock == WATERMARK else "the time"
-        say(
-            f"\n{expired.rows} of {counted(expired.looked_at, 'row')} of {scope} ({expired.share:.1%}): "
-            f"their time is over, by {expired.column} and {clock}, {moment(expired.at_ms)}"
-        )
-
-
-def _ages(ages: Ages) -> Iterator[tuple[object, ...]]:
-    """Yield a line for each of the newest versions, and lines for those before them together."""
-    changes = ages.last_changes
-    older, newer = changes[:-_AGE_LINES], changes[-_AGE_LINES:]
-    groups = [(f"in version {at.version}, {moment(at.committed_ms)}", at.keys) for at in reversed(newer)]
-    if older:
-        first, last = older[0], older[-1]
-        span = f"version {first.version}" if first is last else f"versions {first.version} to {last.version}"
-        groups.append((f"in {span}, since {moment(first.committed_ms)}", sum(at.keys for at in older)))
-    if ages.older:
-        before = f"before version {changes[0].version}" if changes else "before all deltas"
-        groups.append((before, ages.older))
-    yield from ((name, keys, f"{keys / ages.keys:.1%}") for name, keys in groups)
-
-
-def _recent(found: Statistics) -> Iterator[tuple[object, ...]]:
-    for at in found.recent:
-        yield at.version, at.puts, at.removes, size(at.delta_bytes)
+\b
+Tables:
+  state              the operator's only store, the left side of a join, or the first variable
+  NAME               any store of the operator: SHOW TABLES lists them
+  operator_1.NAME    a store of another operator
+  state_at(41)       a table at another version, or at a moment: left_at('2 hours ago')
+"""
 
 
 @command(
@@ -642,54 +395,162 @@ def export(chosen: Chosen, as_json: bool, target: str, spark: Any) -> None:
         say(f"{counted(rows, 'row')} of version {described['version']} in {target}")
 
 
+_PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
+
+
+_SIZES = (text_column("bytes of"), *(number_column(name) for name in ("50 %", "95 %", "99 %", "largest")))
+
+
+_LARGEST = (text_column("largest rows"), number_column("partition"), number_column("bytes"))
+
+
+_RECENT = tuple(number_column(name) for name in ("version", "puts", "removes", "delta"))
+
+
+_AGES = (text_column("last changed"), number_column("keys"), number_column("share"))
+
+
+_AGE_LINES = 5
+
+
+_MAX_PARTITIONS = 10
+
+
 @state_command(
-    "import",
-    examples=(
-        "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
-        "/data/checkpoint /data/left.parquet /data/checkpoint-filled --store left",
-        "/data/checkpoint left=/data/left.parquet right=/data/right.parquet /data/checkpoint-filled",
-    ),
-    stopped=True,
+    "stats", examples=("/data/checkpoint", "/data/checkpoint --exact --json", "/data/checkpoint --store left")
 )
+@version_options
+@wide_option
 @json_option
-@click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
-@target_argument
-def import_(
-    checkpoint: str, operator: int, store: str | None, as_json: bool, rows: tuple[str, ...], target: str
-) -> None:
-    """Replace the state of a stopped query by rows of tables.
+@click.option("--exact", is_flag=True, help=f"Read all partitions for sizes, not only {SAMPLE}.")
+@click.option(
+    "--recent",
+    type=WholeNumber(0, 10_000),
+    default=RECENT,
+    show_default=True,
+    metavar="N",
+    help="The number of versions whose changes are shown.",
+)
+@spark_option
+def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
+    """Show the sizes of the state, and its changes.
 
-    Writes the checkpoint of a stopped query to TARGET, which must be empty. ROWS, a file or directory of
-    Parquet, takes the place of the state of one store; for several stores at once, such as both sides of a
-    join or the variables and timers of transformWithState, give NAME=ROWS for each. Stores that are not named
-    stay as they are. ROWS has the columns that show prints. Start the query with TARGET as its
-    checkpointLocation, and never again with DIR, which stays as it is. A query that has never run gets its
-    checkpoint from state_store.bootstrap (Python).
+    Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
+    few partitions, which the output names; --exact reads all. Bytes of a partition are those of its
+    files, with all column families. The changes of versions, and the last changes of keys, are known as far
+    back as there are deltas. Rows whose time is over are those that the next batch may remove: by a time-out,
+    a time to live, a timer, or a window that the watermark has passed.
     """
-    require_arrow()
-    given = _given(rows, store)
-    query = Query.open(checkpoint)
-    note_unfinished(query)
-    advice = "remove it before the command is run again"
-    with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
-        done = import_state(checkpoint, given, target, operator, store, progress=meter)
+    with chosen.open() as state:
+        sample = None if exact else SAMPLE
+        count = len(state.partitions)
+        with Meter("read", count if sample is None else min(sample, count)) as meter:
+            statistics = state.stats(sample=sample, recent=recent, spark=spark, progress=meter)
     if as_json:
-        print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
+        print_json(
+            plain(
+                {
+                    **asdict(statistics),
+                    "rows": statistics.rows,
+                    "is_exact": statistics.is_exact,
+                    "skew": statistics.skew,
+                    "expired_share": None if statistics.expired is None else statistics.expired.share,
+                }
+            )
+        )
     else:
-        say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+        _print_statistics(statistics)
 
 
-def _given(rows: Sequence[str], store: str | None) -> Any:
-    """Return the rows of one store, or those of several by their names. Raise OptionError if names lack."""
-    if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
-        return rows[0]
-    pairs = [text.partition("=") for text in rows]
-    unnamed = [text for text, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
-    if unnamed:
-        raise OptionError(f"for several stores give NAME=ROWS for each: '{unnamed[0]}' has no name")
-    if store is not None:
-        raise OptionError(f"--store {store} is for rows without a name, not for {rows[0]}")
-    names = [name for name, _, _ in pairs]
-    if len(set(names)) < len(names):
-        raise OptionError(f"a store has rows twice: {', '.join(names)}. Give each name once")
-    return {name: path for name, _, path in pairs}
+def _print_statistics(statistics: Statistics) -> None:
+    scope = (
+        "all partitions" if statistics.is_exact else f"partitions {', '.join(map(str, statistics.sampled))}"
+    )
+    partitions = counted(len(statistics.partitions), "partition")
+    say(
+        f"version {statistics.version}: {counted(statistics.rows, 'row')} in {partitions}, "
+        f"{size(statistics.size_bytes)} in files; "
+        f"the largest partition has {statistics.skew:.2f} times the average\n"
+    )
+    largest = sorted(statistics.partitions, key=lambda found: -found.rows)[:_MAX_PARTITIONS]
+    print_table(_PARTITIONS, ((found.partition, found.rows, size(found.size_bytes)) for found in largest))
+    say(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
+    print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
+    say()
+    print_table(
+        _LARGEST, ((cell(row.key), row.partition, row.size_bytes) for row in statistics.largest), cut=True
+    )
+    say()
+    print_table(_RECENT, _recent_lines(statistics))
+    if statistics.ages.keys:
+        say(f"\nkeys of {scope} by their last change:\n")
+        print_table(_AGES, _age_lines(statistics.ages))
+    if statistics.expired is not None:
+        expired = statistics.expired
+        clock = "the watermark" if expired.clock == WATERMARK else "the time"
+        say(
+            f"\n{expired.rows} of {counted(expired.looked_at, 'row')} of {scope} ({expired.share:.1%}): "
+            f"their time is over, by {expired.column} and {clock}, {moment(expired.at_ms)}"
+        )
+
+
+def _age_lines(ages: Ages) -> Iterator[tuple[object, ...]]:
+    """Yield a line for each of the newest versions, and lines for those before them together."""
+    changes = ages.last_changes
+    older, newer = changes[:-_AGE_LINES], changes[-_AGE_LINES:]
+    groups = [(f"in version {at.version}, {moment(at.committed_ms)}", at.keys) for at in reversed(newer)]
+    if older:
+        first, last = older[0], older[-1]
+        span = f"version {first.version}" if first is last else f"versions {first.version} to {last.version}"
+        groups.append((f"in {span}, since {moment(first.committed_ms)}", sum(at.keys for at in older)))
+    if ages.older:
+        before = f"before version {changes[0].version}" if changes else "before all deltas"
+        groups.append((before, ages.older))
+    yield from ((name, keys, f"{keys / ages.keys:.1%}") for name, keys in groups)
+
+
+def _recent_lines(found: Statistics) -> Iterator[tuple[object, ...]]:
+    for at in found.recent:
+        yield at.version, at.puts, at.removes, size(at.delta_bytes)
+
+
+def parsed_key(state: State, given: Sequence[str]) -> Any:
+    """Return a key from texts: values in the order of the columns, or NAME=VALUE for each.
+
+    Moments without a zone are in the zone that is shown.
+
+    Raises:
+        OptionError: as `key_columns`.
+    """
+    names = [name for name in state.columns.key_names if name not in state.view.hidden]
+    pairs = [text.partition("=") for text in given]
+    if given and all(equals and name in names for name, equals, _ in pairs):
+        return _scalars(state, {name: value for name, _, value in pairs})
+    if len(names) == 1 and len(given) > 1:
+        raise OptionError(f"a key has one column ({names[0]}), not {len(given)}")
+    return _scalars(state, tuple(given))
+
+
+def _scalars(state: State, key: Any) -> tuple[Any, ...]:
+    columns = key_columns(state.view, key, zone(), moment_columns(state.view))
+    return tuple(column[0] for column in columns)
+
+
+@contextmanager
+def metered(
+    state: State, done: str, partitions: int | None = None, *, prints: bool = False
+) -> Iterator[None]:
+    """Show the progress of a reading of the state.
+
+    Args:
+        state: the state that is read.
+        done: a participle, such as `read`.
+        partitions: how many partitions are read; None is all.
+        prints: True if rows are printed meanwhile; a terminal then shows nothing else.
+    """
+    if prints and sys.stdout.isatty():
+        yield
+        return
+    with Meter(done, len(state.partitions) if partitions is None else partitions) as meter:
+        state.follow(meter)
+        yield

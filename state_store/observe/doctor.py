@@ -10,7 +10,7 @@ from state_store.data.query.arguments import Location, check_text, checked_locat
 from state_store.data.query.query import not_committed
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.look import Look, Looker
-from state_store.observe.model.rest_answers import Failure, Verdict
+from state_store.observe.rest_answers import Failure, Verdict
 from state_store.observe.verdict import judge, totals_of
 
 

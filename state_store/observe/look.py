@@ -1,7 +1,8 @@
-"""A look at a query: listings of its stores, and archives of snapshots that were not known before.
+"""A look at a query, and queries that are watched.
 
-The storage can only be read, and counts its requests. The figures of a store follow from its files without
-I/O: as a restore sees them, and over its history.
+A look reads listings of the query's stores, and archives of snapshots that were not known before, with as few
+requests as possible; its storage can only be read, and counts them. A query that is watched has a thread of
+its own that looks at it, and everybody is answered from the last look.
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from state_store.core.checkpoint.lineage import describe_restorable
-from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, origin_of
-from state_store.core.checkpoint.stored_documents import FULL, Manifest
+from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.compat import zip
 from state_store.core.deletion.contents import ReadSnapshot, StoreContents
 from state_store.core.files.transfer import parallel
-from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options, parse
 from state_store.core.settings.session import check_pinned
@@ -39,354 +39,44 @@ from state_store.data.query import (
 )
 from state_store.data.query.operators import JavaTexts, schema_file
 from state_store.errors import MissingError, OptionError, StateStoreError, StorageError, as_store_error
-from state_store.observe.model.rest_answers import (
-    AgeBytes,
-    Checkpoint,
-    Failure,
-    File,
-    OperatorNames,
-    Store,
-    StoreFiles,
+from state_store.observe.figures import (
+    VersionFigures,
+    broken_store,
+    lineage_figures,
+    store_figures,
 )
-from state_store.observe.model.rules import Totals, title_of
-from state_store.observe.verdict import totals_of
-
-LIST, READ = "list", "read"
-"""Kinds of requests."""
-
-AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
-OLDEST = "1000+"
-
-_OVERDUE_MS = 2 * 3_600_000
-"""Time of commits after which a file that a clean-up condemned is taken to stay; leases hold for an hour."""
+from state_store.observe.rest_answers import Checkpoint, Failure, OperatorNames, Store, Verdict
+from state_store.observe.verdict import Totals, judge, totals_of
 
 _MADE_UP = re.compile(r"field\d+|index|__dummy__|sessionStartTime")
 """Names of key columns that Spark makes up, for joins and operators without grouping columns."""
 
 
-class Requests:
-    """Numbers of requests by kind. Safe for any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter({LIST: 0, READ: 0})
-
-    def add(self, kind: str) -> None:
-        """Count one request."""
-        with self._lock:
-            self._counts[kind] += 1
-
-    def counts(self) -> dict[str, int]:
-        """Return the numbers so far."""
-        with self._lock:
-            return dict(self._counts)
+OPERATOR_WORDS = {
+    "stateStoreSave": "aggregation",
+    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication within the watermark",
+    "symmetricHashJoin": "join of two streams",
+    "flatMapGroupsWithState": "flatMapGroupsWithState",
+    "applyInPandasWithState": "applyInPandasWithState",
+    "transformWithStateExec": "transformWithState",
+    "transformWithStateInPandasExec": "transformWithState in Python",
+    "transformWithStateInPySparkExec": "transformWithState in Python",
+    "globalLimit": "limit",
+}
+"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
 
 
-class CountedStorage(Storage):
-    """A storage whose listings and reads are counted, and which refuses every write.
+MAX_KEYS = 3
+"""Columns that a title names; more of them are counted."""
 
-    Attributes:
-        storage: the storage behind it.
-        requests: where requests are counted.
-    """
-
-    def __init__(self, storage: Storage, requests: Requests) -> None:
-        self.location = storage.location
-        self.is_local = storage.is_local
-        self.storage = storage
-        self.requests = requests
-
-    def list_files(self, directory: str) -> list[Entry]:
-        """List the files of a directory."""
-        self.requests.add(LIST)
-        return self.storage.list_files(directory)
-
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read a file, or a part of it."""
-        self.requests.add(READ)
-        return self.storage.read(path, offset, length)
-
-    def exists(self, path: str) -> bool:
-        """Return True if a file exists."""
-        self.requests.add(LIST)
-        return self.storage.exists(path)
-
-    def download(self, path: str, local: Path) -> None:
-        """Refuse: nothing is downloaded in order to look."""
-        raise self._refused(path)
-
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Refuse."""
-        raise self._refused(path)
-
-    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        """Refuse."""
-        raise self._refused(path)
-
-    def delete(self, path: str) -> None:
-        """Refuse."""
-        raise self._refused(path)
-
-    def close(self) -> None:
-        """Close the storage behind it."""
-        self.storage.close()
-
-    def _refused(self, path: str) -> StorageError:
-        return StorageError(
-            f"'{self.location}/{path}' is not written by a program that only looks", file=path
-        )
+IDLE_S = 600.0
+"""Seconds without a request after which storage is not looked at any more, until the next request."""
 
 
-@dataclass(frozen=True)
-class VersionFigures:
-    """Figures of one version of one store.
-
-    Attributes:
-        version: the version.
-        made_ms: when it was committed, milliseconds since 1970 UTC; None: nothing says it but the time of a
-            copied file.
-        wrote: what was made at it: `delta`, `merge`, `full`.
-        deltas: deltas that a restore reads after the snapshot.
-        deltas_since_full: deltas since the newest full checkpoint.
-        files: SST files that a restore needs.
-        bytes: bytes of these.
-        new_bytes: bytes that the version wrote.
-        shared_bytes: bytes that were written before the snapshot that a restore starts from.
-        restore_ms: predicted duration of a restore, milliseconds.
-        reason: why a snapshot of the version was made; None: there is none, or an older release made it.
-    """
-
-    version: int
-    made_ms: int | None
-    wrote: tuple[str, ...]
-    deltas: int
-    deltas_since_full: int
-    files: int
-    bytes: int
-    new_bytes: int
-    shared_bytes: int
-    restore_ms: float
-    reason: str | None = None
-
-
-def lineage_figures(
-    store: FoundStore, newest: VersionId, times: CommitTimes, *, is_local: bool
-) -> list[VersionFigures]:
-    """Return the figures of all versions that `newest` came from and that can be restored, oldest first.
-
-    Args:
-        store: the store.
-        newest: the version that Spark committed last.
-        times: the times of the query's batches.
-        is_local: storage is on this machine, which decides what a restore is expected to take.
-    """
-    contents = store.contents
-    snapshots, sizes = contents.restorable_snapshots, contents.listing.deltas
-    cost = CostModel(is_local=is_local)
-    history = list(reversed(contents.lineages.history(newest)))
-    found: list[VersionFigures] = []
-    base: Manifest | None = None
-    deltas = delta_bytes = 0
-    is_complete = False
-    for version in history:
-        delta = contents.lineages.delta(version)
-        own = snapshots.get(SnapshotName(*version))
-        if own is not None:
-            base, deltas, delta_bytes, is_complete = own, 0, 0, True
-        elif delta is not None:
-            is_complete = is_complete or delta.builds_on is None
-            deltas, delta_bytes = deltas + 1, delta_bytes + sizes[delta]
-        if not is_complete:
-            continue
-        files = deltas + (len(base.files) if base else 0)
-        size = delta_bytes + (base.total_bytes if base else 0)
-        wrote = (("delta",) if delta else ()) + (((FULL if own.kind == FULL else "merge"),) if own else ())
-        merged = sum(entry.size_bytes for entry in own.files if entry.origin == own.version) if own else 0
-        found.append(
-            VersionFigures(
-                version.number,
-                store.made_ms(version, times),
-                wrote,
-                deltas,
-                deltas + (base.deltas_since_full if base else 0),
-                files,
-                size,
-                merged + (sizes[delta] if delta else 0),
-                base.older[1] if base else 0,
-                cost.predict_restore_ms(RestoreWork(files, size, deltas)) if files else 0.0,
-                None if own is None else own.reason,
-            )
-        )
-    return found
-
-
-def store_figures(
-    store: FoundStore,
-    version: VersionId,
-    history: list[VersionFigures],
-    times: CommitTimes,
-    *,
-    operator_name: str,
-) -> Store:
-    """Return the figures of a store at a version that can be restored, without the objective.
-
-    Args:
-        store: the store.
-        version: the version that Spark committed last.
-        history: figures of its versions, oldest first; the last is that of `version`.
-        times: the times of the query's batches.
-        operator_name: Spark's name of the operator.
-    """
-    contents, last = store.contents, history[-1]
-    manifest = store.manifest(version)
-    plan = store.plan(version)
-    sizes = [(entry.origin, entry.size_bytes) for entry in (manifest.files if manifest else ())]
-    sizes += [(delta.version, contents.listing.deltas[delta]) for delta in plan.deltas]
-    shared = [size for origin, size in sizes if manifest is not None and origin < manifest.version]
-    stored = {**contents.listing.sst_bytes()}
-    stored.update({name.path: size for name, size in contents.listing.snapshots.items()})
-    needed = {file.path for file in store.registry.entries()}
-    unneeded = [size for path, size in stored.items() if path not in needed]
-    full = _newest_full(store, version, manifest)
-    return Store(
-        operator=store.key.operator,
-        partition=store.key.partition,
-        store=store.key.name,
-        operator_name=operator_name,
-        version=version.number,
-        checkpoint_id=version.checkpoint_id,
-        committed_ms=last.made_ms,
-        deltas=last.deltas,
-        deltas_since_full=last.deltas_since_full,
-        merges_since_full=manifest.merges_since_full if manifest else 0,
-        files=last.files,
-        bytes=last.bytes,
-        shared_files=len(shared),
-        shared_bytes=sum(shared),
-        own_files=last.files - len(shared),
-        own_bytes=last.bytes - sum(shared),
-        new_bytes=last.new_bytes,
-        bytes_by_age=_by_age(version.number, sizes),
-        snapshot_kind=None if manifest is None else (FULL if manifest.kind == FULL else "merge"),
-        snapshot_version=manifest.version if manifest else None,
-        snapshot_ms=manifest.created_ms if manifest else None,
-        snapshot_reason=manifest.reason if manifest else None,
-        snapshot_predicted_ms=manifest.cause.predicted_restore_ms if manifest and manifest.cause else None,
-        full_ms=full.created_ms if full else None,
-        full_version=full.version if full else None,
-        chain_since_ms=full.created_ms if full else _oldest_ms(store, plan.deltas, manifest, times),
-        restore_predicted_ms=round(last.restore_ms, 1),
-        restore_basis="assumed",
-        stored_files=len(stored),
-        stored_bytes=sum(stored.values()),
-        unneeded_files=len(unneeded),
-        unneeded_bytes=sum(unneeded),
-        undeletable_files=len(_overdue(store) - needed),
-        restorable=len(store.registry.checkpoints()),
-        keys=manifest.keys if manifest is not None and not plan.deltas else None,
-    )
-
-
-def _overdue(store: FoundStore) -> set[str]:
-    """Return the files that a tombstone names which is much older than the newest delta."""
-    contents = store.contents
-    newest_ms = max(
-        (contents.entries[delta.path].modified_ms for delta in contents.listing.deltas), default=0
-    )
-    tombstones = contents.tombstones
-    return {
-        path
-        for tombstone, files in tombstones.files.items()
-        if tombstones.entries[tombstone].modified_ms < newest_ms - _OVERDUE_MS
-        for path in files & contents.entries.keys()
-    }
-
-
-def broken_store(store: FoundStore, operator_name: str, failure: Failure) -> Store:
-    """Return a store that cannot be restored, with the reason instead of figures."""
-    return Store(
-        store.key.operator,
-        store.key.partition,
-        store.key.name,
-        operator_name=operator_name,
-        error=failure,
-    )
-
-
-def _newest_full(store: FoundStore, version: VersionId, manifest: Manifest | None) -> Manifest | None:
-    if manifest is None:
-        return None
-    if manifest.kind == FULL:
-        return manifest
-    if manifest.full is not None:
-        named = store.contents.manifests.get(SnapshotName(*manifest.full))
-        if named is not None:
-            return named
-    older = [m for m in store.contents.manifests.values() if m.kind == FULL and m.version <= version.number]
-    return max(older, key=lambda m: m.version, default=None)
-
-
-def _oldest_ms(
-    store: FoundStore, deltas: tuple[DeltaName, ...], manifest: Manifest | None, times: CommitTimes
-) -> int | None:
-    """Return the time of the oldest version of which a file is needed; None if it is not known."""
-    origins = {delta.path: delta.version for delta in deltas}
-    origins.update((entry.path, entry.origin) for entry in (manifest.files if manifest else ()))
-    entries = store.contents.entries
-    present = [(version, entries[path].modified_ms) for path, version in origins.items() if path in entries]
-    return times.of(*min(present)) if present else None
-
-
-def _by_age(version: int, sizes: list[tuple[int, int]]) -> list[AgeBytes]:
-    totals: dict[str, int] = {}
-    for origin, size in sizes:
-        age = next((name for limit, name in AGES if version - origin < limit), OLDEST)
-        totals[age] = totals.get(age, 0) + size
-    return [AgeBytes(name, totals[name]) for name in (*(name for _, name in AGES), OLDEST) if name in totals]
-
-
-def store_files(store: FoundStore, *, version: int | None = None, limit: int) -> StoreFiles:
-    """Return the files of a store and the versions that need each.
-
-    Args:
-        store: the store.
-        version: only files that this version needs; None: all files in storage.
-        limit: files to return at most; the oldest are left out.
-    """
-    restorable = store.registry.checkpoints()
-    holders: dict[str, list[int]] = {}
-    for held in restorable:
-        for needed in store.registry.files(held):
-            holders.setdefault(needed.path, []).append(held.number)
-    listing = store.contents.listing
-    sizes = listing.sst_bytes()
-    archives = {name.path: name.version for name in listing.snapshots}
-    sizes.update({name.path: size for name, size in listing.snapshots.items()})
-    files = []
-    for path, size in sizes.items():
-        found = holders.get(path, [])
-        if version is not None and version not in found:
-            continue
-        origin = archives[path] if path in archives else origin_of(path)
-        kind = "snapshot" if path in archives else path.partition("/")[0]
-        files.append(
-            File(path, kind, size, origin, len(found), min(found, default=None), max(found, default=None))
-        )
-    files.sort(key=lambda file: (file.origin, file.kind, file.path))
-    kinds = {
-        str(name.version): (FULL if manifest.kind == FULL else "merge")
-        for name, manifest in store.contents.restorable_snapshots.items()
-    }
-    return StoreFiles(
-        operator=store.key.operator,
-        partition=store.key.partition,
-        store=store.key.name,
-        version=version,
-        versions=sorted({held.number for held in restorable}),
-        snapshots=kinds,
-        files=files[-limit:],
-        omitted=max(0, len(files) - limit),
-    )
+MAX_HISTORY = 2000
+"""Checkpoints that are remembered after their files are gone."""
 
 
 @dataclass(frozen=True)
@@ -704,6 +394,18 @@ def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str 
     )
 
 
+def title_of(name: str, keys: Sequence[str]) -> str:
+    """Return the name of an operator for people, such as "aggregation on user".
+
+    Args:
+        name: Spark's name of the operator.
+        keys: the columns by which it groups its rows; empty: none, or they are not known.
+    """
+    words = OPERATOR_WORDS.get(name, name)
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f"{words} on {', '.join(keys[:MAX_KEYS])}{more}" if keys else words
+
+
 def _title(query: Query, operator: Operator) -> str:
     """Return the name of an operator, with its grouping columns if Spark's schema tells them."""
     return title_of(operator.name, _grouping_columns(query, operator))
@@ -774,3 +476,237 @@ def _history(
             )
         )
     return found
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that is known of a watched query at one moment. Immutable.
+
+    Attributes:
+        look: the last successful look; None before the first.
+        error: why the last look failed; None if it succeeded.
+        errors: looks that failed.
+        history: checkpoints, oldest first, those that cannot be restored any more included.
+    """
+
+    look: Look | None = None
+    error: Failure | None = None
+    errors: int = 0
+    history: tuple[Checkpoint, ...] = ()
+
+
+class Watched:
+    """A query that is looked at, at most once in `every_s` seconds, while somebody asks.
+
+    All viewers share the looks: a hundred of them cost storage as much as one. Nobody waits for a look; slow
+    storage makes answers old, never slow. Safe for any thread.
+
+    Args:
+        name: name in addresses.
+        location: the checkpoint directory, a path or URI.
+        every_s: least seconds between the beginnings of two looks.
+        objective_ms: the restore objective, milliseconds; 0: none; None: the query's own.
+        idle_s: seconds without a request after which looking stops.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        *,
+        every_s: float,
+        objective_ms: int | None = None,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self.name = name
+        self.location = location
+        self.requests = Requests()
+        self._looker = Looker(location, requests=self.requests, objective_ms=objective_ms)
+        self._every_s, self._idle_s = every_s, idle_s
+        self._state = State()
+        self._changed = threading.Condition()
+        self._asked_s = time.monotonic()
+        self._fully = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the look that is under way. May be called more than once."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def state(self) -> State:
+        """Return the last state, and keep the looks going."""
+        with self._changed:
+            if time.monotonic() - self._asked_s > self._idle_s:
+                self._changed.notify_all()
+            self._asked_s = time.monotonic()
+            return self._state
+
+    def refresh(self) -> None:
+        """Look as soon as the pace allows, at all stores, even if Spark has committed nothing."""
+        with self._changed:
+            self._fully = True
+            self._asked_s = time.monotonic()
+            self._changed.notify_all()
+
+    def wait_for_look(self, timeout_s: float) -> bool:
+        """Wait until the first look has ended, well or not.
+
+        Args:
+            timeout_s: seconds to wait at most.
+
+        Returns:
+            True if it has ended.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._state.look is not None or self._state.error is not None, timeout_s
+            )
+
+    def totals(self, state: State) -> Totals:
+        """Return the figures of the query."""
+        look = state.look
+        unreadable = state.error is not None
+        if look is None:
+            return totals_of([], unreadable=unreadable)
+        return look.totals(unreadable=unreadable)
+
+    def verdict(self, state: State) -> Verdict:
+        """Return the verdict on the query, now."""
+        look = state.look
+        return judge(
+            self.totals(state),
+            look.stores if look else (),
+            int(time.time() * 1000),
+            error=state.error,
+            start=look.start_failure if look else None,
+            verify=look.verify_failure if look else None,
+            batch=look.batch if look else None,
+        )
+
+    def look_now(self) -> None:
+        """Look once, in the calling thread. For the thread of `start`, and for tests without it."""
+        with self._changed:
+            fully, self._fully = self._fully, False
+            before = self._state
+        try:
+            look = self._looker.look(fully=fully)
+            state = State(look, None, before.errors, _remembered(before.history, look.history))
+        except (StateStoreError, OSError) as error:
+            failure = Failure(**as_store_error(error).to_json())
+            state = replace(before, error=failure, errors=before.errors + 1)
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            began_s = time.monotonic()
+            self.look_now()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopped, max(0.0, began_s + self._every_s - time.monotonic())
+                )
+                while (
+                    not self._stopped and time.monotonic() - self._asked_s > self._idle_s and not self._fully
+                ):
+                    self._changed.wait(self._idle_s)
+        self._looker.close()
+
+
+def _remembered(before: tuple[Checkpoint, ...], now: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+    """Return what is there now, after older checkpoints that were there before."""
+    if not now:
+        return before
+    if before and before[-1] is now[-1]:
+        return before
+    current = {checkpoint.version for checkpoint in now}
+    older = [
+        replace(checkpoint, restorable=False)
+        for checkpoint in before
+        if checkpoint.version not in current and checkpoint.version < now[0].version
+    ]
+    return (*older, *now)[-MAX_HISTORY:]
+
+
+LIST, READ = "list", "read"
+"""Kinds of requests."""
+
+
+class Requests:
+    """Numbers of requests by kind. Safe for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter({LIST: 0, READ: 0})
+
+    def add(self, kind: str) -> None:
+        """Count one request."""
+        with self._lock:
+            self._counts[kind] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers so far."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class CountedStorage(Storage):
+    """A storage whose listings and reads are counted, and which refuses every write.
+
+    Attributes:
+        storage: the storage behind it.
+        requests: where requests are counted.
+    """
+
+    def __init__(self, storage: Storage, requests: Requests) -> None:
+        self.location = storage.location
+        self.is_local = storage.is_local
+        self.storage = storage
+        self.requests = requests
+
+    def list_files(self, directory: str) -> list[Entry]:
+        """List the files of a directory."""
+        self.requests.add(LIST)
+        return self.storage.list_files(directory)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file, or a part of it."""
+        self.requests.add(READ)
+        return self.storage.read(path, offset, length)
+
+    def exists(self, path: str) -> bool:
+        """Return True if a file exists."""
+        self.requests.add(LIST)
+        return self.storage.exists(path)
+
+    def download(self, path: str, local: Path) -> None:
+        """Refuse: nothing is downloaded in order to look."""
+        raise self._refused(path)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Refuse."""
+        raise self._refused(path)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        """Refuse."""
+        raise self._refused(path)
+
+    def delete(self, path: str) -> None:
+        """Refuse."""
+        raise self._refused(path)
+
+    def close(self) -> None:
+        """Close the storage behind it."""
+        self.storage.close()
+
+    def _refused(self, path: str) -> StorageError:
+        return StorageError(
+            f"'{self.location}/{path}' is not written by a program that only looks", file=path
+        )

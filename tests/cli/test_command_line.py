@@ -21,7 +21,7 @@ from terminal import on_terminal
 
 import state_store
 from state_store.cli import copies, exit_codes, output
-from state_store.cli import rows as commands_of_rows
+from state_store.cli import rows as row_commands
 from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.output import Meter
@@ -213,13 +213,13 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
     query.commit(rows(0, 3))
     columns = 70
-    code, printed = on_terminal("files", "--wide", query.root, columns=columns, environment={"NO_COLOR": "1"})
+    code, printed = on_terminal("files", query.root, columns=columns, environment={"NO_COLOR": "1"})
     assert code == 0
     lines = click.unstyle(printed).splitlines()
     assert max(map(len, lines)) <= columns
-    name = next(path.name for path in query.files(query.keys[0]))
+    number, own, parent, _ = next(path.stem for path in query.files(query.keys[0])).split("_")
     rejoined = "".join(line[13:].split("  ")[0].strip() for line in lines)
-    assert name[:20] in rejoined
+    assert f"{int(number)}_{own[:8]}_{parent[:8]}" in rejoined
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             calls.append(("done", 1))
 
-    for module in (commands_of_rows, copies):
+    for module in (row_commands, copies):
         monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
     places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}

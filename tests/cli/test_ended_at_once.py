@@ -19,7 +19,7 @@ from state_store.cli import exit_codes
 PROGRAM = """
 import ctypes, sys, threading, time
 from pathlib import Path
-from state_store.cli import exit_codes, main
+from state_store.cli import main, process
 {imported}
 
 def held(*_, **__):
@@ -42,7 +42,7 @@ def tidying(*_, **__):
     finally:
         time.sleep(2**20)
 
-exit_codes.NOTICED_S = {noticed_s}
+process.NOTICED_S = {noticed_s}
 {patched}
 main.run(sys.argv[1:])
 """

@@ -30,7 +30,7 @@ import state_store
 from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
-from state_store.data import migration as migration
+from state_store.data.migration import migrate as migration
 from state_store.errors import InternalError, OptionError, StateStoreError
 from state_store.session import build
 from state_store.session import jar as jars
@@ -120,7 +120,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "file").write_text("no directory")
     (root / "empty").mkdir()
     (root / "work").mkdir()
-    program = pytest.importorskip("state_store.observe.serving.program")
+    program = pytest.importorskip("state_store.observe.program")
 
     def no_jvm(*_: object, **__: object) -> Any:
         raise OptionError("Java is not run here")

@@ -28,7 +28,7 @@ from state_store.cli import exit_codes, formats, output
 from state_store.cli.formats import FORMATS, GUARDED, RowTexts, cell, cells, differing, plain, print_rows
 from state_store.cli.main import main
 from state_store.cli.output import Heading, print_table
-from state_store.cli.streams import visible, visible_json
+from state_store.cli.process import visible, visible_json
 from state_store.data.query.arguments import counted
 
 pytestmark = pytest.mark.tier("more")
@@ -129,7 +129,7 @@ def test_tables_fit_the_terminal(flights, columns, words):
         assert max(map(len, lines)) <= columns
 
 
-ROW = re.compile(r" *\d+  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?  \w.*  \w.*  \d.*B(?:  +\d.*B)?")
+ROW = re.compile(r" *\d+  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  \w.*  \w.*  \d.*B(?:  +\d.*B)?")
 
 
 def rows_at(columns: int, directory, *words: str) -> list[str]:
@@ -152,24 +152,36 @@ def test_each_checkpoint_of_several_partitions_is_one_line_at_80_columns(flights
     assert all(map(ROW.fullmatch, lines)), lines
 
 
-def test_times_in_whole_seconds_name_their_versions(tmp_path):
-    directory = checkpoint("flights", tmp_path)
-    for number, made_s in enumerate((1000.25, 2000.5, 2000.5, 3000)):
-        os.utime(directory / f"commits/{number}", (made_s, made_s))
-    times = {line.split()[0]: " ".join(line.split()[1:3]) for line in rows_at(80, directory, "--utc")}
-    assert [len(time) for time in times.values()] == [19] * 4
-    for version, named in (("1", 1), ("2", 3), ("3", 3), ("4", 4)):
-        with state_store.open(directory, at=f"{times[version]}Z") as state:
-            assert state.version == named
-
-
-def test_times_keep_their_milliseconds_where_seconds_would_name_another_version(tmp_path):
+def test_printed_times_keep_their_milliseconds_and_name_their_versions(tmp_path):
     directory = checkpoint("flights", tmp_path)
     for number in range(4):
         os.utime(directory / f"commits/{number}", (1000 + number / 8, 1000 + number / 8))
-    lines = rows_at(80, directory, "--utc")
-    assert [line.split()[2] for line in lines] == [f"00:16:40.{number * 125:03}" for number in range(4)]
-    assert len(lines) == 4
+    times = {line.split()[0]: " ".join(line.split()[1:3]) for line in rows_at(80, directory, "--utc")}
+    assert [time[-12:] for time in times.values()] == [f"00:16:40.{number * 125:03}" for number in range(4)]
+    for version, time in times.items():
+        with state_store.open(directory, at=f"{time}Z") as state:
+            assert state.version == int(version)
+
+
+@pytest.mark.parametrize(
+    ("words", "cell_text"),
+    [
+        (("checkpoints",), "  files"),
+        (("files",), f"{1:020}_"),
+        (("diff", "1"), "}"),
+        (("sql", "select repeat('x', 100) as a, 'it' as b"), "x" * 100),
+    ],
+)
+def test_tables_fit_a_pipe_of_80_columns_or_are_wide(flights, capsys, monkeypatch, words, cell_text):
+    monkeypatch.setenv("COLUMNS", "80")
+    command = [words[0], str(flights), *words[1:]]
+    assert main(command) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    assert main([*command, "--wide"]) == 0
+    wide = capsys.readouterr().out
+    assert cell_text in wide
+    if words[0] != "diff":
+        assert max(map(len, wide.splitlines())) > 80
 
 
 def test_a_number_of_rows_ends_without_a_blank(flights, capsys):
@@ -276,9 +288,8 @@ def test_rows_in_a_cell_show_their_moments():
 @pytest.mark.parametrize("command", ["show", "diff"])
 def test_rows_for_programs_are_made_by_columns(flights, command, form, capsys, monkeypatch):
     """No row passes through Python: a state of some hundred thousand rows is printed in seconds."""
-    for module in (formats, formats):
-        for name in ("rows_as_values", "plain", "cell"):
-            monkeypatch.setattr(module, name, lambda *_: pytest.fail("a row in Python"), raising=False)
+    for name in ("rows_as_values", "plain", "cell"):
+        monkeypatch.setattr(formats, name, lambda *_: pytest.fail("a row in Python"))
     assert main([command, str(flights), *(["1"] if command == "diff" else []), *form]) == 0
     assert "C1" in capsys.readouterr().out
 
@@ -381,8 +392,8 @@ QUICK = settings(max_examples=40)
 @given(columns(), st.sampled_from(["a", "it's", 'a"b', "ключ", "a\nb", "\u202e"]))
 def test_json_by_columns_is_that_of_python(column, name):
     batch = pa.RecordBatch.from_arrays([column], [name])
-    with RowTexts(batch.schema) as formats:
-        found = [json.loads(text) for text in formats.json(batch)]
+    with RowTexts(batch.schema) as texts:
+        found = [json.loads(text) for text in texts.json(batch)]
     wanted = [plain({name: value}) for value in column.to_pylist()]
     assert found == json.loads(json.dumps(wanted))
 
@@ -391,8 +402,8 @@ def test_json_by_columns_is_that_of_python(column, name):
 @given(columns())
 def test_csv_by_columns_has_the_values(column):
     batch = pa.RecordBatch.from_arrays([column, pa.array(range(len(column)))], ["a", "n"])
-    with RowTexts(batch.schema) as formats:
-        rows = list(csv.reader(io.StringIO(formats.csv_header() + formats.csv(batch), newline="")))
+    with RowTexts(batch.schema) as texts:
+        rows = list(csv.reader(io.StringIO(texts.csv_header() + texts.csv(batch), newline="")))
     assert rows[0] == ["a", "n"]
     assert [row[1] for row in rows[1:]] == [str(place) for place in range(len(column))]
     for (shown, _), value in zip(rows[1:], column.to_pylist(), strict=True):
@@ -415,8 +426,8 @@ def test_csv_by_columns_has_the_values(column):
 
 def test_columns_that_differ_in_case_keep_their_names():
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "A"])
-    with RowTexts(batch.schema) as formats:
-        assert [json.loads(text) for text in formats.json(batch)] == [{"a": 1, "A": 2}]
+    with RowTexts(batch.schema) as texts:
+        assert [json.loads(text) for text in texts.json(batch)] == [{"a": 1, "A": 2}]
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "＝"])

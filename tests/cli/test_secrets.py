@@ -11,7 +11,7 @@ from query_directory import QueryDirectory, rows
 from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
-from state_store.observe.serving.program import named
+from state_store.observe.program import named
 
 pytest.importorskip("moto")
 pytestmark = pytest.mark.tier("more")

@@ -7,7 +7,7 @@ import threading
 import httpx
 from waiting import PATIENCE_S, awaited
 
-from state_store.observe.serving.program import Program, Settings
+from state_store.observe.program import Program, Settings
 
 
 class Served:

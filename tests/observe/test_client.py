@@ -13,7 +13,7 @@ import pytest
 from query_directory import QueryDirectory
 from running_service import serving
 
-from state_store.cli import exit_codes, upkeep
+from state_store.cli import exit_codes, maintenance
 from state_store.cli.main import main
 
 TRIGGERS = "/v1/queries/flights/checkpoints/triggers/7"
@@ -66,7 +66,7 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "POLL_S", 0.01)
+    monkeypatch.setattr(maintenance, "POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_an_answer_of_the_service_becomes_an_exit_code(
 def test_an_outage_that_lasts_says_that_the_request_was_accepted(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(upkeep, "POLL_PATIENCE_S", 0.2)
+    monkeypatch.setattr(maintenance, "POLL_PATIENCE_S", 0.2)
     assert main(["full", "--url", scripted.url]) == exit_codes.RETRY
     assert "request 7 was accepted, but its outcome is not known: starting" in capsys.readouterr().err
 

@@ -19,10 +19,10 @@ from waiting import PATIENCE_S, awaited
 
 from state_store.cli.main import main
 from state_store.errors import ConflictError, OptionError
-from state_store.observe.serving import program as programs
-from state_store.observe.serving import web as guards
-from state_store.observe.serving.program import Program, Settings, named, token_from
-from state_store.observe.serving.web import SECURITY_HEADERS, Pace, guard_for, host_name
+from state_store.observe import program as programs
+from state_store.observe import web as guards
+from state_store.observe.program import Program, Settings, named, token_from
+from state_store.observe.web import SECURITY_HEADERS, Pace, guard_for, host_name
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -274,7 +274,7 @@ def test_requests_are_paced() -> None:
 def test_too_many_writes_are_told_when_to_come_again(
     grown: QueryDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state_store.observe.serving.web.WRITES_A_MINUTE", 1)
+    monkeypatch.setattr("state_store.observe.web.WRITES_A_MINUTE", 1)
     service = serving(grown.location)
     try:
         assert service.post({}).status_code == 400

@@ -10,7 +10,8 @@ from query_directory import QueryDirectory, rows
 
 from state_store.core.checkpoint.stored_documents import FULL, Cause
 from state_store.errors import MissingError, OptionError, StorageError
-from state_store.observe.look import CountedStorage, Looker, Requests, store_files
+from state_store.observe.figures import store_files
+from state_store.observe.look import CountedStorage, Looker, Requests
 
 
 def files_below(root: Path) -> dict[str, bytes]:

@@ -20,10 +20,10 @@ from running_service import Served, serving
 from tools import tool
 from waiting import PATIENCE_S, awaited
 
-from state_store.observe import monitoring
-from state_store.observe.model.metrics import METRICS
-from state_store.observe.model.rest_answers import SERVE
-from state_store.observe.monitoring import ROWS, alert_rules, alerts, dashboard, expressions
+from state_store.observe import generated_files
+from state_store.observe.generated_files import ROWS, alert_rules, alerts, dashboard, expressions
+from state_store.observe.metrics import METRICS
+from state_store.observe.rest_answers import SERVE
 
 STORE = 'query="a",operator="0",store="default",partition="0"'
 MINUTE = 60
@@ -167,9 +167,9 @@ def test_the_rules_are_valid(checkout: Path) -> None:
     subprocess.run([tool("promtool"), "check", "rules", str(rules)], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("name", monitoring.written(Path(__file__).resolve().parents[2]))
+@pytest.mark.parametrize("name", generated_files.written(Path(__file__).resolve().parents[2]))
 def test_a_file_of_the_declarations_is_current(name: str, checkout: Path) -> None:
-    assert (checkout / name).read_text(encoding="utf-8") == monitoring.written(checkout)[name], (
+    assert (checkout / name).read_text(encoding="utf-8") == generated_files.written(checkout)[name], (
         "run `make docs`"
     )
 

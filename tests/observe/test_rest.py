@@ -14,9 +14,9 @@ from running_service import Served, serving
 from waiting import awaited
 
 from state_store.cli.main import main
-from state_store.observe.model import documents
-from state_store.observe.model.endpoints import ENDPOINTS
-from state_store.observe.model.rest_answers import SERVE
+from state_store.observe import documents
+from state_store.observe.documents import ENDPOINTS
+from state_store.observe.rest_answers import SERVE
 
 FULL_REQUEST = {"checkpointType": "FULL"}
 SCHEMA = documents.schema()

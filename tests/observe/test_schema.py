@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from state_store.observe.model import documents, metrics
-from state_store.observe.model.endpoints import SORT_FIELDS
-from state_store.observe.model.rest_answers import Checkpoint, Query, Store, to_json
-from state_store.observe.model.rules import RULES, Group, Totals
+from state_store.observe import documents, metrics
+from state_store.observe.documents import SORT_FIELDS
+from state_store.observe.rest_answers import Checkpoint, Query, Store, to_json
+from state_store.observe.verdict import RULES, Group, Totals
 
 
 @pytest.mark.parametrize("name", documents.documents())

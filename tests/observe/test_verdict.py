@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from state_store.observe.model.rest_answers import Failure, Store, to_json
-from state_store.observe.model.rules import (
+from state_store.observe.generated_files import alert_rules, alert_section, severity_of
+from state_store.observe.rest_answers import Failure, Store, to_json
+from state_store.observe.verdict import (
     CRITICAL,
     GROUP,
     NOTE,
@@ -22,9 +23,10 @@ from state_store.observe.model.rules import (
     WARNING,
     Group,
     Totals,
+    in_words,
+    judge,
+    totals_of,
 )
-from state_store.observe.monitoring import alert_rules, alert_section, severity_of
-from state_store.observe.verdict import in_words, judge, totals_of
 
 CASES = json.loads((Path(__file__).parent / "cases/verdict.json").read_text(encoding="utf-8"))
 

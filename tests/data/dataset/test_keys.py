@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_store.cli import streams
+from state_store.cli import process
 from state_store.cli.formats import cell
 from state_store.data.dataset.columns import key_columns, key_partitions, partitioning_columns
 from state_store.data.dataset.views import FamilySchema, View
@@ -135,11 +135,11 @@ def test_each_printed_window_is_read_again(
 ) -> None:
     first = start.replace(tzinfo=datetime.timezone.utc)
     window = {"start": first, "end": first + span}
-    token = streams._zone.set(zoneinfo.ZoneInfo(name))
+    token = process._zone.set(zoneinfo.ZoneInfo(name))
     try:
         assert key_of(WINDOW, cell(window).plain) == window
     finally:
-        streams._zone.reset(token)
+        process._zone.reset(token)
 
 
 def test_moments_in_numbers_are_given_as_they_are_shown() -> None:

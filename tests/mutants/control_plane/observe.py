@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_GUARD = "state_store/observe/serving/web.py"
-_OPERATIONS = "state_store/observe/serving/watched.py"
+_GUARD = "state_store/observe/web.py"
+_OPERATIONS = "state_store/observe/operations.py"
 _REFUSING = '''    def delete(self, path: str) -> None:
         """Refuse."""
         raise self._refused(path)

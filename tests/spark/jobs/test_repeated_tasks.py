@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 import quick_java
 import state_store
-from state_store.data.dataset.rewriting import receipts, repartition
+from state_store.data.dataset.rewriting import repartition, store_writer
 from state_store.errors import StorageError
 
 root = Path(sys.argv[1])
@@ -57,7 +57,7 @@ def is_first(place, name):
 
 
 def with_trouble(place):
-    class Troubled(receipts.Receipts):
+    class Troubled(store_writer.Receipts):
         def claim(self, key, written):
             name = f"{key.partition}-{key.name}"
             if key.name.startswith("left") and key.partition == 0 and is_first(place, f"killed-{name}"):

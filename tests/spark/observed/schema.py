@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from state_store.observe.model.documents import schema
+from state_store.observe.documents import schema
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),

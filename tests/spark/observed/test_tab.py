@@ -19,8 +19,8 @@ from observed.schema import check
 from observed.ui_application import Running, awaited, outcome, request_full, version
 
 from state_store.core.checkpoint.names import SnapshotName
-from state_store.observe.model.metrics import METRICS
-from state_store.observe.model.rest_answers import DRIVER, Store
+from state_store.observe.metrics import METRICS
+from state_store.observe.rest_answers import DRIVER, Store
 
 pytestmark = [
     pytest.mark.spark,

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 private[observed] final class Problem(val status: Int, val kind: String, val detail: String) extends Exception(detail)
 
 /**
- * The API below the tab, with the endpoints that `state_store/observe/model/endpoints.py` declares. Spark's filters
+ * The API below the tab, with the endpoints that `state_store/observe/documents.py` declares. Spark's filters
  * have checked already that the user may look; a POST needs the right to modify, too.
  *
  * @param queries  the queries of the application

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
- * The answers of the API as JSON, by the schema of `state_store/observe/model/rest_answers.py`. A field without a known
+ * The answers of the API as JSON, by the schema of `state_store/observe/rest_answers.py`. A field without a known
  * value is left out. Pure functions.
  */
 private[observed] object Documents {

@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
-/** A metric that the Python package declares in `state_store/observe/model/metrics.py`. */
+/** A metric that the Python package declares in `state_store/observe/metrics.py`. */
 private[observed] final case class Metric(
     name: String,
     kind: String,
@@ -19,7 +19,7 @@ private[observed] final case class Metric(
     labels: Seq[String],
     buckets: Seq[Double])
 
-/** A rule of the verdict that the Python package declares in `state_store/observe/model/rules.py`. */
+/** A rule of the verdict that the Python package declares in `state_store/observe/verdict.py`. */
 private[observed] final case class Rule(
     code: String,
     severity: String,

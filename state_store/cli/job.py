@@ -1,4 +1,4 @@
-"""Commands that prepare a job: `options` and `jar`, and `completion` for the shell."""
+"""Commands to prepare a job: `options`, `jar` and `completion`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,16 @@ from state_store.core.settings import option_pages
 from state_store.core.settings.option import Option
 from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.options import options as declared
-from state_store.session.jar import build_jar, jar_path
-from state_store.session.releases import SUPPORTED_SPARKS, installed_spark, is_supported
 
-_COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
-
-_SHELLS = ("bash", "zsh", "fish")
-
-_FOR_THIS_SHELL = """\
-For this shell alone:
-  eval "$(state-store completion bash)"        in bash
-  eval "$(state-store completion zsh)"         in zsh
-  state-store completion fish | source         in fish"""
+_OPTION_COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 
 
-def _complete(_ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+def _names_with(_ctx: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
     return [option.name for option in OPTIONS if option.name.startswith(prefix)]
 
 
 @command("options", examples=("", "restoreObjective", "restoreObjective=5s memoryBudget=1g", "--conf"))
-@click.argument("names", nargs=-1, metavar="[NAME[=VALUE]]...", shell_complete=_complete)
+@click.argument("names", nargs=-1, metavar="[NAME[=VALUE]]...", shell_complete=_names_with)
 @click.option("--markdown", is_flag=True, help="Print the reference page.")
 @click.option("--conf", is_flag=True, help="Print a template for spark-defaults.conf.")
 @json_option
@@ -50,14 +40,14 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
     if markdown or conf:
         write(option_pages.reference() if markdown else option_pages.template())
     elif as_json:
-        print_json([_json(option) for option in named])
+        print_json([_option_json(option) for option in named])
     elif names:
         say("\n\n".join(_explained(option) for option in named))
     else:
-        print_table(_COLUMNS, map(_row, named))
+        print_table(_OPTION_COLUMNS, map(_option_row, named))
 
 
-def _row(option: Option) -> tuple[object, ...]:
+def _option_row(option: Option) -> tuple[object, ...]:
     return option.name, option.type.name, option.default or "-", textwrap.shorten(option.doc, 72)
 
 
@@ -67,7 +57,7 @@ def _explained(option: Option) -> str:
     return f"{option.key}\n  {facts}\n  {option.doc}\n  Trade-off: {option.trade_off}"
 
 
-def _json(option: Option) -> dict[str, str]:
+def _option_json(option: Option) -> dict[str, str]:
     return {
         "name": option.name,
         "key": option.key,
@@ -100,6 +90,8 @@ def jar(action: str, spark: str | None, out: Path | None, as_json: bool) -> None
     the directory is up to date. The compiler comes with pyspark: nothing is downloaded, and Java 17, 21 or 25
     is needed.
     """
+    from state_store.session.jar import jar_path
+
     path = _build(out) if action == "build" else jar_path(spark)
     if as_json:
         print_json({"jar": str(path)})
@@ -108,12 +100,25 @@ def jar(action: str, spark: str | None, out: Path | None, as_json: bool) -> None
 
 
 def _build(out: Path | None) -> Path:
+    from state_store.session.jar import build_jar
+    from state_store.session.releases import SUPPORTED_SPARKS, installed_spark, is_supported
+
     version = installed_spark()
     if not is_supported(version):
         print_note(
             f"Spark {version} is not among {', '.join(SUPPORTED_SPARKS)}, with which this store is tested"
         )
     return build_jar(out)
+
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+_FOR_THIS_SHELL = """\
+For this shell alone:
+  eval "$(state-store completion bash)"        in bash
+  eval "$(state-store completion zsh)"         in zsh
+  state-store completion fish | source         in fish"""
 
 
 @command(
@@ -128,6 +133,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     Put the line that runs it into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish for every shell.
     """
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(ctx.find_root().command, {}, PROGRAM, "_STATE_STORE_COMPLETE").source())
+    completer = get_completion_class(shell)
+    assert completer is not None
+    click.echo(completer(ctx.find_root().command, {}, PROGRAM, "_STATE_STORE_COMPLETE").source())

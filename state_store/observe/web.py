@@ -1,7 +1,7 @@
-"""The application of Starlette: routes, errors, and the guards before them.
+"""The application of Starlette: guards before every request, routes and errors.
 
-The guards check host, site, token, size, kind and pace. `docs/security.md` has the threat model;
-`tests/observe/test_guard.py` has a test for each of its sentences.
+The guards look at host, site, token, size, kind and pace of a request. `docs/security.md` has the threat
+model; `tests/observe/test_guard.py` has a test for each of its sentences.
 """
 
 from __future__ import annotations
@@ -34,36 +34,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from state_store.data.query import StoreKey
 from state_store.errors import OptionError, StateStoreError
-from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
-from state_store.observe.model.rest_answers import Accepted, FullCheckpointRequest, Problem, Store, to_json
-from state_store.observe.serving.service import Answers
+from state_store.observe.documents import API, ENDPOINTS, Endpoint
+from state_store.observe.rest_answers import Accepted, FullCheckpointRequest, Problem, Store, to_json
+from state_store.observe.service import Answers
 from state_store.session import sources
 
-MAX_BODY_BYTES = 4096
-MIN_TOKEN_CHARACTERS = 16
-WRITES_A_MINUTE = 30
-READS_A_SECOND = 100
-
-SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; font-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Cache-Control": "no-store",
-}
-"""Headers of every answer."""
-
 _log = logging.getLogger(__name__)
+
 
 BODY_TIMEOUT_S = 10.0
 """Seconds in which a body must have come."""
 
+
 PROBLEM = "application/problem+json"
+
+
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
 
 STATUS_OF_KIND = {
     "option": 400,
@@ -78,6 +65,7 @@ STATUS_OF_KIND = {
 }
 """HTTP status of an error of each kind."""
 
+
 MEDIA_TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -86,28 +74,34 @@ MEDIA_TYPES = {
     ".txt": "text/plain",
 }
 
+
 Handler = Callable[[Request], Awaitable[Response]]
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Checkpoints</title>
-<link rel="icon" type="image/svg+xml" href="static/icon.svg">
-<link rel="stylesheet" href="static/uPlot.min.css">
-<link rel="stylesheet" href="static/page.css">
-</head>
-<body class="state-store-alone">
-<div id="state-store" data-api="v1"></div>
-<script src="static/uPlot.iife.min.js"></script>
-<script src="static/words.js"></script>
-<script src="static/page.js"></script>
-</body>
-</html>
-"""
-"""The document around the element that the script fills."""
+
+MAX_BODY_BYTES = 4096
+
+
+MIN_TOKEN_CHARACTERS = 16
+
+
+WRITES_A_MINUTE = 30
+
+
+READS_A_SECOND = 100
+
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; font-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+"""Headers of every answer."""
 
 
 @dataclass(frozen=True)
@@ -288,8 +282,8 @@ def page_directory() -> Path:
 
 def problem(status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> Response:
     """Return an error as `application/problem+json`."""
-    shown = Problem(status=status, title=HTTPStatus(status).phrase, kind=kind, detail=detail)
-    return JSONResponse(to_json(shown), status, headers, media_type=PROBLEM)
+    document = Problem(status=status, title=HTTPStatus(status).phrase, kind=kind, detail=detail)
+    return JSONResponse(to_json(document), status, headers, media_type=PROBLEM)
 
 
 def refused(refusal: Refusal) -> Response:
@@ -441,7 +435,7 @@ class _Web:
 
     async def metrics(self, request: Request) -> Response:
         """Answer a scrape of Prometheus."""
-        exposition = import_module("state_store.observe.serving.service")
+        exposition = import_module("state_store.observe.service")
         text = await run_in_threadpool(exposition.exposition, self._answers)
         return Response(text, media_type=METRICS)
 
@@ -597,3 +591,25 @@ def _page(given: dict[str, Any]) -> dict[str, Any]:
 
 def _key(given: dict[str, Any]) -> StoreKey:
     return StoreKey(given["operator"], given["partition"], given["store"])
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Checkpoints</title>
+<link rel="icon" type="image/svg+xml" href="static/icon.svg">
+<link rel="stylesheet" href="static/uPlot.min.css">
+<link rel="stylesheet" href="static/page.css">
+</head>
+<body class="state-store-alone">
+<div id="state-store" data-api="v1"></div>
+<script src="static/uPlot.iife.min.js"></script>
+<script src="static/words.js"></script>
+<script src="static/page.js"></script>
+</body>
+</html>
+"""
+"""The document around the element that the script fills."""

@@ -1,8 +1,6 @@
-"""Commands that keep the files of stores whole: `verify`, `full` and `repair`.
+"""Commands that keep a state whole: `verify`, `full` and `repair`.
 
-`verify` checks that all files are whole, and that checkpoints can be restored. `full` makes a full checkpoint
-now, of a running or a stopped query, or asks for it by a REST API: of a driver, or of `state-store serve`.
-`repair` removes files that nothing needs, and makes damaged snapshots anew.
+`full` works on the files itself, or asks a REST API: that of a driver, or of `state-store serve`.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from state_store.cli import exit_codes
 from state_store.cli.command import changing, query_command, spark_option, stores_option
 from state_store.cli.output import (
     Meter,
+    is_wide,
     number_column,
     print_error,
     print_json,
@@ -32,7 +31,6 @@ from state_store.cli.output import (
     short_names,
     size,
     text_column,
-    wide_option,
 )
 from state_store.data.maintenance.files import runs
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
@@ -44,7 +42,7 @@ from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 from state_store.errors import BusyError, ErrorFields, MissingError, OptionError, StorageError, from_json
 
-_VERIFIED_COLUMNS = (
+_VERDICT_COLUMNS = (
     text_column("store"),
     number_column("files"),
     number_column("bytes"),
@@ -53,56 +51,12 @@ _VERIFIED_COLUMNS = (
     text_column("restorable"),
     text_column("verdict"),
 )
+
+
 _WIDTH = 80
+
+
 _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("problem"))
-
-PLACES = ("/v1", "/checkpoints/api/v1")
-"""Places of the API below an address: of `serve`, and of a driver."""
-
-POLL_S = 0.5
-POLL_PATIENCE_S = 60.0
-"""Seconds for which a request that was accepted is asked about although nothing answers."""
-
-REQUEST_TIMEOUT_S = 30.0
-
-_COLUMNS = (
-    text_column("store"),
-    number_column("version"),
-    number_column("keys"),
-    number_column("files"),
-    number_column("bytes"),
-    number_column("chain"),
-    number_column("its bytes"),
-    number_column("ms"),
-)
-
-_REMOTE_COLUMNS = (
-    text_column("store"),
-    text_column("outcome"),
-    number_column("version"),
-    number_column("files"),
-    number_column("bytes"),
-    number_column("ms"),
-    text_column("failure"),
-)
-
-_REPAIRED_COLUMNS = (
-    text_column("store"),
-    text_column("action"),
-    text_column("file"),
-    number_column("bytes"),
-    text_column("why"),
-)
-_LEFT_COLUMNS = (text_column("store"), text_column("file"), text_column("problem that stays"))
-
-_ADVICE_DAMAGED = (
-    "These problems stay. Put undamaged copies in place of the files if there are any. Otherwise restart the "
-    "query from a version that can be restored; --discard removes damaged files that the newest version does "
-    "not need."
-)
-_ADVICE_UNREAD = (
-    "The storage did not let these files be read, so nothing is known of them: run this again later."
-)
 
 
 @query_command(
@@ -114,7 +68,6 @@ _ADVICE_UNREAD = (
     ),
 )
 @click.option("--all-versions", is_flag=True, help="Restore every restorable version, not only the newest.")
-@wide_option
 @stores_option("read")
 @spark_option
 @click.option(
@@ -131,7 +84,6 @@ def verify(
     stores: int,
     spark: Any,
     leave_result: bool,
-    wide: bool,
 ) -> int:
     """Check all files and restore the newest checkpoint.
 
@@ -159,13 +111,13 @@ def verify(
     if as_json:
         print_json(verification.to_json())
     else:
-        _print_verified(verification.verdicts, verification.findings, wide=wide)
+        _print_verdicts(verification.verdicts, verification.findings)
         if verification.not_left is not None:
             say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
     return exit_codes.of_findings(finding.kind for finding in verification.findings)
 
 
-def _print_verified(verdicts: Sequence[Verdict], findings: Sequence[Finding], *, wide: bool) -> None:
+def _print_verdicts(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
     rows = (
         (
             verdict.key,
@@ -178,11 +130,11 @@ def _print_verified(verdicts: Sequence[Verdict], findings: Sequence[Finding], *,
         )
         for verdict in verdicts
     )
-    print_table(_VERIFIED_COLUMNS, rows)
-    for finding in () if wide else findings:
+    print_table(_VERDICT_COLUMNS, rows)
+    for finding in () if is_wide() else findings:
         say(f"\n{finding.key or 'of Spark'}  {short_names(finding.file)}")
         say(_indented(short_names(finding.sentence())))
-    if findings and wide:
+    if findings and is_wide():
         say()
         print_table(
             _FINDING_COLUMNS,
@@ -203,123 +155,27 @@ def _summary(verdict: Verdict) -> Text:
     return Text("not read", "yellow")
 
 
-class RemoteService:
-    """A client of the REST API.
-
-    Args:
-        url: address of the program (`http://driver:4040`), or of its API.
-        token: the token of `state-store serve`, if it has one.
-
-    Raises:
-        OptionError: the address is not one of HTTP, or the service needs a token.
-        MissingError: no such API is there.
-        StorageError: nothing answers.
-    """
-
-    def __init__(self, url: str, token: str | None = None) -> None:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise OptionError(f"'{url}' is not an address such as http://driver:4040", option="--url")
-        self._token = token
-        base = url.rstrip("/")
-        for place in ("", *PLACES) if base.endswith("/v1") else PLACES:
-            try:
-                found = self._ask("GET", base + place)
-            except MissingError:
-                continue
-            if isinstance(found, dict) and found.get("api") == "v1":
-                self._base = base + place
-                return
-        raise MissingError(f"no REST API of this state store answers at {url}")
-
-    def query(self, name: str | None) -> str:
-        """Return the name of the query that is meant; without one, that of the only query.
-
-        Raises:
-            OptionError: there are several queries, and no name was given.
-            MissingError: there is none.
-        """
-        names = [found["name"] for found in self._ask("GET", f"{self._base}/queries")["queries"]]
-        if name is not None:
-            return name
-        if len(names) == 1:
-            return str(names[0])
-        if not names:
-            raise MissingError("no query with this state store is known there")
-        raise OptionError(
-            f"there are several queries: choose one with --query: {', '.join(names)}", option="--query"
-        )
-
-    def full(self, query: str, chosen: Filter, trigger_id: str | None = None) -> dict[str, Any]:
-        """Request a full checkpoint and wait until it has ended.
-
-        Args:
-            query: name of the query.
-            chosen: the stores.
-            trigger_id: the caller's own id, which makes the request idempotent.
-
-        Returns:
-            The operation, as docs/rest.md has it.
-
-        Raises:
-            MissingError: there is no such query or store, or the program has forgotten the request.
-            OptionError: the user may not request it.
-            StorageError: nothing answers, for a minute if the request was accepted.
-        """
-        wanted = {
-            "checkpointType": "FULL",
-            "operator": chosen.operator,
-            "partition": chosen.partition,
-            "store": chosen.name,
-            "triggerId": trigger_id,
-        }
-        body = {name: value for name, value in wanted.items() if value is not None}
-        address = f"{self._base}/queries/{urllib.parse.quote(query, safe='')}/checkpoints"
-        request_id = self._ask("POST", address, body)["request-id"]
-        heard_s = time.monotonic()
-        while True:
-            try:
-                operation = self._ask("GET", f"{address}/triggers/{urllib.parse.quote(request_id, safe='')}")
-            except (StorageError, BusyError) as error:
-                if time.monotonic() - heard_s > POLL_PATIENCE_S:
-                    raise StorageError(
-                        f"request {request_id} was accepted, but its outcome is not known: {error.message}"
-                    ) from error
-            else:
-                heard_s = time.monotonic()
-                if operation["status"]["id"] == "COMPLETED":
-                    return dict(operation)
-            time.sleep(POLL_S)
-
-    def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(url, method=method)
-        if self._token is not None:
-            request.add_header("Authorization", f"Bearer {self._token}")
-        data = None
-        if body is not None:
-            request.add_header("Content-Type", "application/json")
-            data = json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(request, data, timeout=REQUEST_TIMEOUT_S) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            raise _problem(error, url) from None
-        except (OSError, urllib.error.URLError) as error:
-            raise StorageError(f"{url} does not answer: {error}") from error
-        except ValueError:
-            raise MissingError(f"{url} answers with something that is not JSON") from None
+_FULL_COLUMNS = (
+    text_column("store"),
+    number_column("version"),
+    number_column("keys"),
+    number_column("files"),
+    number_column("bytes"),
+    number_column("chain"),
+    number_column("its bytes"),
+    number_column("ms"),
+)
 
 
-def _problem(error: urllib.error.HTTPError, url: str) -> Exception:
-    try:
-        shown = json.loads(error.read())
-        detail, kind = str(shown["detail"]), str(shown["kind"])
-    except (OSError, ValueError, KeyError, TypeError):
-        detail = f"{url} answers {error.code}"
-        kind = {401: "option", 403: "option", 404: "missing"}.get(error.code, "storage")
-        if kind == "option":
-            detail += ": this user may not ask there"
-    fields: ErrorFields = {"kind": kind, "message": detail}
-    return from_json(fields)
+_REMOTE_COLUMNS = (
+    text_column("store"),
+    text_column("outcome"),
+    number_column("version"),
+    number_column("files"),
+    number_column("bytes"),
+    number_column("ms"),
+    text_column("failure"),
+)
 
 
 @query_command(
@@ -374,7 +230,7 @@ def full(
     if url is not None:
         if compression is not None:
             raise OptionError("--compression is the query's own with --url", option="--compression")
-        return _remote(url, query_name, chosen, trigger_id, token_file, as_json=as_json)
+        return _full_by_service(url, query_name, chosen, trigger_id, token_file, as_json=as_json)
     if query_name or trigger_id or token_file:
         raise OptionError("--query, --trigger-id and --token-file belong to --url", option="--url")
     assert checkpoint is not None
@@ -395,13 +251,26 @@ def full(
         print_json(outcomes.to_json())
     else:
         if outcomes.made:
-            print_table(_COLUMNS, map(_row, outcomes.made))
+            print_table(_FULL_COLUMNS, map(_full_row, outcomes.made))
         for failure in outcomes.failed:
             print_error(failure.error, as_json=False)
     return exit_codes.OF_KIND[outcomes.failed[0].error.kind] if outcomes.failed else exit_codes.OK
 
 
-def _remote(
+def _full_row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
+    return (
+        checkpoint.key,
+        checkpoint.version.number,
+        checkpoint.keys,
+        checkpoint.files,
+        size(checkpoint.bytes),
+        counted(checkpoint.chain_files, "file"),
+        size(checkpoint.chain_bytes),
+        checkpoint.ms,
+    )
+
+
+def _full_by_service(
     url: str,
     query: str | None,
     chosen: Filter,
@@ -441,17 +310,161 @@ def _remote_row(outcome: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
-    return (
-        checkpoint.key,
-        checkpoint.version.number,
-        checkpoint.keys,
-        checkpoint.files,
-        size(checkpoint.bytes),
-        counted(checkpoint.chain_files, "file"),
-        size(checkpoint.chain_bytes),
-        checkpoint.ms,
-    )
+PLACES = ("/v1", "/checkpoints/api/v1")
+"""Places of the API below an address: of `serve`, and of a driver."""
+
+
+POLL_S = 0.5
+
+
+POLL_PATIENCE_S = 60.0
+"""Seconds for which a request that was accepted is asked about although nothing answers."""
+
+
+REQUEST_TIMEOUT_S = 30.0
+
+
+class RemoteService:
+    """A client of the REST API.
+
+    Args:
+        url: address of the program (`http://driver:4040`), or of its API.
+        token: the token of `state-store serve`, if it has one.
+
+    Raises:
+        OptionError: the address is not one of HTTP, or the service needs a token.
+        MissingError: no such API is there.
+        StorageError: nothing answers.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise OptionError(f"'{url}' is not an address such as http://driver:4040", option="--url")
+        self._token = token
+        base = url.rstrip("/")
+        for place in ("", *PLACES) if base.endswith("/v1") else PLACES:
+            try:
+                description = self._ask("GET", base + place)
+            except MissingError:
+                continue
+            if isinstance(description, dict) and description.get("api") == "v1":
+                self._base = base + place
+                return
+        raise MissingError(f"no REST API of this state store answers at {url}")
+
+    def query(self, name: str | None) -> str:
+        """Return the name of the query that is meant; without one, that of the only query.
+
+        Raises:
+            OptionError: there are several queries, and no name was given.
+            MissingError: there is none.
+        """
+        names = [found["name"] for found in self._ask("GET", f"{self._base}/queries")["queries"]]
+        if name is not None:
+            return name
+        if len(names) == 1:
+            return str(names[0])
+        if not names:
+            raise MissingError("no query with this state store is known there")
+        raise OptionError(
+            f"there are several queries: choose one with --query: {', '.join(names)}", option="--query"
+        )
+
+    def full(self, query: str, chosen: Filter, trigger_id: str | None = None) -> dict[str, Any]:
+        """Request a full checkpoint and wait until it has ended.
+
+        Args:
+            query: name of the query.
+            chosen: the stores.
+            trigger_id: the caller's own id, which makes the request idempotent.
+
+        Returns:
+            The operation, as docs/rest.md has it.
+
+        Raises:
+            MissingError: there is no such query or store, or the program has forgotten the request.
+            OptionError: the user may not request it.
+            StorageError: nothing answers, for a minute if the request was accepted.
+        """
+        fields = {
+            "checkpointType": "FULL",
+            "operator": chosen.operator,
+            "partition": chosen.partition,
+            "store": chosen.name,
+            "triggerId": trigger_id,
+        }
+        body = {name: value for name, value in fields.items() if value is not None}
+        address = f"{self._base}/queries/{urllib.parse.quote(query, safe='')}/checkpoints"
+        request_id = self._ask("POST", address, body)["request-id"]
+        heard_s = time.monotonic()
+        while True:
+            try:
+                operation = self._ask("GET", f"{address}/triggers/{urllib.parse.quote(request_id, safe='')}")
+            except (StorageError, BusyError) as error:
+                if time.monotonic() - heard_s > POLL_PATIENCE_S:
+                    raise StorageError(
+                        f"request {request_id} was accepted, but its outcome is not known: {error.message}"
+                    ) from error
+            else:
+                heard_s = time.monotonic()
+                if operation["status"]["id"] == "COMPLETED":
+                    return dict(operation)
+            time.sleep(POLL_S)
+
+    def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(url, method=method)
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        data = None
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout=REQUEST_TIMEOUT_S) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise _problem(error, url) from None
+        except (OSError, urllib.error.URLError) as error:
+            raise StorageError(f"{url} does not answer: {error}") from error
+        except ValueError:
+            raise MissingError(f"{url} answers with something that is not JSON") from None
+
+
+def _problem(error: urllib.error.HTTPError, url: str) -> Exception:
+    try:
+        document = json.loads(error.read())
+        detail, kind = str(document["detail"]), str(document["kind"])
+    except (OSError, ValueError, KeyError, TypeError):
+        detail = f"{url} answers {error.code}"
+        kind = {401: "option", 403: "option", 404: "missing"}.get(error.code, "storage")
+        if kind == "option":
+            detail += ": this user may not ask there"
+    fields: ErrorFields = {"kind": kind, "message": detail}
+    return from_json(fields)
+
+
+_STEP_COLUMNS = (
+    text_column("store"),
+    text_column("action"),
+    text_column("file"),
+    number_column("bytes"),
+    text_column("why"),
+)
+
+
+_LEFT_COLUMNS = (text_column("store"), text_column("file"), text_column("problem that stays"))
+
+
+_ADVICE_DAMAGED = (
+    "These problems stay. Put undamaged copies in place of the files if there are any. Otherwise restart the "
+    "query from a version that can be restored; --discard removes damaged files that the newest version does "
+    "not need."
+)
+
+
+_ADVICE_UNREAD = (
+    "The storage did not let these files be read, so nothing is known of them: run this again later."
+)
 
 
 @query_command(
@@ -534,7 +547,7 @@ def _print_repairs(repairs: Sequence[Repair], *, apply: bool) -> None:
     steps = [(repair.key, step) for repair in repairs for step in repair.steps]
     if steps:
         print_table(
-            _REPAIRED_COLUMNS,
+            _STEP_COLUMNS,
             ((key, step.action, step.file, size(step.size_bytes), step.why) for key, step in steps),
         )
     for repair in repairs:

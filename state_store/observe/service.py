@@ -1,6 +1,6 @@
-"""Answers to requests, from the watched queries: no HTTP here.
+"""Answers to requests, from the watched queries: those of the REST API, and the text that Prometheus scrapes.
 
-The text that Prometheus scrapes is written from the declarations in `model.metrics`.
+No HTTP here. The text is written from the declarations in `metrics`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.data.query import StoreKey
 from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
-from state_store.observe.look import Look, store_files
-from state_store.observe.model.endpoints import API, MAX_FILES
-from state_store.observe.model.metrics import (
+from state_store.observe.documents import API, MAX_FILES
+from state_store.observe.figures import store_files
+from state_store.observe.look import Look, State, Watched
+from state_store.observe.metrics import (
     COUNTER,
     LABELS,
     MAX_STORES,
@@ -32,7 +33,8 @@ from state_store.observe.model.metrics import (
     OF_STORE,
     Metric,
 )
-from state_store.observe.model.rest_answers import (
+from state_store.observe.operations import Operations
+from state_store.observe.rest_answers import (
     SERVE,
     CheckpointDetails,
     Checkpoints,
@@ -53,16 +55,18 @@ from state_store.observe.model.rest_answers import (
     Summary,
     Verdict,
 )
-from state_store.observe.model.rest_answers import Query as QueryAnswer
-from state_store.observe.serving.watched import Operations, State, Watched
+from state_store.observe.rest_answers import Query as QueryAnswer
 from state_store.observe.verdict import LEVELS, grouped
 
 _LASTING = (OptionError.KIND, FormatError.KIND)
 """Kinds of errors of a look that the next look meets again: the checkpoint is another store's, or newer."""
 
+
 _OVER: dict[str, Callable[[Iterable[float]], float]] = {"max": max, "min": min, "sum": sum}
 
+
 _OF_TOTALS = ("damaged_stores", "start_problems", "verify_problems", "verified_ms", "unverified_since_ms")
+
 
 Sample = tuple[list[str], float]
 
@@ -412,17 +416,17 @@ class _Queries(Collector):
             return
         for watched, state in self._states:
             if metric.subject == OF_QUERY:
-                yield from _of_query(metric, watched, state)
+                yield from _samples_of_query(metric, watched, state)
             elif state.look is not None and metric.subject == OF_GROUP:
                 for group in grouped(state.look.stores):
                     value = getattr(group, metric.field or "")
                     if value is not None:
                         yield [watched.name, str(group.operator), group.store], value * metric.scale
             elif state.look is not None and metric.subject == OF_STORE:
-                yield from _of_stores(metric, watched.name, state.look.stores)
+                yield from _samples_of_stores(metric, watched.name, state.look.stores)
 
 
-def _of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample]:
+def _samples_of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample]:
     look = state.look
     if metric.name == "state_store_query_info":
         yield [watched.name, (look.id if look else None) or "", "", "", watched.location], 1
@@ -447,7 +451,7 @@ def _of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample
         yield [watched.name], value * metric.scale
 
 
-def _of_stores(metric: Metric, query: str, stores: Iterable[Store]) -> Iterator[Sample]:
+def _samples_of_stores(metric: Metric, query: str, stores: Iterable[Store]) -> Iterator[Sample]:
     """Yield a sample a store; of a query with more than 500 stores, a sample for the partitions together."""
     counted = list(stores)
     apart = len(counted) <= MAX_STORES

@@ -1,11 +1,10 @@
 """Answers of the REST API: queries, checkpoints, stores, files, merges and the configuration.
 
+An answer is a frozen dataclass whose fields are made with `declared`: a type, a unit and a meaning each,
+declared once. A field that a source does not know is None in Python and absent in JSON, never 0.
+
 Names end in their unit: `_ms` is milliseconds (durations, and times since 1970 UTC where the meaning says
 so), `_bytes` is bytes. Words that Flink's REST API has are Flink's.
-
-Each field has a type, a unit and a meaning, declared once. An answer is a frozen dataclass whose fields are
-made with `declared`. A field that a source does not know is None in Python and absent in JSON, never 0. Safe
-for any thread.
 """
 
 from __future__ import annotations
@@ -16,13 +15,18 @@ from typing import Any
 DRIVER = "driver"
 """The tab of a running application, which hears of each commit and merge from the executors."""
 
+
 HISTORY = "history"
 """The History Server, which reads the events of an application that has ended."""
+
 
 SERVE = "serve"
 """`state-store serve` and `state-store doctor`, which read the files in checkpoint storage."""
 
+
 EVERYWHERE = (DRIVER, HISTORY, SERVE)
+
+
 RUNNING = (DRIVER, HISTORY)
 
 

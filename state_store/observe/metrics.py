@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.observe.model.rest_answers import DRIVER, SERVE
+from state_store.observe.rest_answers import DRIVER, SERVE
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 

@@ -1,11 +1,10 @@
-"""Files that are made of the declarations: alert rules, the dashboard, and parts of pages.
+"""Files that are made of the declarations: alert rules, the dashboard, help of the page, and parts of pages.
 
-    python -m state_store.observe.monitoring [CHECKOUT]
+    python -m state_store.observe.generated_files [CHECKOUT]
 
-Alert rules for Prometheus are written from the rules of the verdict, the Grafana dashboard from the
-declarations of metrics. Help travels with the page of checkpoints, in jar and wheel: hints over headings, and
-a page to read. The page has an anchor for each alert, so that links of findings lead somewhere without any
-site.
+Alert rules for Prometheus come from the rules of the verdict, the Grafana dashboard from the declarations of
+metrics. The help travels with the page of checkpoints, in jar and wheel: hints over headings, and a page to
+read, with an anchor for each alert, so that links of findings lead somewhere without any site.
 """
 
 from __future__ import annotations
@@ -19,18 +18,22 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from state_store.observe.model.endpoints import ENDPOINTS, Endpoint
-from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS, Metric
-from state_store.observe.model.rest_answers import DRIVER, HISTORY, SERVE
-from state_store.observe.model.rules import ALERT_SEVERITIES, RULES, WARNING, WORDS, Alert, Rule
+from state_store.observe.documents import ENDPOINTS, Endpoint
+from state_store.observe.metrics import LABELS, MAX_STORES, METRICS, Metric
+from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE
+from state_store.observe.verdict import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
 
-HEAD = """\
+MARK = "<!-- written by make docs from here on -->\n"
+
+
+_ALERTS_HEAD = """\
 # Alert rules of the incremental state store, for Prometheus. Written from the declarations by `make docs`; do
 # not edit. `promtool check rules` takes this file. docs/alerts.md has a paragraph on each alert.
 groups:
   - name: incremental-state-store
     rules:
 """
+
 
 EXTRA: tuple[tuple[Alert, str], ...] = (
     (
@@ -45,71 +48,6 @@ EXTRA: tuple[tuple[Alert, str], ...] = (
 )
 """Alerts that no finding belongs to, each with its link."""
 
-CHOSEN = 'query=~"$query",job=~"$job",instance=~"$instance"'
-_BY_NAME = {metric.name: metric for metric in METRICS}
-_COLUMNS = 24
-
-DIRECTORY = "jvm_bridge/resources/state-store/page"
-"""Directory of the page's files in a checkout."""
-
-_HEAD = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Checkpoints: help</title>
-<link rel="stylesheet" href="page.css">
-</head>
-<body class="state-store-alone">
-<div id="state-store">
-<main class="help">
-<h1>Read the page of checkpoints</h1>
-<p class="card">A version is the state of the query after a batch. A delta is what one batch changed; a merge
-makes one snapshot of many deltas and shares the files that did not change; a full checkpoint shares nothing
-with older ones. The verdict says what is wrong, worst first, and what to do; each finding has its paragraph
-below.</p>
-"""
-
-_END = "</main>\n</div>\n</body>\n</html>\n"
-
-MARK = "<!-- written by make docs from here on -->\n"
-
-_PROMETHEUS = f"""\
-## For Prometheus
-
-`state-store serve` has these at `/metrics`, the driver at `/checkpoints/metrics`. Labels are `query`
-(its name) and, for figures of stores, `operator`, `store` and `partition`. A query with more than
-{MAX_STORES} stores has one series for the partitions of a store together, without `partition`: their
-sum, maximum or minimum. A figure that is not known has no series; none is 0 for that.
-`conf/prometheus/state-store-rules.yml` has alerts ([alerts.md](alerts.md)),
-`conf/grafana/state-store-dashboard.json` a dashboard. OpenTelemetry's collector scrapes the same text
-with its Prometheus receiver.
-
-### In Spark's metrics system
-
-The driver's gauges are in Spark's own metrics system, too, without an option, for whatever sinks are
-configured there: one for each metric and running query, over all its stores (sum, maximum or minimum, as
-below). Their names are `<application>.driver.stateStore.<query>.<metric>`, `<metric>` without `state_store_`
-and `<query>` with `_` for all but letters, digits and `-`. With `PrometheusServlet` that is, at
-`/metrics/prometheus`,
-
-```
-metrics_local_1764080000000_driver_stateStore_flights_chain_deltas_Value{{type="gauges"}} 12
-```
-
-A gauge without a value is `NaN`. Counters, histograms, single stores, `merges_waiting` and `merges_running`
-are at `/checkpoints/metrics` alone. A gauge costs nothing until a sink reads it: then the figures of its
-query are put together, at most once a second. In a driver without a UI and without an event log, executors
-report only if the Spark configuration has a `spark.metrics.conf...`.
-
-### The metrics
-
-| metric | type | labels | from | over partitions | meaning | question |
-|---|---|---|---|---|---|---|
-"""
-
 
 def alerts() -> Iterator[tuple[Alert, str, str]]:
     """Yield every alert, the code of its finding and its link."""
@@ -122,17 +60,17 @@ def alerts() -> Iterator[tuple[Alert, str, str]]:
 
 def severity_of(code: str) -> str:
     """Return the severity of the alert of a finding, or of that which has no finding."""
-    found = {rule.code: rule.severity for rule in RULES}
-    return ALERT_SEVERITIES[found.get(code, WARNING)]
+    severities = {rule.code: rule.severity for rule in RULES}
+    return ALERT_SEVERITIES[severities.get(code, WARNING)]
 
 
 def alert_rules() -> str:
     """Return the rules as YAML. Texts are quoted as in JSON, which YAML takes."""
-    return HEAD + "".join(_rule(*each) for each in alerts())
+    return _ALERTS_HEAD + "".join(_alert_rule(*each) for each in alerts())
 
 
-def _rule(alert: Alert, code: str, link: str) -> str:
-    quoted = {name: json.dumps(text) for name, text in _texts(alert, code, link).items()}
+def _alert_rule(alert: Alert, code: str, link: str) -> str:
+    quoted = {name: json.dumps(text) for name, text in _texts_of(alert, code, link).items()}
     return (
         f"      - alert: {alert.name}\n"
         f"        expr: {quoted['expression']}\n"
@@ -145,16 +83,25 @@ def _rule(alert: Alert, code: str, link: str) -> str:
     )
 
 
-def _texts(alert: Alert, code: str, link: str) -> dict[str, str]:
+def _texts_of(alert: Alert, code: str, link: str) -> dict[str, str]:
     return {"expression": alert.expression, "summary": alert.summary, "remedy": remedy_of(code), "link": link}
 
 
 def remedy_of(code: str) -> str:
     """Return the remedy of a finding, or that of the alert which has no finding."""
-    found: dict[str, Rule] = {rule.code: rule for rule in RULES}
-    if code in found:
-        return found[code].remedy
+    rules: dict[str, Rule] = {rule.code: rule for rule in RULES}
+    if code in rules:
+        return rules[code].remedy
     return "Look whether `state-store serve` runs and Prometheus reaches it."
+
+
+CHOSEN = 'query=~"$query",job=~"$job",instance=~"$instance"'
+
+
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+_COLUMNS = 24
 
 
 @dataclass(frozen=True)
@@ -463,24 +410,140 @@ def dashboard_text() -> str:
     return json.dumps(dashboard(), indent=1) + "\n"
 
 
+WORDS: dict[str, dict[str, str]] = {
+    "The figures at the top": {
+        "Slowest restore": "How long the slowest store is expected to take if a task must restore it without "
+        "local files, beside the query's `restoreObjective`.",
+        "A checkpoint has": "Bytes of all files that the newest checkpoint needs, and the share of them that "
+        "older versions wrote, so that they were not uploaded again.",
+        "The last one wrote": "Bytes that the newest version wrote itself, in all stores.",
+        "Longest chain": "Deltas that a restore reads after the snapshot, of the store with the most. Merges "
+        "cut it.",
+        "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the "
+        "oldest. Older files are not needed for a restore of it. `never`: a store has none.",
+        "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
+        "Merges failed": "Merges of this run that failed.",
+        "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
+        "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
+        "Last commit took": "The longest commit of a store in the newest batch: writing the delta, "
+        "and storing it.",
+        "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, "
+        "not changed bytes.",
+    },
+    "All queries": {
+        "Query": "The name of the query, else its id or its directory. Choose one to see it.",
+        "Verdict": "The worst severity of its findings: critical, warning or fine. The list asks again "
+        "every few seconds.",
+        "What it says": "The verdict in one sentence.",
+        "Last checkpoint": "When Spark committed the newest batch.",
+        "Stores": "How many stores it has: partitions of its stateful operators, each with the stores of "
+        "its side or kind.",
+    },
+    "Latest": {
+        "Latest failure": "The newest merge that failed, or the error that ended the query, in "
+        "its own words.",
+        "Latest restore": "The newest restore of a store: how long it took. Known to the Spark UI "
+        "of the query.",
+    },
+    "Summary": {
+        "Figure": "A figure over the stores, at the newest checkpoint, or over the checkpoints of the "
+        "history.",
+        "Median": "Half of the stores, or checkpoints, have at most this.",
+        "95 %": "95 of 100 have at most this.",
+        "Largest": "The largest value.",
+        "All": "The sum, where a sum says something.",
+    },
+    "Stores": {
+        "Store": "Number of the operator, number of the partition, name of the store; and what the "
+        "operator does.",
+        "Bytes, by age of the files": "The files that a restore of the store reads, by the number of "
+        "versions since they were written. Old bytes are shared by many checkpoints.",
+        "Bytes": "Bytes of the files that a restore needs.",
+        "Keys": "Rows of the store, where they are known without reading it.",
+        "Deltas": "Deltas that a restore reads after the snapshot.",
+        "Files": "SST files that a restore needs.",
+        "Restore": "How long a restore without local files is expected to take; red if longer than "
+        "`restoreObjective`.",
+        "Full checkpoint": "When the newest full checkpoint of the store was made.",
+    },
+    "Merges": {
+        "State": "running, waiting or failed.",
+        "Store": "Number of the operator, number of the partition, name of the store.",
+        "Kind": "`ingest` frees memory, `incremental` rewrites young files, `full` rewrites all of them.",
+        "Since": "Since when it runs or waits, or when it failed.",
+        "Why, or what it waits for": "The option that caused it, or what it waits for, or why it failed.",
+    },
+    "Checkpoints": {
+        "Version": "The state after batch version - 1. Open it to see its stores, its files and its reasons.",
+        "Made": "When Spark committed it.",
+        "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with "
+        "the reason.",
+        "Batch": "How long the whole batch took, from Spark's offset log to its commit log.",
+        "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch.",
+        "Merge": "The longest merge of it that was published. Merges run beside batches.",
+        "Stores": "Stores that have it.",
+        "Deltas": "Longest chain of deltas of a store.",
+        "Files": "Files that it needs, in all stores.",
+        "Bytes": "Bytes of these.",
+        "New bytes": "Bytes that it wrote itself.",
+        "Restore": "How long the slowest store is expected to take to restore it.",
+    },
+    "Configuration": {
+        "Option": "Name of the option, below `spark.sql.streaming.stateStore.incremental.`.",
+        "Value": "The value in force.",
+        "Default": "The value if it is not set.",
+        "Meaning": "What the option does.",
+    },
+}
+"""Sentences on figures and columns, by the part of the page and its heading."""
+
+
+_PAGE_DIRECTORY = "jvm_bridge/resources/state-store/page"
+"""Directory of the page's files in a checkout."""
+
+
+_HELP_HEAD = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Checkpoints: help</title>
+<link rel="stylesheet" href="page.css">
+</head>
+<body class="state-store-alone">
+<div id="state-store">
+<main class="help">
+<h1>Read the page of checkpoints</h1>
+<p class="card">A version is the state of the query after a batch. A delta is what one batch changed; a merge
+makes one snapshot of many deltas and shares the files that did not change; a full checkpoint shares nothing
+with older ones. The verdict says what is wrong, worst first, and what to do; each finding has its paragraph
+below.</p>
+"""
+
+
+_HELP_END = "</main>\n</div>\n</body>\n</html>\n"
+
+
 def page_files() -> dict[str, str]:
     """Return the texts of the files by their paths in a checkout."""
     words = json.dumps(WORDS, indent=1, ensure_ascii=False)
     comment = "// Words of the page. Written from the declarations by `make docs`.\n"
     return {
-        f"{DIRECTORY}/words.js": f"{comment}window.stateStoreWords = {words};\n",
-        f"{DIRECTORY}/help.html": "".join((_HEAD, *_parts(), *_findings(), _END)),
+        f"{_PAGE_DIRECTORY}/words.js": f"{comment}window.stateStoreWords = {words};\n",
+        f"{_PAGE_DIRECTORY}/help.html": "".join((_HELP_HEAD, *_help_parts(), *_help_findings(), _HELP_END)),
     }
 
 
-def _parts() -> Iterator[str]:
+def _help_parts() -> Iterator[str]:
     for part, words in WORDS.items():
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_coded(text)}</dd>\n" for name, text in words.items())
         heading = f'<h2 id="{_slug(part)}">{escape(part)}</h2>'
         yield f'<section class="card">{heading}\n<dl>\n{rows}</dl></section>\n'
 
 
-def _findings() -> Iterator[str]:
+def _help_findings() -> Iterator[str]:
     sentences = {rule.code: rule.sentence for rule in RULES}
     yield '<h1 id="findings">Findings and alerts</h1>\n'
     for alert, code, link in alerts():
@@ -501,6 +564,41 @@ def _coded(text: str) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
+
+
+_PROMETHEUS = f"""\
+## For Prometheus
+
+`state-store serve` has these at `/metrics`, the driver at `/checkpoints/metrics`. Labels are `query`
+(its name) and, for figures of stores, `operator`, `store` and `partition`. A query with more than
+{MAX_STORES} stores has one series for the partitions of a store together, without `partition`: their
+sum, maximum or minimum. A figure that is not known has no series; none is 0 for that.
+`conf/prometheus/state-store-rules.yml` has alerts ([alerts.md](alerts.md)),
+`conf/grafana/state-store-dashboard.json` a dashboard. OpenTelemetry's collector scrapes the same text
+with its Prometheus receiver.
+
+### In Spark's metrics system
+
+The driver's gauges are in Spark's own metrics system, too, without an option, for whatever sinks are
+configured there: one for each metric and running query, over all its stores (sum, maximum or minimum, as
+below). Their names are `<application>.driver.stateStore.<query>.<metric>`, `<metric>` without `state_store_`
+and `<query>` with `_` for all but letters, digits and `-`. With `PrometheusServlet` that is, at
+`/metrics/prometheus`,
+
+```
+metrics_local_1764080000000_driver_stateStore_flights_chain_deltas_Value{{type="gauges"}} 12
+```
+
+A gauge without a value is `NaN`. Counters, histograms, single stores, `merges_waiting` and `merges_running`
+are at `/checkpoints/metrics` alone. A gauge costs nothing until a sink reads it: then the figures of its
+query are put together, at most once a second. In a driver without a UI and without an event log, executors
+report only if the Spark configuration has a `spark.metrics.conf...`.
+
+### The metrics
+
+| metric | type | labels | from | over partitions | meaning | question |
+|---|---|---|---|---|---|---|
+"""
 
 
 def prometheus_section() -> str:

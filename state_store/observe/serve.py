@@ -81,7 +81,7 @@ def serve(
         raise OptionError("every is 1s or more", option="every")
     objective = objective_ms(restore_objective)
     try:
-        program = importlib.import_module("state_store.observe.serving.program")
+        program = importlib.import_module("state_store.observe.program")
     except ModuleNotFoundError as error:
         lacking = (error.name or "").partition(".")[0]
         if lacking not in _EXTRA:

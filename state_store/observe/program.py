@@ -19,9 +19,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from state_store.core.storage.locations import without_secret
 from state_store.errors import ConflictError, OptionError, StorageError
-from state_store.observe.serving.service import Answers
-from state_store.observe.serving.watched import Operations, Watched
-from state_store.observe.serving.web import application, guard_for
+from state_store.observe.look import Watched
+from state_store.observe.operations import Operations
+from state_store.observe.service import Answers
+from state_store.observe.web import application, guard_for
 
 MAX_CONNECTIONS = 200
 """Connections at a time; further ones get 503."""
@@ -164,13 +165,13 @@ def named(locations: Sequence[str]) -> list[tuple[str, str]]:
     Raises:
         OptionError: two queries were given the same name, or the same directory.
     """
-    found: dict[str, str] = {}
+    locations_by_name: dict[str, str] = {}
     for text in locations:
-        given = _NAMED.fullmatch(text)
-        location = without_secret(given[2] if given else text)
-        if given is not None:
-            name = given[1]
-            if name in found:
+        match = _NAMED.fullmatch(text)
+        location = without_secret(match[2] if match else text)
+        if match is not None:
+            name = match[1]
+            if name in locations_by_name:
                 raise OptionError(f"two queries have the name '{name}'", option="DIR")
         else:
             base = (
@@ -178,13 +179,13 @@ def named(locations: Sequence[str]) -> list[tuple[str, str]]:
                 or "query"
             )
             name, number = base, 1
-            while name in found:
+            while name in locations_by_name:
                 number += 1
                 name = f"{base}-{number}"
-        if location.rstrip("/") in {known.rstrip("/") for known in found.values()}:
+        if location.rstrip("/") in {known.rstrip("/") for known in locations_by_name.values()}:
             raise OptionError(f"'{location}' is given twice", option="DIR")
-        found[name] = location
-    return list(found.items())
+        locations_by_name[name] = location
+    return list(locations_by_name.items())
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -1,0 +1,404 @@
+"""Commands to look at a query by its files: `doctor`, `serve`, `checkpoints`, `chain` and `files`.
+
+They read listings and archives of snapshots, no rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+from rich.tree import Tree
+
+from state_store.cli import exit_codes
+from state_store.cli.command import (
+    DIRECTORY,
+    NUMBER,
+    WholeNumber,
+    command,
+    directory_argument,
+    json_option,
+    query_command,
+    spark_option,
+)
+from state_store.cli.output import (
+    Heading,
+    Meter,
+    fits,
+    is_wide,
+    moment,
+    moment_cells,
+    number_column,
+    print_json,
+    print_table,
+    print_tree,
+    say,
+    short_names,
+    size,
+    text_column,
+)
+from state_store.cli.process import visible
+from state_store.core.codec import fields_to_json
+from state_store.data.dataset import checkpoints as histories
+from state_store.data.maintenance.files import Files, HeldFile, runs
+from state_store.data.maintenance.files import files as files_of
+from state_store.data.query import Filter, Query
+from state_store.data.query.arguments import counted
+
+
+@command(
+    "doctor",
+    examples=("/data/checkpoint", "s3://bucket/checkpoint --restore-objective 30s --json"),
+    note=DIRECTORY,
+)
+@directory_argument
+@click.option(
+    "--restore-objective",
+    metavar="TIME",
+    help="The longest acceptable restore, with which predictions are compared; 0: none. Default: the query's "
+    "restoreObjective, as its newest merge found it.",
+)
+@json_option
+def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
+    """Say what is wrong with a query's checkpoints, and what to do.
+
+    Findings come worst first. Looks at listings, at archives of snapshots and at what `verify` found last;
+    `verify` reads every file. Exits with 1 if something is wrong; notes do not count. Works beside the
+    running query and on a stopped one, of which it warns after 15 minutes without a checkpoint.
+    """
+    from state_store.observe.doctor import doctor as examine
+    from state_store.observe.rest_answers import to_json
+    from state_store.observe.verdict import FINE, NOTE
+
+    examination = examine(checkpoint, restore_objective=restore_objective)
+    verdict, look = examination.verdict, examination.look
+    if as_json:
+        shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}
+        if look is not None:
+            shown["batch"] = look.batch
+            shown["verified"] = look.verified.to_json()
+            shown["stores"] = to_json(list(look.stores))
+        print_json(shown)
+    else:
+        is_fine = verdict.severity == FINE
+        say(verdict.sentence if is_fine else f"{checkpoint}:")
+        for finding in verdict.findings:
+            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}")
+    return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM
+
+
+@command(
+    "serve",
+    examples=(
+        "/data/checkpoint",
+        "flights=s3://bucket/flights delays=s3://bucket/delays --every 60s",
+        "/data/checkpoint --host 0.0.0.0 --allow-host monitor.example.org --token-file token",
+    ),
+    note=DIRECTORY,
+)
+@click.argument("checkpoints", metavar="[NAME=]DIR...", nargs=-1, required=True)
+@click.option(
+    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
+@click.option(
+    "--port",
+    metavar="N",
+    default=8190,
+    show_default=True,
+    type=WholeNumber(0, 65535),
+    help="Port to listen on; 0: a free one.",
+)
+@click.option(
+    "--every",
+    metavar="TIME",
+    help="Least time between two looks at a query. Default: 5s for local storage, 30s for other storage, "
+    "whose requests cost money.",
+)
+@click.option(
+    "--restore-objective",
+    metavar="TIME",
+    help="The longest acceptable restore, with which predictions are compared; 0: none. Default: each "
+    "query's restoreObjective, as its newest merge found it.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with a token that requests need; its owner alone may read it.",
+)
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="Another host name that requests may be for."
+)
+@click.option("--tls-certificate", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Key of the certificate, PEM.")
+@click.option("--read-only", is_flag=True, help="Refuse requests for full checkpoints.")
+@click.option(
+    "--stores",
+    default=2,
+    show_default=True,
+    type=WholeNumber(1, 1024),
+    metavar="N",
+    help="Stores of which full checkpoints are made at a time.",
+)
+@click.option("--documentation", metavar="URL", help="Address of the documentation, for links on the page.")
+def serve(
+    checkpoints: tuple[str, ...],
+    host: str,
+    port: int,
+    every: str | None,
+    restore_objective: str | None,
+    token_file: Path | None,
+    allow_host: tuple[str, ...],
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    read_only: bool,
+    stores: int,
+    documentation: str | None,
+) -> None:
+    """Serve a page, a REST API and metrics of queries.
+
+    The metrics are for Prometheus; queries may run or be stopped. Needs no Spark: it reads listings and
+    archives in checkpoint storage. Requests for full checkpoints work as `state-store full` does. Listens on
+    this machine alone, unless there is a token. Ctrl-C or SIGTERM ends it.
+    """
+    from state_store.observe.serve import serve as run
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(
+            checkpoints,
+            host=host,
+            port=port,
+            every=every,
+            restore_objective=restore_objective,
+            token_file=token_file,
+            allow_host=allow_host,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            read_only=read_only,
+            stores=stores,
+            documentation=documentation,
+            ready=_say_where,
+        )
+
+
+def _say_where(url: str, count: int) -> None:
+    say(f"Serving {count} {'query' if count == 1 else 'queries'} on {url} (end with Ctrl-C)")
+
+
+_MIN_COLUMNS = 5
+"""Columns of a version that every output has; a narrow one leaves out the last of the others."""
+
+
+@query_command(
+    "checkpoints",
+    examples=(
+        "/data/checkpoint",
+        "hdfs://namenode/checkpoint --each",
+        "s3://bucket/checkpoint --partition 3 --json",
+    ),
+)
+@click.option("--each", is_flag=True, help="Print a table for each store instead of a sum over partitions.")
+def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> None:
+    """List the versions that can be restored.
+
+    Lists the versions of the state that can be restored, oldest first: version v is the state after batch
+    v - 1. Partitions of a store are summed up in one line; --each prints a table for every store. "restore"
+    is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
+    the version, and "why" says for what reason; "new" are its bytes that no older version has.
+    """
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        history = histories.checkpoints(
+            checkpoint, chosen.operator, chosen.partition, chosen.name, progress=meter
+        )
+    if as_json:
+        print_json(_versions_json(history))
+        return
+    for heading, lines in history.groups(each=each):
+        say(f"{heading}\n")
+        _print_versions(lines)
+        say()
+
+
+def _print_versions(lines: Sequence[histories.Line]) -> None:
+    """Print a line for each version, without the last columns if the output is narrow."""
+    committed, times = moment_cells("committed", [line.made_ms for line in lines])
+    number, text = number_column, text_column
+    columns: list[tuple[Heading, Sequence[object]]] = [
+        (number("version"), [line.version for line in lines]),
+        (committed, times),
+        (text("wrote"), [line.wrote for line in lines]),
+        (
+            text("restore"),
+            [f"{line.starts_from}{f' +{line.deltas}' if line.deltas else ''}" for line in lines],
+        ),
+        (number("bytes"), [size(line.size_bytes) for line in lines]),
+        (number("new"), [size(line.new_bytes) for line in lines]),
+        (number("stores"), [line.stores for line in lines]),
+        (number("files"), [line.files for line in lines]),
+        (text("why"), [line.reasons for line in lines]),
+    ]
+    if not any(line.reasons for line in lines):
+        del columns[-1]
+    while len(columns) > _MIN_COLUMNS and not fits(columns):
+        del columns[-1]
+    print_table([heading for heading, _ in columns], zip(*(cells for _, cells in columns)))
+
+
+def _versions_json(history: histories.Checkpoints) -> dict[str, Any]:
+    query = history.query
+    names = {operator.id: operator.name for operator in query.operators}
+    return {
+        "checkpoint": query.location,
+        "batch": query.committed_batch(),
+        "stores": [
+            {
+                "operator": key.operator,
+                "operator_name": names[key.operator],
+                "partition": key.partition,
+                "name": key.name,
+                "checkpoints": [version.to_json() for version in versions],
+            }
+            for key, versions in history.items()
+        ],
+    }
+
+
+@query_command(
+    "chain",
+    examples=("/data/checkpoint --partition 0", "/data/checkpoint --version 41 --json"),
+)
+@click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last.")
+def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -> None:
+    """Draw the files of a version.
+
+    Draws, for each store, the versions that a version came from, newest first: those that a restore reads
+    (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
+    """
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        by_store = histories.chain(
+            checkpoint, chosen.operator, chosen.partition, chosen.name, version=version, progress=meter
+        )
+    if as_json:
+        print_json(
+            [
+                {**fields_to_json(key), "chain": [link.to_json() for link in found.links]}
+                for key, found in by_store.items()
+            ]
+        )
+        return
+    for found in by_store.values():
+        print_tree(_tree_of(found))
+
+
+def _tree_of(chain: histories.StoreChain) -> Tree:
+    start = f"snapshot {chain.base.version.number}" if chain.base else "nothing"
+    tree = Tree(
+        _visible_text(
+            f"store {chain.key}, version {chain.version}: a restore reads {size(chain.size_bytes)}, "
+            f"from {start} and {counted(len(chain.deltas), 'delta')}"
+        )
+    )
+    for link in chain.links:
+        parts = [f"version {link.version.number}", moment(link.made_ms)]
+        if link.delta_bytes is not None:
+            parts.append(f"delta {size(link.delta_bytes)}")
+        if link.snapshot is not None:
+            files = counted(link.snapshot_files, "file")
+            parts.append(f"{link.snapshot} snapshot of {files}, {size(link.snapshot_bytes)}")
+        if link.reason is not None:
+            parts.append(f"because: {link.reason}")
+        tree.add(_visible_text("  ".join(parts)), style="" if link.is_read else "dim")
+    return tree
+
+
+def _visible_text(text: str) -> Text:
+    return Text(visible(text))
+
+
+_FILE_COLUMNS = (
+    text_column("store"),
+    text_column("file"),
+    number_column("bytes"),
+    number_column("version"),
+    number_column("count"),
+    text_column("needed by"),
+)
+
+
+_REASON_COLUMNS = (text_column("reason"), number_column("bytes"), number_column("files"))
+
+
+@query_command(
+    "files",
+    examples=(
+        "/data/checkpoint",
+        "/data/checkpoint --unneeded",
+        "/data/checkpoint --by-reason",
+        "s3://bucket/checkpoint --needed-by 41 --json",
+    ),
+)
+@click.option("--unneeded", is_flag=True, help="List only files with count 0.")
+@click.option("--by-reason", is_flag=True, help="Sum the files up by the reason for which they are there.")
+@click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
+@spark_option
+def files(
+    checkpoint: str,
+    chosen: Filter,
+    as_json: bool,
+    unneeded: bool,
+    by_reason: bool,
+    needed_by: int | None,
+    spark: Any,
+) -> None:
+    """List the files, each with the checkpoints that need it.
+
+    Lists the files of the state with the number of restorable checkpoints that need each (its count) and
+    their versions. A file with count 0 is not needed: an attempt wrote it that Spark never committed, or it
+    waits for the next clean-up.
+
+    Names of files are shortened; --wide shows them whole. With --by-reason the command sums the files up: the
+    snapshots and deltas that the newest version needs, those that only older versions need which can still be
+    restored, and those that no version needs.
+    """
+    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+        held_files = files_of(
+            checkpoint,
+            chosen.operator,
+            chosen.partition,
+            chosen.name,
+            unneeded=unneeded,
+            needed_by=needed_by,
+            spark=spark,
+            progress=meter,
+        )
+    if as_json:
+        print_json(_summed(held_files) if by_reason else held_files.to_json())
+        return
+    if by_reason:
+        print_table(
+            _REASON_COLUMNS,
+            (
+                (reason, size(size_bytes), count)
+                for reason, (size_bytes, count) in held_files.by_reason().items()
+            ),
+        )
+        return
+    print_table(_FILE_COLUMNS, (_file_row(file) for file in held_files.all))
+    say(f"\n{counted(len(held_files.all), 'file')}, {size(sum(file.bytes for file in held_files.all))}")
+
+
+def _summed(found: Files) -> dict[str, Any]:
+    sums = found.by_reason().items()
+    reasons = [
+        {"reason": reason, "bytes": size_bytes, "files": count} for reason, (size_bytes, count) in sums
+    ]
+    return {"checkpoint": found.checkpoint, "reasons": reasons}
+
+
+def _file_row(file: HeldFile) -> tuple[object, ...]:
+    versions = runs(sorted({version.number for version in file.holders}))
+    path = file.path if is_wide() else short_names(file.path)
+    return str(file.key), path, file.bytes, file.origin, len(file.holders), versions or "-"

@@ -1,1 +1,0 @@
-"""Declarations of what a page, an answer, a metric and a sentence say about a query."""

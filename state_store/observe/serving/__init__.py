@@ -1,1 +1,0 @@
-"""`state-store serve`: the REST API, metrics and the page, over HTTP."""
