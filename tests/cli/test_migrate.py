@@ -12,8 +12,8 @@ import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.core.settings.session import MERGE_OPERATOR_KEY, PROVIDER_KEY, UNNAMED
+from state_store.data import migration as module
 from state_store.data.migration import HDFS, INCREMENTAL, ROCKSDB, StateStore, migrate
-from state_store.data.migration import migrate as module
 from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
 from state_store.session import compiler

@@ -17,9 +17,9 @@ private[placement] final case class Assignment(moves: Seq[(Int, Executor)], isCo
  * Spreads the partitions of a stage over executors, so that each has a share by its cores. A pure function.
  *
  * Partitions whose executor is gone get another one. Others move only if an executor has much more or much less to do
- * for each core than the mean; then they move until no move helps, each once as long as the executors stay the same. An executor that
- * holds no partition is cold: its first batch there loads classes and starts an agent. So it gets a partition a core from
- * others at first, and the rest in the next batch.
+ * for each core than the mean; then they move until no move helps, each once as long as the executors stay the same. An
+ * executor that holds no partition is cold: its first batch there loads classes and starts an agent. So it gets a
+ * partition a core from others at first, and the rest in the next batch.
  */
 private[placement] object Assignment {
 

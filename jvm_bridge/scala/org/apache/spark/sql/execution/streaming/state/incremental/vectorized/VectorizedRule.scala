@@ -34,7 +34,8 @@ class VectorizedRule extends Rule[SparkPlan] {
     else {
       val marked = exec.functionExpr match {
         case udf: PythonUDF if GroupsMode.of(udf.name).isDefined => Some(udf)
-        case udf: PythonUDF if ReplacedOperator.isUnasked(conf, "vectorized.accelerate") => Some(PickledCommand.accelerated(udf))
+        case udf: PythonUDF if ReplacedOperator.isUnasked(conf, "vectorized.accelerate") =>
+          Some(PickledCommand.accelerated(udf))
         case _ => None
       }
       marked.filter(udf => isKnown(exec, udf)).map(VectorizedGroupsExec(exec, _))
