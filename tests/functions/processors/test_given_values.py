@@ -357,8 +357,8 @@ def test_frames_of_unmarked_functions_are_sent_as_they_are_when_their_batch_ends
         made.loc[0, "k"] = "late"
 
     text, parsed, groups = stream_of(wire.schema({"n": "long"}))
-    [reply] = accelerated.run(function, iter([pickled(wire.batch(text, parsed, groups))]))
-    rows = [tuple(row.values()) for row in wire.answer(reply)["output"]]
+    replies = list(accelerated.run(function, iter([pickled(wire.batch(text, parsed, groups))])))
+    rows = [tuple(row.values()) for reply in replies for row in wire.answer(reply)["output"]]
     assert rows == [("late", [3])] * 8
 
 
