@@ -142,15 +142,18 @@ class Part:
 
 
 PARTS = (
+    Part("simulation", SIMULATED),
     Part("spark", ("spark",)),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
-    Part("simulation", SIMULATED),
     Part("functions", ("functions",)),
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )
-"""The parts of every tier on the newest Spark, the longest first. Each test is in one of them or in `OWN`."""
+"""The parts of every tier on the newest Spark, the longest first: simulation and agents wait most.
+
+Each test is in one of them or in `OWN`.
+"""
 
 OWN = (Part("packaging", ("packaging",)), Part("chaos", ("chaos",)))
 """Parts that `make test` leaves to `make test-more`, whatever the markers of their tests."""
