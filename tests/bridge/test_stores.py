@@ -432,7 +432,8 @@ def test_merges_are_repeated_up_to_the_option(jvm: Jvm, tmp_path: Path) -> None:
 def test_a_version_that_does_not_exist_is_named(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     jvm.batch("p", 0, a="1")
-    with pytest.raises(DriverError, match=r"NOT_EXISTS\] incremental state store \[missing\]: version 7"):
+    said = r"NOT_EXISTS\] '.*' does not exist: incremental state store \[missing\]: version 7"
+    with pytest.raises(DriverError, match=said):
         jvm("begin", provider="p", store="s", version=7, id="5d1b5a1c-0000-4000-8000-000000000000")
 
 

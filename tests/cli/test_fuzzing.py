@@ -30,7 +30,7 @@ import state_store
 from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
-from state_store.data.migration import migrate as migration
+from state_store.data import migration
 from state_store.errors import InternalError, OptionError, StateStoreError
 from state_store.session import build
 from state_store.session import jar as jars

@@ -36,14 +36,16 @@ final class AgentException(
    * those of Spark say nothing of the reason, or tell to clear the checkpoint.
    */
   override def convertToCannotLoadStoreError(): SparkException = {
-    val ofSpark =
-      if (kind == "missing" && file.isDefined) {
+    val missing = file.filter(_ => kind == "missing")
+    val error = missing
+      .map(f =>
         QueryExecutionErrors.failedToReadDeltaFileNotExistsError(
-          new Path(file.get), "the incremental state store", this)
-      } else QueryExecutionErrors.cannotLoadStore(this)
-    val error = ofSpark.asInstanceOf[SparkException]
+          new Path(f), "the incremental state store", this))
+      .getOrElse(QueryExecutionErrors.cannotLoadStore(this))
+      .asInstanceOf[SparkException]
+    val first = missing.map(f => s"'$f' does not exist: ").getOrElse("") // as Spark's stores say it
     new SparkException(
-      s"[${error.getCondition}] $getMessage",
+      s"[${error.getCondition}] $first$getMessage",
       cause = this,
       errorClass = Some(error.getCondition),
       messageParameters = error.getMessageParameters.asScala.toMap)
