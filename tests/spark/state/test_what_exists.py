@@ -51,7 +51,7 @@ PARTITIONS_OF = {"global": [1], "limit": [1], "literal": [3], "chained": [1, 3],
 ROWS_OF = {
     "global": [[10, 4]],
     "limit": [[None, 3]],
-    "literal": [[1, None]],
+    "literal": [[1]],
     "chained": [[10, 4]],
     "one key": [[0, 4]],
 }
@@ -139,10 +139,12 @@ class Checkpoints:
         return Path(shutil.copytree(self.path(name, store), target))
 
     def spark_s_rows(self, checkpoint: Path, store: Store, operator: int = 0) -> list[list[Any]]:
-        """Return the rows that Spark's own source reads, without their partitions."""
+        """Return the rows that Spark's own source reads, without partitions and placeholders."""
         with session_options(self._spark, store.conf()):
             source = self._spark.read.format("statestore").option("operatorId", operator)
             found = [row.asDict(recursive=True) for row in source.load(str(checkpoint)).collect()]
+        for row in found:
+            row["value"].pop("__dummy__", None)
         return [[*row["key"].values(), *row["value"].values()] for row in found]
 
 
