@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.Supervised
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Coordinator, Jar, StoreNames}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, StoreNames}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 
@@ -171,4 +171,17 @@ private object Placements {
     } yield (partition, store, executor)
     found.groupMap(_._1) { case (_, store, executor) => store -> executor }
   }
+}
+
+/** Spark's table, on the driver, of the executors on which stores are. Tasks run where it says, if they can. */
+private final class Coordinator(session: SparkSession) {
+  private val coordinator = session.streams.stateStoreCoordinator
+
+  /** Returns the id of the executor of a store; None if no executor has reported it. */
+  def executorOf(store: StateStoreProviderId): Option[String] =
+    coordinator.getLocation(store).map(place => place.substring(place.lastIndexOf('_') + 1)) // executor_HOST_ID
+
+  /** Notes an executor for a store. The other one closes its store when it hears of that. */
+  def place(store: StateStoreProviderId, host: String, executor: String): Unit =
+    coordinator.reportActiveInstance(store, host, executor, Nil) // the answer differs between releases
 }
