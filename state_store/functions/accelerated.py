@@ -218,6 +218,7 @@ class Results:
 
     def _clear_output(self) -> None:
         self._frames: list[Any] = []
+        self._released = 0
         self.rows = 0
         """Rows of output that wait."""
         self._finished = 0
@@ -255,7 +256,10 @@ class Results:
 
     def release(self, cut: GroupFrames) -> None:
         """Copy the frames that wait and share memory with `cut`, so that a few rows do not hold it all."""
-        self._frames = [frame.copy() if cut.shares(frame) else frame for frame in self._frames]
+        for i in range(self._released, len(self._frames)):
+            if cut.shares(self._frames[i]):
+                self._frames[i] = self._frames[i].copy()
+        self._released = len(self._frames)
 
     def changes(self, done: int) -> pa.RecordBatch:
         """Return one batch with the changes that wait; groups below `done` are finished."""
