@@ -98,6 +98,14 @@ def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
     assert command[-1] == "tests/observe"
 
 
+def test_a_seed_draws_of_dear_tests_and_of_the_parts_that_are_only_run_before_a_landing() -> None:
+    tools, packaging = next(part for part in parts.PARTS if part.name == "tools"), parts.OWN[0]
+    assert "--draw" in tools.command("more", seed="x") and "--draw" in packaging.command("every", seed="x")
+    assert "--draw" not in tools.command("every", seed="x") + packaging.command("every")
+    for folder, is_apart in {"packaging": True, "chaos": True, "cli/packaging": False}.items():
+        assert conftest._is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
+
+
 # ---- the runner, on a directory of its own ----------------------------------------------------------------
 
 CONFTEST = f"""
