@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     if asked.draw:
-        asked.scenario = random.Random(asked.draw).sample(USUAL, -(-len(USUAL) // 3))
+        asked.scenario = random.Random(asked.draw).sample(USUAL, -(-len(USUAL) // 5))
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     is_complete = not asked.scenario and not extent.is_quick and not asked.report
     if is_complete or asked.keep:
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
     )
-    parser.add_argument("--draw", metavar="SEED", help="run a third of the scenarios, drawn by this word")
+    parser.add_argument("--draw", metavar="SEED", help="run a fifth of the scenarios, drawn by this word")
     parser.add_argument(
         "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"
     )

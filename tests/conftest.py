@@ -45,8 +45,8 @@ TIERS = tuple(parts.BOUND_S)
 TIER_VARIABLE = "STATE_STORE_TEST_TIER"
 """Variable with the tier of a run that names none."""
 
-DRAWN = 3
-"""The draw takes a third."""
+DRAWN = 5
+"""A draw takes a fifth."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
@@ -70,8 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw",
         metavar="SEED",
-        help="run a third of the files with tests of the tier more, drawn by this word, and a third of the "
-        "cases of each test that docs/reliability.md names",
+        help="run a fifth of the files with tests of the tier more, drawn by this word, and a fifth of the "
+        "cases of each test that docs/reliability.md names, one at least",
     )
 
 
@@ -124,8 +124,8 @@ def _promised() -> tuple[str, ...]:
 def _not_drawn(items: list[pytest.Item], seed: str, promised: Sequence[str]) -> set[int]:
     """Return the ids of the tests that a draw leaves out.
 
-    Of each test below the paths `promised` it keeps a third of the cases, one at least. Of the other files
-    below a folder of `tests` it keeps a third, whole, since what the tests of a file share is often the
+    Of each test below the paths `promised` it keeps a fifth of the cases, one at least. Of the other files
+    below a folder of `tests` it keeps a fifth, whole, since what the tests of a file share is often the
     dearest; one at least.
     """
     alike: dict[str, dict[str, list[pytest.Item]]] = {}

@@ -3,9 +3,10 @@
     python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...]
         [--draw SEED] [PART ...]
 
-`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a third runs:
+`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a fifth runs:
 of the files with tests of the tier `more` or of packages, of the cases of each test that docs/reliability.md
-names, of the benchmarks; and of Spark's suites the contract and two groups.
+names, of the benchmarks; and of Spark's suites the contract and another group. The suites run on the first of
+the older Sparks.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -160,14 +161,18 @@ OWN = (Part("packaging", ("packaging",)), Part("chaos", ("chaos",)))
 
 
 PROGRAMS = (
-    Part("suites", program=("tests/suites/published_suites.py", "--spark", "4.2.0"), draws=True),
     Part("benchmark", program=("-m", "benchmarks", "quick"), draws=True),
     Part(
         "mutants",
         program=("tests/mutants/run.py", "--only", "core/checkpoint/", "--sample", "3", "--jobs", "1"),
     ),
 )
-"""Programs that a change must pass: Spark's own suites, the benchmarks in miniature, some mutants."""
+"""Programs that a change must pass beside Spark's own suites: the benchmarks in miniature, some mutants."""
+
+
+def suites_on(spark: str) -> Part:
+    """Return the part that runs Spark's own suites of an older release."""
+    return Part("suites", program=("tests/suites/published_suites.py", "--spark", spark), draws=True)
 
 
 def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, str]]:
@@ -180,6 +185,7 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
         yield from ((part, "every") for part in PARTS)
         return
     if tier == "more":
+        yield from ((suites_on(minor), "more") for minor in sparks[:1])
         yield from ((part, "more") for part in (*PROGRAMS, *PARTS))
         yield OWN[0], "every"
         yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)

@@ -61,12 +61,14 @@ def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
     change = list(parts.parts_of("change"))
     for tier in ("every", "more"):
         assert [pair for pair in parts.parts_of(tier) if pair not in change] == []
-    assert [part for part in parts.PROGRAMS if part not in [chosen for chosen, _ in change]] == []
+    programs = (*parts.PROGRAMS, parts.suites_on("4.2"))
+    assert [part for part in programs if part not in [chosen for chosen, _ in change]] == []
+    assert (parts.suites_on("4.0"), "more") in parts.parts_of("more", ["4.0"])
 
 
-def test_a_draw_has_a_third_of_the_files_and_of_each_test_of_a_promise() -> None:
-    promises = [f"tests/kept/a.py::{name}" for name in ("a", "b[1]", *(f"c[{n}]" for n in range(7)))]
-    others = [f"tests/cli/{file}.py::{name}" for file in "abcdefg" for name in ("x[1]", "x[2]", "y")]
+def test_a_draw_has_a_fifth_of_the_files_and_of_each_test_of_a_promise() -> None:
+    promises = [f"tests/kept/a.py::{name}" for name in ("a", "b[1]", *(f"c[{n}]" for n in range(12)))]
+    others = [f"tests/cli/{file}.py::{name}" for file in "abcdefghijk" for name in ("x[1]", "x[2]", "y")]
     alone = ["tests/data/a.py::x", "tests/data/a.py::y"]
     cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others, *alone)]
     drawn = []

@@ -5,7 +5,7 @@
 
 The groups contract, aggregation, dedup and reader are the harness's; the others are those of `redirected.py`.
 Without --only, the harness's, state-variables and checkpoint-files run, which take minutes; with --draw the
-contract and two others of these, which the seed draws; --suite and --test run one suite of `redirected.py`,
+contract and another of these, which the seed draws; --suite and --test run one suite of `redirected.py`,
 or one test of it.
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
@@ -41,6 +41,7 @@ from state_store.session import (  # noqa: E402
 
 # Spark publishes its test classes for these releases.
 SPARKS = [release.tested for release in releases.RELEASES if release.minor in ("4.0", "4.1", "4.2")]
+OF_MINOR = {releases.minor_of(version): version for version in SPARKS}
 DEFAULT = SPARKS[-1]
 VARIABLE = "STATE_STORE_SUITES"
 HARNESS_GROUPS = ("contract", "aggregation", "dedup", "reader")
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     work.mkdir(parents=True, exist_ok=True)
     suites = adapted.harness(suites_directory(), release, work / "harness")
     others = [group for group in (*HARNESS_GROUPS, *USUAL) if group not in ALWAYS]
-    drawn = random.Random(options.draw).sample(others, 2) if options.draw else others
+    drawn = random.Random(options.draw).sample(others, 1) if options.draw else others
     wanted = options.only or [*ALWAYS, *drawn]
     own = [group for group in wanted if group in redirected.GROUPS]
     status = 0
@@ -153,9 +154,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="a group of suites; may be given more than once",
     )
     parser.add_argument(
-        "--draw", metavar="SEED", help="run the contract and two other groups, drawn by this word"
+        "--draw", metavar="SEED", help="run the contract and another group, drawn by this word"
     )
-    parser.add_argument("--spark", default=DEFAULT, choices=SPARKS, help=f"the version; default: {DEFAULT}")
+    parser.add_argument(
+        "--spark",
+        default=DEFAULT,
+        type=lambda text: OF_MINOR.get(text, text),
+        choices=SPARKS,
+        metavar="VERSION",
+        help=f"one of {', '.join(SPARKS)}, or the first two numbers; default: {DEFAULT}",
+    )
     parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
     parser.add_argument("--test", help="a single test of that suite")
     parser.add_argument(
