@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from typing import Any
 import parts
 import pytest
 import run_events
+import tiers_and_draws
 from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 from minis3 import s3_server  # noqa: F401 -- a fixture
-
-from state_store.session import releases
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -39,17 +36,8 @@ settings.register_profile("checks", deadline=None, suppress_health_check=[Health
 settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("checks")
 
-TIERS = tuple(parts.BOUND_S)
-"""Tiers of tests, which run with `make test`, with `make test-more`, or with `make test-long`."""
-
 TIER_VARIABLE = "STATE_STORE_TEST_TIER"
 """Variable with the tier of a run that names none."""
-
-DRAWN = 5
-"""A draw takes a fifth."""
-
-NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
-"""The release whose tests have no marker."""
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -63,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses a tier."""
     parser.addoption(
         "--tier",
-        choices=(*TIERS, parts.CHANGE),
+        choices=(*tiers_and_draws.TIERS, parts.CHANGE),
         default=os.environ.get(TIER_VARIABLE, "every"),
         help="run only the tests of this tier; change: those of every and more",
     )
@@ -93,81 +81,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests of other tiers, unless they are named; bound the time of each by its tier."""
     spark = ".".join(metadata.version("pyspark").split(".")[:2])
     named = any("::" in argument for argument in config.args)
-    tiers = {id(item): _tier_of(item, spark) for item in items}
+    tiers = {id(item): tiers_and_draws.tier_of(item, spark) for item in items}
     tier = config.getoption("tier")
     wanted = ("every", "more") if tier == parts.CHANGE else (tier,)
     chosen = [item for item in items if named or tiers[id(item)] in wanted]
     seed = config.getoption("draw")
     if seed and not named:
-        drawn = [item for item in chosen if tiers[id(item)] == "more" or _is_apart(item)]
-        left_out = _not_drawn(drawn, seed, _promised())
+        drawn = [item for item in chosen if tiers[id(item)] == "more" or tiers_and_draws.is_apart(item)]
+        left_out = tiers_and_draws.not_drawn(drawn, seed, tiers_and_draws.promised_paths())
         chosen = [item for item in chosen if id(item) not in left_out]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or TIERS[-1]]))
+            item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or tiers_and_draws.TIERS[-1]]))
     kept = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = chosen
-
-
-def _is_apart(item: pytest.Item) -> bool:
-    """Return True if `make test` never runs the test, whatever its tier."""
-    return any(item.nodeid.startswith(f"tests/{path}/") for part in parts.OWN for path in part.paths)
-
-
-def _promised() -> tuple[str, ...]:
-    """Return the files and folders that the page of promises names as their proof."""
-    page = (CHECKOUT / "docs/reliability.md").read_text(encoding="utf-8")
-    return tuple(re.findall(r"`(tests/[\w./-]+)`", page))
-
-
-def _not_drawn(items: list[pytest.Item], seed: str, promised: Sequence[str]) -> set[int]:
-    """Return the ids of the tests that a draw leaves out.
-
-    Of each test below the paths `promised` it keeps a fifth of the cases, one at least. Of the other files
-    below a folder of `tests` it keeps a fifth, whole, since what the tests of a file share is often the
-    dearest; one at least.
-    """
-    alike: dict[str, dict[str, list[pytest.Item]]] = {}
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        if any(file == path or file.startswith(f"{path}/") for path in promised):
-            group, unit = item.nodeid.split("[")[0], item.nodeid
-        else:
-            group, unit = "/".join(file.split("/")[:2]), file
-        alike.setdefault(group, {}).setdefault(unit, []).append(item)
-    left_out = set()
-    for units in alike.values():
-        names = sorted(units, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
-        for name in names[-(-len(names) // DRAWN) :]:
-            left_out |= set(map(id, units[name]))
-    return left_out
-
-
-def _tier_of(item: pytest.Item, spark: str) -> str | None:
-    """Return the tier of a test on a release of Spark; None if the test is not for that release.
-
-    A test with a marker `release` is for the releases that it names alone. On the newest release the tier is
-    the rarest that a marker `tier` names, or `every` if the test stands for others of its kind (`dear`). On
-    an older one, a marker `older` must name it, and its tier counts unless the test's own is rarer.
-    """
-    own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
-    if "hdfs_cluster" in getattr(item, "fixturenames", ()):  # its start alone is dear
-        own = max(own, TIERS.index("more"))
-    if spark == NEWEST_SPARK and item.get_closest_marker("dear") is not None:
-        own = 0
-    only = [minor for marker in item.iter_markers("release") for minor in marker.args]
-    if only:
-        return TIERS[own] if spark in only else None
-    if spark == NEWEST_SPARK:
-        return TIERS[own]
-    named = [
-        TIERS.index(tier)
-        for marker in item.iter_markers("older")
-        for tier, releases_named in marker.kwargs.items()
-        if spark in releases_named
-    ]
-    return TIERS[max(own, min(named))] if named else None
 
 
 @pytest.fixture(scope="session")

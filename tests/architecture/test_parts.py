@@ -11,10 +11,10 @@ import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
-import conftest
 import parts
 import psutil
 import pytest
+import tiers_and_draws
 
 from state_store.session import releases
 
@@ -73,8 +73,8 @@ def test_a_draw_has_a_fifth_of_the_files_and_of_each_test_of_a_promise() -> None
     cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others, *alone)]
     drawn = []
     for seed in map(str, range(60)):
-        left_out = conftest._not_drawn(cases, seed, ["tests/kept", "tests/c.py"])
-        assert left_out == conftest._not_drawn(cases[::-1], seed, ["tests/kept", "tests/c.py"])
+        left_out = tiers_and_draws.not_drawn(cases, seed, ["tests/kept", "tests/c.py"])
+        assert left_out == tiers_and_draws.not_drawn(cases[::-1], seed, ["tests/kept", "tests/c.py"])
         kept = [case.nodeid for case in cases if id(case) not in left_out]
         assert [name.split("[")[0][-1] for name in kept if name in promises] == ["a", "b", "c", "c", "c"]
         files = {name.partition("::")[0] for name in kept if name in others}
@@ -88,9 +88,9 @@ def test_a_draw_has_a_fifth_of_the_files_and_of_each_test_of_a_promise() -> None
 
 
 def test_the_page_of_promises_names_tests_that_exist() -> None:
-    promised = conftest._promised()
+    promised = tiers_and_draws.promised_paths()
     assert "tests/core/deletion" in promised
-    assert [path for path in promised if not (conftest.CHECKOUT / path).exists()] == []
+    assert [path for path in promised if not (parts.CHECKOUT / path).exists()] == []
 
 
 def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
@@ -105,7 +105,7 @@ def test_a_seed_draws_of_dear_tests_and_of_the_parts_that_are_only_run_before_a_
     assert "--draw" in tools.command("more", seed="x") and "--draw" in packaging.command("every", seed="x")
     assert "--draw" not in tools.command("every", seed="x") + packaging.command("every")
     for folder, is_apart in {"packaging": True, "chaos": True, "cli/packaging": False}.items():
-        assert conftest._is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
+        assert tiers_and_draws.is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
 
 
 # ---- the runner, on a directory of its own ----------------------------------------------------------------

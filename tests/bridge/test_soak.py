@@ -232,6 +232,7 @@ def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int, families: i
 FAMILIES = 30
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     ("stores", "batches"), [(2, 60), pytest.param(30, 1000, marks=pytest.mark.tier("long"))]
 )

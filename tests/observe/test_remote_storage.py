@@ -110,6 +110,7 @@ def test_storage_that_refuses_is_said_and_looked_at_again(served: Served, s3_ser
     assert (ended["made"], ended["failed"]) == (2, 0)
 
 
+@pytest.mark.tier("more")
 def test_nobody_waits_for_slow_storage(served: Served, s3_server: S3Server) -> None:
     is_asked, answers = threading.Event(), threading.Event()
 
@@ -133,6 +134,7 @@ def test_nobody_waits_for_slow_storage(served: Served, s3_server: S3Server) -> N
             answers.set()
 
 
+@pytest.mark.tier("more")
 def test_a_damaged_store_is_shown_as_such_and_the_rest_goes_on(
     query: QueryDirectory, s3_server: S3Server
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_damaged_store_is_shown_as_such_and_the_rest_goes_on(
         fresh.stop()
 
 
+@pytest.mark.tier("more")
 def test_a_checkpoint_that_is_deleted_meanwhile_is_said(
     served: Served, query: QueryDirectory, s3_server: S3Server
 ) -> None:

@@ -145,7 +145,9 @@ def _check_partition(history: History, partition: Partition, directory: Path) ->
     if history.caches_pages and any(path.startswith("tombstone/") for path in over):
         # They were condemned while a base read them, and no clean-up was due since.
         runtime = history.scheduler.process("repair").runtime
-        Retention(bucket, RetentionPolicy(batches=history.retain), runtime=runtime).cleanup(VersionId(*newest))
+        Retention(bucket, RetentionPolicy(batches=history.retain), runtime=runtime).cleanup(
+            VersionId(*newest)
+        )
         over = _left_over(bucket, floor)
     assert not over, f"left in the checkpoint storage of partition {partition.number}: {over}"
 

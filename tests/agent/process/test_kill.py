@@ -36,7 +36,14 @@ MOMENTS_S = [0.0, 0.002, 0.01, 0.05]
 
 
 @pytest.mark.parametrize(
-    "op", ["commit", "snapshot", "full", "restore", "blocks", "cleanup", "open", "ping", "deltas"]
+    "op",
+    [
+        *("commit", "snapshot", "restore"),
+        *(
+            pytest.param(op, marks=pytest.mark.tier("more"))
+            for op in ("full", "blocks", "cleanup", "open", "ping", "deltas")
+        ),
+    ],
 )
 def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) -> None:
     state = tmp_path / "state"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state_store.core.checkpoint.lineage import AttemptId, Attempts, next_ordinal
@@ -35,6 +35,7 @@ C2 = delta(2, attempt(0, unique=4), A1.version_id)
 REFUSED_A2 = RefusedName(*A2.version_id)
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10**9), st.from_regex(r"[0-9a-f]{8}", fullmatch=True), st.integers(0, 10**12))
 def test_ids_are_read_as_they_are_written(ordinal: int, eight: str, task: int) -> None:
     attempt_id = AttemptId(ordinal, eight, task, eight[::-1])

@@ -304,6 +304,7 @@ def test_the_database_cannot_be_unlocked():
                 connection.execute(statement)
 
 
+@pytest.mark.tier("more")
 def test_memory_is_bounded_and_the_rest_is_spilled(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Connection("128m") as connection:

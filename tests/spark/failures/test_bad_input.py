@@ -66,7 +66,6 @@ def flipped(path: Path) -> None:
 DAMAGES = (truncated, flipped, Path.unlink)
 
 
-@pytest.mark.dear("stands for damage under a query")
 def test_a_damaged_delta_is_named_and_nothing_is_lost(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow", **DELTAS_ONLY)
     flow.run(*BATCHES)

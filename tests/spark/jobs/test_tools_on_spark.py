@@ -232,6 +232,7 @@ def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
     assert state_store.verify(targets[1], leave_result=False).ok
 
 
+@pytest.mark.tier("more")
 def test_both_sides_of_a_join_are_imported_from_data_frames(spark, tmp_path):
     source = str(shutil.copytree(JOIN / "no-ids", tmp_path / "source"))
     rows = {side: state_store.show(source, store=side).drop_columns("partition_id") for side in SIDES}
