@@ -16,7 +16,9 @@ _SECRETS = (
     # A secret may have a slash that should be %2F; a number before a slash is a port.
     re.compile(r"(\b(?:s3[an]?|gs|abfss?)://[^/:@\s]*:)(?!\d+/)[^@\s'\"]+(?=@)", re.IGNORECASE),
     re.compile(r"(\b[a-z][a-z0-9+.-]*://[^/:@\s]*:)[^/@\s'\"]+(?=@)", re.IGNORECASE),
-    re.compile(r"([?&]sig=|\bAccountKey=|\bSharedAccessSignature=)[^&;\s'\"]+", re.IGNORECASE),
+    re.compile(
+        r"([?&]sig=|[?&]delegation=|\bAccountKey=|\bSharedAccessSignature=)[^&;\s'\"]+", re.IGNORECASE
+    ),
 )
 
 

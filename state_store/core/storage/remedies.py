@@ -26,8 +26,8 @@ _REMEDIES = {
     ),
     r"container_?not_?found": "make the container, or correct its name in the checkpoint location",
     r"authentication failure": (
-        "the cluster asks for Kerberos, which this program does not speak, with a ticket or without: "
-        "copy the checkpoint with `hdfs dfs -get`, or mount the file system. Queries are not concerned: "
+        "the cluster asks for Kerberos: pip install requests-kerberos (the extra `kerberos`) and run kinit, "
+        "or set HADOOP_TOKEN_FILE_LOCATION to a file with a delegation token. Queries are not concerned: "
         "their JVM speaks it"
     ),
     r"safe ?mode": "the NameNode accepts no changes before safe mode ends: see `hdfs dfsadmin -safemode get`",

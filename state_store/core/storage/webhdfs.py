@@ -2,8 +2,8 @@
 
 A file is written under a temporary name, and the NameNode renames it in one step (`renameoptions`: none, or
 `OVERWRITE`). HttpFS gateways do not know that option: with them, replacing a file is refused. The bytes are
-as durable as the cluster's `dfs.datanode.synconclose` makes closed files. Authentication is Hadoop's simple
-one (user name).
+as durable as the cluster's `dfs.datanode.synconclose` makes closed files. `hadoop_credentials.py` says how it
+authenticates.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.core.storage.hadoop_credentials import connect
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import (
     ConflictError,
@@ -163,13 +164,12 @@ class WebHdfsStorage(Storage):
         """The client of this thread: its sessions are not safe for several threads."""
         if not hasattr(self._local, "client"):
             try:
-                from hdfs import InsecureClient
+                self._local.client = connect(self._endpoints, self._user, TIMEOUT_S)
             except ImportError as error:
                 raise StorageError(
                     f"'{self.location}' needs the Python package 'hdfs', which this Python lacks: "
                     "pip install hdfs"
                 ) from error
-            self._local.client = InsecureClient(";".join(self._endpoints), user=self._user, timeout=TIMEOUT_S)
         return self._local.client
 
     def _client_delete(self, full: str) -> None:
