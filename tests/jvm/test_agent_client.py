@@ -35,6 +35,14 @@ def test_the_socket_is_in_the_directory_of_a_container(tmp_path: Path, inside: b
     assert inside or len(place) < 107
 
 
+def test_a_missing_field_of_an_answer_is_an_error_that_names_it() -> None:
+    command = ["java", "-Xmx256m", *quick_java.probe_options()]
+    command += ["-cp", scala_jars.probes_class_path(), MAIN.replace("AgentClient", "MissingFields")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "each missing field is named" in ran.stdout
+
+
 def test_the_log_is_read_after_any_error_and_the_first_call_is_bounded(tmp_path: Path) -> None:
     command = ["java", "-Xmx256m", *quick_java.probe_options(), f"-Djava.io.tmpdir={tmp_path}"]
     command += ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]

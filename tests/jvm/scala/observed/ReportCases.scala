@@ -2,11 +2,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
 import java.io.IOException
 
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import scala.util.Random
 
 import com.fasterxml.jackson.databind.ObjectMapper
 import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.MissingFieldException
 
 /**
  * Tests that reports of stores are read as they were written, for all texts and numbers, and that other messages are
@@ -20,6 +23,7 @@ object ReportCases {
     cases.otherMessagesAreRefused()
     cases.recordsKeepTheirBound()
     cases.recordsOfEarlierReleasesAreRead()
+    cases.missingFieldsAreNamed()
     cases.damageAndRestartsAreCountedOnce()
     cases.tooManyStoresAreLeftOut()
     cases.batchesAreShownWhenTheirStoresHaveReported()
@@ -83,9 +87,41 @@ final class ReportCases(random: Random) {
     val record = new ObjectMapper().readTree(BatchRecord.text(recordOf(Seq(restored)))).asInstanceOf[ObjectNode]
     val row = record.withArray[ArrayNode]("stores").get(0).asInstanceOf[ArrayNode]
     while (row.size > 39) row.remove(row.size - 1)
+    record.remove("titles")
+    record.remove("longest")
     val read = BatchRecord.read(record.toString).stores
     require(read.map(_.sums.restored.map(_.tookMs)) == Seq(Some(5L)), s"${read.map(_.sums)}")
     require(Documents.latestRestore(Seq(restored)).isDefined && Documents.latestRestore(read).isEmpty)
+  }
+
+  /** No figure is 0 because a record or a message does not have it. */
+  def missingFieldsAreNamed(): Unit = {
+    val text = BatchRecord.text(recordOf(Seq(StoreView(report(), "1", "host"))))
+    val optional = Set("v", "name", "titles", "longest", "error", "objective_ms")
+    def refused(node: ObjectNode, field: String)(read: => Any): Unit = {
+      val value = node.remove(field)
+      try { read; require(optional(field), s"a record without '$field' was read") }
+      catch { case e: MissingFieldException => require(e.field == field && !optional(field), e.getMessage) }
+      node.set[ObjectNode](field, value)
+    }
+    val record = new ObjectMapper().readTree(text).asInstanceOf[ObjectNode]
+    for (node <- Seq(record, record.withObject("/totals")); field <- node.fieldNames.asScala.toList)
+      refused(node, field)(BatchRecord.read(record.toString))
+    val row = record.withArray[ArrayNode]("stores").get(0).asInstanceOf[ArrayNode]
+    while (row.size > 38) row.remove(row.size - 1)
+    val message =
+      try BatchRecord.read(record.toString).toString
+      catch { case e: MissingFieldException => e.getMessage }
+    require(message == "no field 'agent_restarts' with a number", message)
+
+    val merge = MergeReport(StoreKey("run", 0, 0, "default"), 1, 2, "full", "reason", 3, 4, 5, 6, 7, None)
+    val reports = new ObjectMapper().readTree(Messages.reports("1", "host", Seq(merge))).asInstanceOf[ObjectNode]
+    require(Messages.readReports(reports.toString) == ("1", "host", Seq(merge)))
+    reports.withArray[ArrayNode]("reports").get(0).asInstanceOf[ObjectNode].remove("own_files")
+    require(
+      try { Messages.readReports(reports.toString); false }
+      catch { case e: MissingFieldException => e.field == "own_files" },
+      "a report without a field was read")
   }
 
   def damageAndRestartsAreCountedOnce(): Unit = {

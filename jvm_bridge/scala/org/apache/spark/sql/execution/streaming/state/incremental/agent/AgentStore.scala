@@ -85,7 +85,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
     callNow("ranges",
       Seq("directory" -> directory,
-        "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.row(Seq(name, offset, length)) })))
+        "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.array(Seq(name, offset, length)) })))
 
   /**
    * Returns a reader of ranges of files in storage into memory, without the agent: path in storage, offset and length of

@@ -2,11 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.nio.file.{Path, Paths}
 
-import scala.jdk.CollectionConverters._
-
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{MissingFieldException, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 
 // The answers and events of docs/protocol.md as types.
 
@@ -201,147 +200,138 @@ final case class MergeFailed(
     failuresInRow: Int)
     extends AgentEvent
 
+/** Reads the agent's answers. Each method throws an AgentException that names a field which the answer does not have. */
 private[agent] object Answers {
-  def open(ok: JsonNode): OpenAnswer = {
-    val options = ok.path("options")
+  def open(ok: JsonNode): OpenAnswer = reading {
+    val options = ok.child("options")
     OpenAnswer(
-      Paths.get(text(ok, "incoming")), number(ok, "memory_budget_bytes"),
-      number(ok, "file_connections").toInt,
-      AgentLimits(number(options, "callTimeout"), number(options, "mergeTimeout"),
-        number(options, "cleanupTimeout"), number(options, "tolerableFailedMerges").toInt,
-        number(options, "verificationRateLimit")))
+      Paths.get(ok.text("incoming")), ok.number("memory_budget_bytes"), ok.number("file_connections").toInt,
+      AgentLimits(options.number("callTimeout"), options.number("mergeTimeout"), options.number("cleanupTimeout"),
+        options.number("tolerableFailedMerges").toInt, options.number("verificationRateLimit")))
   }
 
-  def restore(ok: JsonNode): RestoreAnswer = {
-    val phases = ok.path("phases")
+  def restore(ok: JsonNode): RestoreAnswer = reading {
+    val phases = ok.child("phases")
     RestoreAnswer(
-      id = Json.text(ok, "id"),
-      seen = seen(ok.path("attempts")),
-      directory = text(ok, "directory"),
-      base = version(ok.path("base")),
+      id = ok.ifText("id"),
+      seen = attempts(ok.child("attempts")),
+      directory = ok.text("directory"),
+      base = version(ok.child("base")),
       looseDeltas = looseDeltas(ok),
-      sparse = sparse(ok),
-      pageBytes = number(ok, "page_bytes").toInt,
-      pagesAtOnce = number(ok, "pages_at_once"),
+      sparse = ok.texts("sparse").toSet,
+      pageBytes = ok.number("page_bytes").toInt,
+      pagesAtOnce = ok.number("pages_at_once"),
       stored = stored(ok),
-      needsRocksDb = ok.path("needs_rocksdb").asBoolean,
-      keys = number(ok, "keys"),
-      files = number(ok, "files"),
-      deltas = number(ok, "deltas"),
-      localFiles = number(ok, "local_files"),
-      fetchedFiles = number(ok, "fetched_files"),
-      fetchedBytes = number(ok, "fetched_bytes"),
-      predictedMs = number(ok, "predicted_ms"),
-      phases = RestorePhases(number(phases, "choose_ms"), number(phases, "fetch_ms"),
-        number(phases, "verify_ms"), number(phases, "ingest_ms")),
-      ages = ages(ok.path("ages")),
-      warnings = ok.path("warnings").elements.asScala.map(_.asText).toSeq)
+      needsRocksDb = ok.flag("needs_rocksdb"),
+      keys = ok.number("keys"),
+      files = ok.number("files"),
+      deltas = ok.number("deltas"),
+      localFiles = ok.number("local_files"),
+      fetchedFiles = ok.number("fetched_files"),
+      fetchedBytes = ok.number("fetched_bytes"),
+      predictedMs = ok.number("predicted_ms"),
+      phases = RestorePhases(phases.number("choose_ms"), phases.number("fetch_ms"), phases.number("verify_ms"),
+        phases.number("ingest_ms")),
+      ages = ages(ok.child("ages")),
+      warnings = ok.texts("warnings"))
   }
 
-  private def looseDeltas(node: JsonNode): Seq[(VersionId, String)] =
-    node.path("beside").elements.asScala.map(delta => version(delta) -> text(delta, "path")).toSeq
-
-  private def stored(node: JsonNode): Map[String, String] =
-    node.path("stored").fields.asScala.map(entry => entry.getKey -> entry.getValue.asText).toMap
-
-  private def sparse(node: JsonNode): Set[String] = node.path("sparse").elements.asScala.map(_.asText).toSet
-
-  def commit(ok: JsonNode): CommitAnswer = {
-    val chain = ok.path("chain")
+  def commit(ok: JsonNode): CommitAnswer = reading {
+    val (chain, hydration) = (ok.child("chain"), ok.child("hydration"))
     CommitAnswer(
-      ChainSizes(number(chain, "deltas"), number(chain, "deltas_since_full"),
-        number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes"),
-        number(chain, "shared_files"), number(chain, "shared_bytes"), optional(chain, "snapshot_version"),
-        Json.text(chain, "snapshot_kind"), optional(chain, "full_version")),
-      number(ok, "predicted_restore_ms"), number(ok, "restore_objective_ms"),
-      ages(ok.path("ages")), seen(ok.path("attempts")), hydration(ok.path("hydration")))
+      ChainSizes(chain.number("deltas"), chain.number("deltas_since_full"), chain.number("merges_since_full"),
+        chain.number("files"), chain.number("bytes"), chain.number("shared_files"), chain.number("shared_bytes"),
+        chain.ifNumber("snapshot_version"), chain.ifText("snapshot_kind"), chain.ifNumber("full_version")),
+      ok.number("predicted_restore_ms"), ok.number("restore_objective_ms"), ages(ok.child("ages")),
+      attempts(ok.child("attempts")),
+      HydrationCounters(hydration.number("on_demand_bytes"), hydration.number("hydrated_bytes"),
+        hydration.number("left_bytes"), hydration.number("without_room_bytes")))
   }
 
-  private def hydration(node: JsonNode): HydrationCounters = HydrationCounters(
-    number(node, "on_demand_bytes"), number(node, "hydrated_bytes"), number(node, "left_bytes"),
-    number(node, "without_room_bytes"))
-
-  def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), Json.versions(node.path("seen")))
+  def seen(ok: JsonNode): SeenAttempts = reading(attempts(ok))
 
   /** Returns the reason for which `snapshot` made none, if so. */
-  def skipped(ok: JsonNode): Option[String] = Json.text(ok, "skipped")
+  def skipped(ok: JsonNode): Option[String] = ok.ifText("skipped")
 
-  /** Returns the merges that run or wait, of all stores that the agent has open. */
-  def currentMerges(ok: JsonNode): Seq[CurrentMerge] = ok.path("stores").elements.asScala.flatMap { store =>
-    val running = Option(store.path("merges").get("running")).filter(_.isObject)
-    val waiting = store.path("merges").path("waiting").elements.asScala.toSeq
-    (running.toSeq ++ waiting).map { merge =>
-      CurrentMerge(
-        text(store, "run"), number(store, "operator"), number(store, "partition").toInt, text(store, "name"),
-        number(merge, "version"), text(merge, "kind"), text(merge, "reason"), optional(merge, "elapsed_ms"),
-        Json.text(merge, "why"))
-    }
-  }.toSeq
-
-  def full(ok: JsonNode): FullAnswer = FullAnswer(version(ok), text(ok, "state") == "already")
+  def full(ok: JsonNode): FullAnswer = reading(FullAnswer(version(ok), ok.text("state") == "already"))
 
   def cleanup(ok: JsonNode): CleanupAnswer =
-    CleanupAnswer(number(ok, "deleted_files"), number(ok, "deleted_bytes"))
+    reading(CleanupAnswer(ok.number("deleted_files"), ok.number("deleted_bytes")))
 
-  def deltas(ok: JsonNode): DeltaFiles =
-    DeltaFiles(text(ok, "directory"),
-      ok.path("files").elements.asScala
-        .map(file => number(file, "version") -> Paths.get(text(file, "path"))).toSeq)
+  def deltas(ok: JsonNode): DeltaFiles = reading {
+    DeltaFiles(ok.text("directory"),
+      ok.items("files").map(file => file.number("version") -> Paths.get(file.text("path"))))
+  }
+
+  /** Returns the merges that run or wait, of all stores that the agent has open. */
+  def currentMerges(ok: JsonNode): Seq[CurrentMerge] = reading {
+    for {
+      store <- ok.items("stores")
+      merges = store.child("merges")
+      merge <- Option(merges.get("running")).filter(_.isObject).toSeq ++ merges.items("waiting")
+    } yield CurrentMerge(
+      store.text("run"), store.number("operator"), store.number("partition").toInt, store.text("name"),
+      merge.number("version"), merge.text("kind"), merge.text("reason"), merge.ifNumber("elapsed_ms"),
+      merge.ifText("why"))
+  }
 
   /** Returns the events with their numbers, oldest first. */
   def events(ok: JsonNode): Seq[(Long, AgentEvent)] =
-    ok.path("events").elements.asScala.map(node => number(node, "number") -> event(node)).toSeq
-
-  private def event(node: JsonNode): AgentEvent = text(node, "event") match {
-    case "merged" =>
-      MergeEnded(number(node, "store"), merged(node.path("merged")), ages(node.path("ages")),
-        number(node, "failures_in_row").toInt)
-    case "merge_failed" =>
-      MergeFailed(number(node, "store"), number(node, "version"), text(node, "kind"), text(node, "reason"),
-        error(node.path("error")), number(node, "failures_in_row").toInt)
-    case "closed" => StoreClosed(number(node, "store"))
-    case other => throw unexpected(s"an event '$other'")
-  }
+    reading(ok.items("events").map(node => node.number("number") -> event(node)))
 
   def error(node: JsonNode): AgentException =
     new AgentException(
-      Json.text(node, "kind").getOrElse("internal"), Json.text(node, "message").getOrElse("no message"),
-      Json.text(node, "file"), Json.text(node, "option"))
+      node.ifText("kind").getOrElse("internal"), node.ifText("message").getOrElse("no message"), node.ifText("file"),
+      node.ifText("option"))
 
-  private def merged(node: JsonNode): MergedStore = {
-    val base = node.path("base")
-    MergedStore(
-      kind = text(node, "kind"),
-      reason = text(node, "reason"),
-      directory = text(base, "directory"),
-      version = version(base),
-      keys = number(base, "keys"),
-      database = version(base.path("base")),
-      looseDeltas = looseDeltas(base),
-      sparse = sparse(base),
-      pageBytes = number(base, "page_bytes").toInt,
-      pagesAtOnce = number(base, "pages_at_once"),
-      stored = stored(base),
-      tookMs = number(node, "took_ms"),
-      uploadedBytes = number(node, "uploaded_bytes"),
-      sharedFiles = number(node, "shared_files"),
-      newFiles = number(node, "new_files"),
-      ownFiles = number(node, "own_files"))
+  private def event(node: JsonNode): AgentEvent = node.text("event") match {
+    case "merged" =>
+      MergeEnded(node.number("store"), merged(node.child("merged")), ages(node.child("ages")),
+        node.number("failures_in_row").toInt)
+    case "merge_failed" =>
+      MergeFailed(node.number("store"), node.number("version"), node.text("kind"), node.text("reason"),
+        error(node.child("error")), node.number("failures_in_row").toInt)
+    case "closed" => StoreClosed(node.number("store"))
+    case other => throw unexpected(s"an event '$other'")
   }
 
-  private def version(node: JsonNode): VersionId = VersionId(number(node, "version"), Json.text(node, "id"))
+  private def merged(node: JsonNode): MergedStore = {
+    val base = node.child("base")
+    MergedStore(
+      kind = node.text("kind"),
+      reason = node.text("reason"),
+      directory = base.text("directory"),
+      version = version(base),
+      keys = base.number("keys"),
+      database = version(base.child("base")),
+      looseDeltas = looseDeltas(base),
+      sparse = base.texts("sparse").toSet,
+      pageBytes = base.number("page_bytes").toInt,
+      pagesAtOnce = base.number("pages_at_once"),
+      stored = stored(base),
+      tookMs = node.number("took_ms"),
+      uploadedBytes = node.number("uploaded_bytes"),
+      sharedFiles = node.number("shared_files"),
+      newFiles = node.number("new_files"),
+      ownFiles = node.number("own_files"))
+  }
+
+  private def attempts(node: JsonNode): SeenAttempts = SeenAttempts(node.number("ordinal"), node.versions("seen"))
+
+  private def looseDeltas(node: JsonNode): Seq[(VersionId, String)] =
+    node.items("beside").map(delta => version(delta) -> delta.text("path"))
+
+  private def stored(node: JsonNode): Map[String, String] =
+    node.entries("stored").map { case (name, path) => name -> path.asText }.toMap
+
+  private def version(node: JsonNode): VersionId = VersionId(node.number("version"), node.ifText("id"))
 
   private def ages(node: JsonNode): SnapshotAges =
-    SnapshotAges(optional(node, "snapshot_age_ms"), optional(node, "full_age_ms"))
+    SnapshotAges(node.ifNumber("snapshot_age_ms"), node.ifNumber("full_age_ms"))
 
-  private def optional(node: JsonNode, field: String): Option[Long] =
-    Option(node.get(field)).filter(_.isNumber).map(_.asLong)
-
-  private def number(node: JsonNode, field: String): Long =
-    optional(node, field).getOrElse(throw unexpected(s"no number '$field'"))
-
-  private def text(node: JsonNode, field: String): String =
-    Json.text(node, field).getOrElse(throw unexpected(s"no text '$field'"))
+  private def reading[T](answer: => T): T =
+    try answer
+    catch { case e: MissingFieldException => throw unexpected(e.getMessage) }
 
   private def unexpected(found: String) =
     new AgentException("internal", s"the agent's answer has $found; is it of another version?")

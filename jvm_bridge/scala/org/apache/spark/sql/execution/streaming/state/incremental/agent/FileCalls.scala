@@ -20,6 +20,7 @@ import org.apache.hadoop.util.functional.FutureIO
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 import org.apache.spark.util.ThreadUtils
 
@@ -59,12 +60,12 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
       ok()
     case "spans" =>
       val copies = spans(frame.header).map(span => () => untilUnchanged(copySpan(span)))
-      ok("copied" -> Json.row(FileCalls.together(copies)))
+      ok("copied" -> Json.array(FileCalls.together(copies)))
     case "download" if frame.header.has("length") =>
       ok("bytes" -> (if (isBackground(frame)) transfers.download(bulk => part(path, frame, bulk.copied))
                      else part(path, frame, _ => ())))
     case "download" =>
-      untilUnchanged(download(path, frame.header.path("to").asText))
+      untilUnchanged(download(path, frame.header.text("to")))
       ok()
     case "delete" =>
       files.delete(path)
@@ -126,10 +127,10 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
    * @return the number of all bytes copied
    */
   private def downloadPart(path: Path, arguments: ObjectNode, copied: Long => Unit): Long = {
-    val offset = arguments.path("offset").asLong
-    val length = arguments.path("length").asLong
+    val offset = arguments.number("offset")
+    val length = arguments.number("length")
     Using.resource(openUntil(path, offset + length)) { in =>
-      Using.resource(FileCalls.existing(arguments.path("to").asText)) { out =>
+      Using.resource(FileCalls.existing(arguments.text("to"))) { out =>
         try {
           if (offset > 0) in.seek(offset)
           FileCalls.copy(in, out, offset, length, copied)
@@ -140,7 +141,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def spans(arguments: ObjectNode): Seq[FileCalls.Span] = arguments.path("spans").elements.asScala.map { span =>
     val pieces = span.path("pieces").elements.asScala.map(_.asLong).grouped(2).map(piece => (piece.head, piece.last))
-    FileCalls.Span(new Path(span.path("path").asText), span.path("to").asText, pieces.toSeq)
+    FileCalls.Span(new Path(span.text("path")), span.text("to"), pieces.toSeq)
   }.toSeq
 
   /**

@@ -1,10 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
-import scala.jdk.CollectionConverters._
-
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 
 /**
  * The request of `state-store migrate`, one line of JSON (`state_store/data/migration.py`).
@@ -54,36 +53,24 @@ private[migration] object MigrationRequest {
   /**
    * Reads a request.
    *
-   * @throws java.io.IOException if the line is no JSON object
-   * @throws java.util.NoSuchElementException if a side names no directory
+   * @throws java.io.IOException if the line is no JSON object, or a field is missing
    */
   def parse(line: String): MigrationRequest = {
     val fields = Json.parse(line)
     MigrationRequest(
-      pairs(fields.path("hadoop")),
-      side(fields.path("source")),
-      side(fields.path("target")),
-      fields.path("version").asLong,
-      fields.path("threads").asInt(1),
-      fields.path("stores").elements.asScala.map(store).toSeq)
+      pairs(fields, "hadoop"), side(fields.child("source")), side(fields.child("target")), fields.number("version"),
+      fields.number("threads").toInt, fields.items("stores").map(store))
   }
 
   private def side(node: JsonNode): SideRequest =
-    SideRequest(Json.text(node, "state").get, pairs(node.path("pins")), pairs(node.path("conf")))
+    SideRequest(node.text("state"), pairs(node, "pins"), pairs(node, "conf"))
 
   private def store(node: JsonNode): StoreRequest =
     StoreRequest(
-      node.path("operator").asLong,
-      node.path("name").asText,
-      node.path("prefix_columns").asInt,
-      texts(node.path("lists")).toSet,
-      texts(node.path("internal")).toSet,
-      texts(node.path("schema_files")),
-      node.path("partitions").elements.asScala
-        .map(part => PartitionRequest(part.path("partition").asInt, Json.text(part, "id"))).toSeq)
+      node.number("operator"), node.text("name"), node.number("prefix_columns").toInt, node.texts("lists").toSet,
+      node.texts("internal").toSet, node.texts("schema_files").toList,
+      node.items("partitions").map(part => PartitionRequest(part.number("partition").toInt, part.ifText("id"))))
 
-  private def texts(node: JsonNode): List[String] = node.elements.asScala.map(_.asText).toList
-
-  private def pairs(node: JsonNode): Seq[(String, String)] =
-    node.properties.asScala.map(field => field.getKey -> field.getValue.asText).toSeq
+  private def pairs(node: JsonNode, field: String): Seq[(String, String)] =
+    node.entries(field).map { case (name, value) => name -> value.asText }
 }

@@ -8,9 +8,10 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonToken}
 import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
+import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 
 /** The spread of a figure over the stores of a query: two quantiles, the maximum and the sum. */
 private[observed] final case class Spread(p50: Double, p95: Double, max: Double, sum: Double)
@@ -118,7 +119,8 @@ private[observed] object BatchRecord {
   def text(record: BatchRecord): String = {
     val head = new String(Json.bytes(encode(record)), "UTF-8").stripSuffix("}")
     val text = new StringBuilder(LongestText).append(head).append(StoresBegin)
-    val rows = inOrderOfUrgency(record.stores).iterator.map(store => new String(Json.bytes(row(store)), "UTF-8"))
+    val rows = inOrderOfUrgency(record.stores).iterator.map(store =>
+      new String(Json.bytes(Json.array(Columns.map(_._2(store)))), "UTF-8"))
     var isFirst = true
     var next = rows.nextOption()
     while (next.exists(text.length + _.length + StoresEnd.length + 1 <= LongestText)) {
@@ -193,7 +195,7 @@ private[observed] object BatchRecord {
       "deltas_since_full" -> record.totals.deltasSinceFull, "shared_bytes" -> record.totals.sharedBytes,
       "objective_ms" -> record.totals.objectiveMs,
       "spreads" -> Json.obj(record.totals.spreads.toSeq.sortBy(_._1).map { case (name, spread) =>
-        name -> Json.numbers(Seq(spread.p50, spread.p95, spread.max, spread.sum))
+        name -> Json.array(Seq(spread.p50, spread.p95, spread.max, spread.sum))
       }: _*)),
     "variables" -> variables(record.stores),
     "merged" -> Json.array(record.merges.counts.toSeq.sortBy(_._1).map { case ((version, kind, ok), count) =>
@@ -213,51 +215,48 @@ private[observed] object BatchRecord {
     "ended" -> record.ended, "error" -> record.error)
 
   private def decode(node: JsonNode): BatchRecord = {
-    val run = node.path("run").asText
-    val root = node.path("checkpoint").asText + "/state"
-    val known = node.path("variables").properties.asScala.map { field =>
-      field.getKey -> field.getValue.elements.asScala
-        .map(v => Variable(v.path("name").asText, v.path("internal").asBoolean, v.path("keys").asLong)).toSeq
+    val run = node.text("run")
+    val root = node.text("checkpoint") + "/state"
+    val variables = node.entries("variables").map { case (place, of) =>
+      place -> of.elements.asScala.map(v => Variable(v.text("name"), v.flag("internal"), v.number("keys"))).toSeq
     }.toMap
-    val stores = node.path("stores").elements.asScala.map(store(_, run, root)).toSeq
-    val totals = node.path("totals")
+    val stores = node.items("stores").map(row => store(named(row), run, root, variables))
+    val totals = node.child("totals")
+    val total = totals.number("stores").toInt
     BatchRecord(
-      node.path("application").asText,
+      node.text("application"),
       QueryFacts(
-        node.path("query").asText, run, Json.text(node, "name"), node.path("started_ms").asLong,
-        node.path("options").properties.asScala.map(option => option.getKey -> option.getValue.asText).toMap,
-        names(node.path("operators")), names(node.path("titles"))),
-      node.path("checkpoint").asText, node.path("batch").asLong, node.path("at_ms").asLong,
+        node.text("query"), run, node.ifText("name"), node.number("started_ms"),
+        texts(node, "options"), byOperator(node, "operators"),
+        if (node.has("titles")) byOperator(node, "titles") else Map.empty),
+      node.text("checkpoint"), node.number("batch"), node.number("at_ms"),
       BatchTotals(
-        totals.path("stores").asInt, totals.path("new_bytes").asLong, totals.path("deltas_since_full").asLong,
-        totals.path("shared_bytes").asLong, optional(totals.get("objective_ms")),
-        totals.path("spreads").properties.asScala.map { field =>
-          val part = field.getValue
-          field.getKey ->
-            Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
+        total, totals.number("new_bytes"), totals.number("deltas_since_full"), totals.number("shared_bytes"),
+        totals.ifNumber("objective_ms"),
+        totals.entries("spreads").map { case (name, part) =>
+          name -> Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
         }.toMap),
-      stores.map(store => withVariables(store, known)), math.max(0, totals.path("stores").asInt - stores.size),
-      decodeMerges(node, run),
-      node.path("ended").asBoolean, Json.text(node, "error"))
+      stores, math.max(0, total - stores.size), merges(node, run), node.flag("ended"), node.ifText("error"))
   }
 
-  private def names(node: JsonNode): Map[Long, String] =
-    node.properties.asScala.map(name => name.getKey.toLong -> name.getValue.asText).toMap
+  private def texts(node: JsonNode, field: String): Map[String, String] =
+    node.entries(field).map { case (name, value) => name -> value.asText }.toMap
 
-  private def decodeMerges(node: JsonNode, run: String): MergesBetween = MergesBetween(
-    node.path("merged").elements.asScala.map { merged =>
-      (merged.path("version").asLong, merged.path("kind").asText, merged.path("ok").asBoolean) ->
-        merged.path("count").asLong
-    }.toMap,
-    node.path("reasons").elements.asScala
-      .map(reason => reason.path("version").asLong -> reason.path("reason").asText).toSet,
-    node.path("failures").elements.asScala.map { failed =>
+  private def byOperator(node: JsonNode, field: String): Map[Long, String] =
+    texts(node, field).map { case (operator, text) => operator.toLong -> text }
+
+  private def merges(node: JsonNode, run: String): MergesBetween = MergesBetween(
+    node.items("merged")
+      .map(of => (of.number("version"), of.text("kind"), of.flag("ok")) -> of.number("count")).toMap,
+    node.items("reasons").map(of => of.number("version") -> of.text("reason")).toSet,
+    node.items("failures").map { failed =>
       MergeReport(
-        StoreKey(run, failed.path("operator").asLong, failed.path("partition").asInt, failed.path("store").asText),
-        failed.path("at_ms").asLong, failed.path("version").asLong, failed.path("kind").asText,
-        failed.path("reason").asText, 0, 0, 0, 0, 0, Messages.readFailed(failed.get("failure")))
-    }.toSeq,
-    node.path("longest").elements.asScala.map(of => of.path("version").asLong -> of.path("ms").asLong).toMap)
+        StoreKey(run, failed.number("operator"), failed.number("partition").toInt, failed.text("store")),
+        failed.number("at_ms"), failed.number("version"), failed.text("kind"), failed.text("reason"), 0, 0, 0, 0, 0,
+        Messages.readFailed(failed))
+    },
+    if (node.has("longest")) node.items("longest").map(of => of.number("version") -> of.number("ms")).toMap
+    else Map.empty)
 
   /** Returns the variables of each operator's stores, with the keys of all partitions of these stores. */
   private def variables(stores: Seq[StoreView]): ObjectNode = Json.obj(
@@ -268,44 +267,67 @@ private[observed] object BatchRecord {
       })
     }: _*)
 
-  private def withVariables(store: StoreView, known: Map[String, Seq[Variable]]): StoreView =
-    store.copy(report = store.report.copy(variables = known.getOrElse(place(store.key), Nil)))
-
   private def place(key: StoreKey): String = s"${key.operator}/${key.store}"
 
-  // One array for each store, because a batch may have thousands: most of its bytes would be names of fields.
-  private def row(store: StoreView): ArrayNode = {
-    val r = store.report
-    Json.row(Seq(
-      r.key.operator, r.key.partition, r.key.store, store.executor, store.host, r.version, r.id, r.atMs, r.keys,
-      r.deltaBytes, r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull,
-      r.chainFiles, r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
-      r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow, r.lastFailure.map(_.kind),
-      r.lastFailure.map(failed => Messages.brief(failed.message)), r.sharedFiles, r.sharedBytes, r.snapshotVersion,
-      r.snapshotKind, r.fullVersion, store.sums.uploadedBytes, store.sums.restores,
-      store.sums.restored.map(_.tookMs), store.sums.damagedFiles, r.agentRestarts - r.agentRestartsBefore,
-      store.sums.restored.map(_.atMs), store.sums.restored.map(_.predictedMs), store.sums.restored.map(_.version)))
-  }
+  // One array for each store, because a batch may have thousands: most of its bytes would be names of fields. Event
+  // logs hold these arrays, so a column is only ever added, and only at the end. Release 0.2.0 wrote those before
+  // `restored_at_ms`, and neither `titles` nor `longest`.
+  private val Columns: Seq[(String, StoreView => Any)] = Seq(
+    "operator" -> (_.key.operator), "partition" -> (_.key.partition), "store" -> (_.key.store),
+    "executor" -> (_.executor), "host" -> (_.host),
+    "version" -> (_.report.version), "id" -> (_.report.id), "at_ms" -> (_.report.atMs), "keys" -> (_.report.keys),
+    "delta_bytes" -> (_.report.deltaBytes), "write_ms" -> (_.report.writeMs), "store_ms" -> (_.report.storeMs),
+    "memory_bytes" -> (_.report.memoryBytes),
+    "chain_deltas" -> (_.report.chainDeltas), "deltas_since_full" -> (_.report.deltasSinceFull),
+    "merges_since_full" -> (_.report.mergesSinceFull), "chain_files" -> (_.report.chainFiles),
+    "chain_bytes" -> (_.report.chainBytes),
+    "since_snapshot_ms" -> (_.report.sinceSnapshotMs), "since_full_ms" -> (_.report.sinceFullMs),
+    "predicted_ms" -> (_.report.predictedMs), "objective_ms" -> (_.report.objectiveMs),
+    "merges" -> (_.report.merges.merges), "fulls" -> (_.report.merges.fulls), "ingests" -> (_.report.merges.ingests),
+    "failures" -> (_.report.merges.failures), "failures_in_row" -> (_.report.failuresInRow),
+    "failure_kind" -> (_.report.lastFailure.map(_.kind)),
+    "failure" -> (_.report.lastFailure.map(failed => Messages.brief(failed.message))),
+    "shared_files" -> (_.report.sharedFiles), "shared_bytes" -> (_.report.sharedBytes),
+    "snapshot_version" -> (_.report.snapshotVersion), "snapshot_kind" -> (_.report.snapshotKind),
+    "full_version" -> (_.report.fullVersion),
+    "uploaded_bytes" -> (_.sums.uploadedBytes), "restores" -> (_.sums.restores),
+    "restored_ms" -> (_.sums.restored.map(_.tookMs)), "damaged_files" -> (_.sums.damagedFiles),
+    "agent_restarts" -> (of => of.report.agentRestarts - of.report.agentRestartsBefore),
+    "restored_at_ms" -> (_.sums.restored.map(_.atMs)),
+    "restored_predicted_ms" -> (_.sums.restored.map(_.predictedMs)),
+    "restored_version" -> (_.sums.restored.map(_.version)))
 
-  private def store(row: JsonNode, run: String, root: String): StoreView = {
-    def long(place: Int): Long = row.path(place).asLong
-    def text(place: Int): Option[String] = Option(row.get(place)).filterNot(_.isNull).map(_.asText)
+  /** Returns the array of a store as an object with the names of its columns. */
+  private def named(row: JsonNode): ObjectNode =
+    Json.obj(Columns.map(_._1).zip(row.elements.asScala.toSeq): _*)
+
+  private def store(row: ObjectNode, run: String, root: String, variables: Map[String, Seq[Variable]]): StoreView = {
+    val key = StoreKey(run, row.number("operator"), row.number("partition").toInt, row.text("store"))
     StoreView(
       StoreReport(
-        key = StoreKey(run, long(0), row.path(1).asInt, row.path(2).asText), atMs = long(7), root = root,
-        version = long(5), id = text(6), keys = long(8), variables = Nil, deltaBytes = long(9), writeMs = long(10),
-        storeMs = long(11), memoryBytes = long(12), chainDeltas = long(13), deltasSinceFull = long(14),
-        mergesSinceFull = long(15), chainFiles = long(16), chainBytes = long(17),
-        sinceSnapshotMs = optional(row.get(18)), sinceFullMs = optional(row.get(19)),
-        predictedMs = optional(row.get(20)), objectiveMs = optional(row.get(21)),
-        merges = MergeCounts(long(22), long(23), long(24), long(25)), failuresInRow = row.path(26).asInt,
-        lastFailure = text(27).map(Failed(_, text(28).getOrElse(""))), sharedFiles = long(29), sharedBytes = long(30),
-        snapshotVersion = optional(row.get(31)), snapshotKind = text(32), fullVersion = optional(row.get(33)),
-        damagedFiles = 0, agentRestarts = long(38), agentRestartsBefore = 0, restored = None),
-      row.path(3).asText, row.path(4).asText,
-      StoreSums(
-        long(34), long(35), optional(row.get(36)).map(LastRestore(long(39), _, long(40), long(41))), long(37)))
+        key = key, atMs = row.number("at_ms"), root = root, version = row.number("version"), id = row.ifText("id"),
+        keys = row.number("keys"), variables = variables.getOrElse(place(key), Nil),
+        deltaBytes = row.number("delta_bytes"), writeMs = row.number("write_ms"), storeMs = row.number("store_ms"),
+        memoryBytes = row.number("memory_bytes"), chainDeltas = row.number("chain_deltas"),
+        deltasSinceFull = row.number("deltas_since_full"), mergesSinceFull = row.number("merges_since_full"),
+        chainFiles = row.number("chain_files"), chainBytes = row.number("chain_bytes"),
+        sharedFiles = row.number("shared_files"), sharedBytes = row.number("shared_bytes"),
+        snapshotVersion = row.ifNumber("snapshot_version"), snapshotKind = row.ifText("snapshot_kind"),
+        fullVersion = row.ifNumber("full_version"), sinceSnapshotMs = row.ifNumber("since_snapshot_ms"),
+        sinceFullMs = row.ifNumber("since_full_ms"), predictedMs = row.ifNumber("predicted_ms"),
+        objectiveMs = row.ifNumber("objective_ms"),
+        merges = MergeCounts(
+          row.number("merges"), row.number("fulls"), row.number("ingests"), row.number("failures")),
+        failuresInRow = row.number("failures_in_row").toInt,
+        lastFailure = row.ifText("failure_kind").map(Failed(_, row.text("failure"))),
+        damagedFiles = 0, agentRestarts = row.number("agent_restarts"), agentRestartsBefore = 0, restored = None),
+      row.text("executor"), row.text("host"),
+      StoreSums(row.number("uploaded_bytes"), row.number("restores"),
+        row.ifNumber("restored_ms").map { tookMs =>
+          if (row.has("restored_at_ms")) LastRestore(row.number("restored_at_ms"), tookMs,
+            row.number("restored_predicted_ms"), row.number("restored_version"))
+          else LastRestore(0, tookMs, 0, 0)
+        },
+        row.number("damaged_files")))
   }
-
-  private def optional(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.asLong)
 }

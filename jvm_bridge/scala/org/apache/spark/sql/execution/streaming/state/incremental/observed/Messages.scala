@@ -1,12 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
-import scala.jdk.CollectionConverters._
-
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 
 // Messages between the executors and the driver, as types and as texts. They travel as texts, and commits as bytes,
 // because an executor reads messages with Spark's own class loader, which does not have the classes of `spark.jars`.
@@ -154,15 +153,14 @@ private[observed] object Messages {
   /** Returns the executor, its host and its reports; leaves reports of unknown types out. */
   def readReports(message: String): (String, String, Seq[RareReport]) = {
     val node = Json.parse(message)
-    (node.path("executor").asText, node.path("host").asText,
-      node.path("reports").elements.asScala.flatMap(decode).toSeq)
+    (node.text("executor"), node.text("host"), node.items("reports").flatMap(decode))
   }
 
   /** Writes the message with which an executor introduces its endpoint for commands. */
   def hello(executor: String): String = text(Json.obj("hello" -> executor))
 
   /** Returns the executor that a [[hello]] names. */
-  def readHello(message: String): Option[String] = Json.text(Json.parse(message), "hello")
+  def readHello(message: String): Option[String] = Json.parse(message).ifText("hello")
 
   /** Writes a command. */
   def command(full: FullCommand): String = text(Json.obj(
@@ -172,18 +170,16 @@ private[observed] object Messages {
   /** Reads a command; None for a command that this release does not know. */
   def readCommand(message: String): Option[FullCommand] = {
     val node = Json.parse(message)
-    Json.text(node, "command").filter(_ == "full").map { _ =>
-      FullCommand(
-        node.path("request").asText, node.path("version").asLong, node.path("reason").asText,
-        node.path("stores").elements.asScala.map(key).toSeq)
-    }
+    if (!node.ifText("command").contains("full")) None
+    else Some(FullCommand(
+      node.text("request"), node.number("version"), node.text("reason"), node.items("stores").map(key)))
   }
 
   /** The command that asks an executor for its merges. */
   val askForMerges: String = text(Json.obj("command" -> "merges"))
 
   /** Returns true if a message is [[askForMerges]]. */
-  def asksForMerges(message: String): Boolean = Json.text(Json.parse(message), "command").contains("merges")
+  def asksForMerges(message: String): Boolean = Json.parse(message).ifText("command").contains("merges")
 
   /** Writes an executor's answer to [[askForMerges]]. */
   def merges(merges: Seq[CurrentMerge]): String =
@@ -195,12 +191,11 @@ private[observed] object Messages {
 
   /** Reads the merges of an answer. */
   def readMerges(message: String): Seq[CurrentMerge] =
-    Json.parse(message).path("merges").elements.asScala.map { node =>
+    Json.parse(message).items("merges").map { node =>
       CurrentMerge(
-        node.path("run").asText, node.path("operator").asLong, node.path("partition").asInt,
-        node.path("store").asText, node.path("version").asLong, node.path("kind").asText,
-        node.path("reason").asText, optional(node, "runs_ms"), Json.text(node, "why"))
-    }.toSeq
+        node.text("run"), node.number("operator"), node.number("partition").toInt, node.text("store"),
+        node.number("version"), node.text("kind"), node.text("reason"), node.ifNumber("runs_ms"), node.ifText("why"))
+    }
 
   /** Cuts a text after [[LongestText]] characters. */
   def brief(text: String): String =
@@ -209,8 +204,8 @@ private[observed] object Messages {
   private def of(key: StoreKey): Seq[(String, Any)] =
     Seq("run" -> key.run, "operator" -> key.operator, "partition" -> key.partition, "store" -> key.store)
 
-  private def key(node: JsonNode): StoreKey = StoreKey(
-    node.path("run").asText, node.path("operator").asLong, node.path("partition").asInt, node.path("store").asText)
+  private def key(node: JsonNode): StoreKey =
+    StoreKey(node.text("run"), node.number("operator"), node.number("partition").toInt, node.text("store"))
 
   private def encode(report: RareReport): ObjectNode = {
     val head = of(report.key) :+ ("at_ms" -> report.atMs)
@@ -225,28 +220,22 @@ private[observed] object Messages {
     }
   }
 
-  private def decode(node: JsonNode): Option[RareReport] = {
-    def long(field: String): Long = node.path(field).asLong
-    val (store, atMs) = (key(node), long("at_ms"))
-    Json.text(node, "type").collect {
-      case "merge" => MergeReport(
-          store, atMs, long("version"), node.path("kind").asText, node.path("reason").asText, long("took_ms"),
-          long("uploaded_bytes"), long("shared_files"), long("new_files"), long("own_files"),
-          readFailed(node.get("failure")))
-      case "full" => FullReport(
-          store, atMs, node.path("request").asText, optional(node, "version"), node.path("already").asBoolean,
-          readFailed(node.get("failure")))
-    }
+  private def decode(node: JsonNode): Option[RareReport] = node.ifText("type").collect {
+    case "merge" => MergeReport(
+        key(node), node.number("at_ms"), node.number("version"), node.text("kind"), node.text("reason"),
+        node.number("took_ms"), node.number("uploaded_bytes"), node.number("shared_files"), node.number("new_files"),
+        node.number("own_files"), readFailed(node))
+    case "full" => FullReport(
+        key(node), node.number("at_ms"), node.text("request"), node.ifNumber("version"), node.flag("already"),
+        readFailed(node))
   }
 
   private[observed] def failed(failure: Option[Failed]): Option[ObjectNode] =
     failure.map(failed => Json.obj("kind" -> failed.kind, "message" -> brief(failed.message)))
 
-  private[observed] def readFailed(node: JsonNode): Option[Failed] =
-    Option(node).filter(_.isObject).map(fields => Failed(fields.path("kind").asText, fields.path("message").asText))
-
-  private def optional(node: JsonNode, field: String): Option[Long] =
-    Option(node.get(field)).filter(_.isNumber).map(_.asLong)
+  /** Reads the field `failure` of a report. */
+  private[observed] def readFailed(report: JsonNode): Option[Failed] =
+    Option(report.get("failure")).filter(_.isObject).map(fields => Failed(fields.text("kind"), fields.text("message")))
 
   private def text(node: JsonNode): String = new String(Json.bytes(node), "UTF-8")
 }
