@@ -17,14 +17,14 @@ MUTANTS = [
     ),
     Mutant(
         "two threads are in a transaction at once",
-        f"{ROOT}/transaction/CallLock.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "if (!busy.compareAndSet(false, true)) acquireLater()",
         "busy.set(true)",
         HARD,
     ),
     Mutant(
         "a transaction answers after a call that failed",
-        f"{ROOT}/transaction/CallLock.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "    isOpen = false\n    throw cause\n",
         "    throw cause\n",
         HARD,
@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     Mutant(
         "a transaction that has ended answers",
-        f"{ROOT}/transaction/CallLock.scala",
+        f"{ROOT}/transaction/Transaction.scala",
         "    if (!isOpen) refuse()\n",
         "    if (!isOpen && !hasEnded) refuse()\n",
         EITHER,

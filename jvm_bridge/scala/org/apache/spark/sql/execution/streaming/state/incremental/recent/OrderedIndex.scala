@@ -3,8 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.io.{File, IOException}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
-  PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory
+  MergedRecords, OffHeap, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool,
+  SortedRecords, SortedRuns, StoreMemory
 }
+
+// Recent changes in key order and by prefix: first of all generations in the index, then of the column families that
+// are read in order, then of the changes of the batch itself.
 
 /**
  * An index of the newest records of generations for scans in key order and by prefix: the first such scan makes it, and
@@ -134,4 +138,234 @@ private[incremental] final class OrderedIndex private[recent] (
     orders.free()
     if (prefixes != null) prefixes.free()
   }
+}
+
+/**
+ * The records of several generations in key order, for the column families that were read in order before. Many threads
+ * may read at a time while none changes it.
+ */
+private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: File) {
+  import FamilyOrders._
+
+  /** The order of each family, by its id. */
+  @volatile private var orders = Map.empty[Long, SortedRuns]
+
+  /** Families whose order has the records of the newest generation, which has not been added to the other orders. */
+  private var withNewest = Set.empty[Long]
+
+  def isEmpty: Boolean = orders.isEmpty
+  def bytes: Long = orders.valuesIterator.map(_.bytes).sum
+  def spilledBytes: Long = orders.valuesIterator.map(_.spilledBytes).sum
+
+  /**
+   * Returns the order that has all keys with from <= key < until (null: no end), and makes it if there is none.
+   *
+   * @param foreach gives each record of any family to a function
+   * @param wanted returns true for the records that the order has to have
+   * @param hasNewest true if there is a generation that may be taken out again, whose records `foreach` gives too
+   * @return the order, and true if it has the records of the newest generation
+   */
+  def forRange(
+      from: Array[Byte],
+      until: Array[Byte],
+      foreach: (Long => Unit) => Unit,
+      wanted: Long => Boolean,
+      hasNewest: Boolean): (SortedRuns, Boolean) = {
+    val family = familyOf(from, until)
+    val order = orders.getOrElse(family, {
+        val made = new SortedRuns(memory, spillDirectory)
+        try made.addUnsorted(ofFamily(family, foreach), wanted)
+        catch {
+          case e: Throwable =>
+            made.free()
+            throw e
+        }
+        orders += family -> made
+        if (hasNewest) withNewest += family
+        made
+      })
+    (order, withNewest(family))
+  }
+
+  /** Adds the records of the newest generation, of any families. Merges drop the records that are not wanted. */
+  def add(sorted: => SortedRuns, wanted: Long => Boolean): Unit = {
+    orders.foreach { case (family, order) =>
+      if (!withNewest(family)) {
+        order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstAfter(family), _ => true)), wanted)
+      }
+    }
+    withNewest = Set.empty
+  }
+
+  /** Forgets the orders that have records of the newest generation, which is taken out. */
+  def forgetThoseWithNewest(): Unit = {
+    val removed = withNewest.flatMap(orders.get)
+    orders --= withNewest
+    withNewest = Set.empty
+    removed.foreach(_.free())
+  }
+
+  /** Drops and moves records like [[SortedRuns.drop]]. */
+  def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.valuesIterator.foreach(_.drop(holds, movedTo))
+
+  def free(): Unit = {
+    val old = orders
+    orders = Map.empty
+    withNewest = Set.empty
+    old.valuesIterator.foreach(_.free())
+  }
+}
+
+private object FamilyOrders {
+
+  /** The id that stands for all families. */
+  private val all = -1L
+  private val last = 0xffffL
+
+  private def ofFamily(family: Long, foreach: (Long => Unit) => Unit): (Long => Unit) => Unit =
+    if (family == all) foreach
+    else use => foreach(record => if (isOf(record, family)) use(record))
+
+  /** Returns true if a record belongs to a family: keys begin with the two bytes of their family. */
+  private def isOf(record: Long, family: Long): Boolean = {
+    val key = Record.keyAddress(record)
+    Record.keyLength(record) >= 2 && ((OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null,
+      key + 1) & 0xff) == family
+  }
+
+  /** Returns the family that a range lies in; [[all]] if the range may reach into another family. */
+  private def familyOf(from: Array[Byte], until: Array[Byte]): Long =
+    if (from.length < 2 || until == null || until.length < 2) all
+    else {
+      val family = idOf(from)
+      if (idOf(until) == family || idOf(until) == family + 1 && until.length == 2) family else all
+    }
+
+  private def firstOf(family: Long): Array[Byte] = if (family == all) Array.emptyByteArray else bytesOf(family)
+
+  private def firstAfter(family: Long): Array[Byte] = if (family == all || family == last) null else bytesOf(family + 1)
+
+  private def bytesOf(id: Long): Array[Byte] = Array((id >>> 8).toByte, id.toByte)
+
+  private def idOf(key: Array[Byte]): Long = ((key(0) & 0xff) << 8 | key(1) & 0xff).toLong
+}
+
+/**
+ * The changed records of a memtable for scans in key order. The first scans sort them, or index them by prefix; later
+ * changes keep both up to date. For one thread at a time.
+ */
+private[incremental] final class OrderedChanges private[recent] (
+    memtable: MemTable,
+    memory: StoreMemory,
+    spillDirectory: File) {
+  import OrderedChanges._
+
+  /** The changes in key order, and the changes that are not in there yet; null before the first scan in order. */
+  private var runs: SortedRuns = _
+  private var unsorted: RecordSpool = _
+  private var rangesAsked = 0
+
+  /** The index by prefix; null before the first scan of a prefix. */
+  private var prefixes: PrefixIndex = _
+  private var prefixesFit = true
+
+  /** The bytes of memory. For any thread; approximate while another thread changes the memtable. */
+  def bytes: Long =
+    Option(runs).fold(0L)(_.bytes) + Option(unsorted).fold(0L)(_.bytes) + Option(prefixes).fold(0L)(_.bytes)
+
+  /** The bytes that lie in files. For any thread; approximate while another thread changes the memtable. */
+  def spilledBytes: Long =
+    Option(runs).fold(0L)(_.spilledBytes) + Option(unsorted).fold(0L)(_.spilledBytes) +
+      Option(prefixes).fold(0L)(_.spilledBytes)
+
+  /**
+   * Notes that a key has a changed record.
+   *
+   * @param old the record of the key before; 0 if it had none
+   * @param record the record of the key now
+   * @param isFirst true if the key had not been changed before
+   */
+  private[recent] def note(old: Long, record: Long, isFirst: Boolean): Unit = {
+    if (prefixes != null && isFirst) orDropPrefixes(prefixes.add(record))
+    else if (prefixes != null && record != old) orDropPrefixes(prefixes.replace(old, record))
+    if (unsorted != null && (record != old || isFirst)) unsorted.add(record)
+  }
+
+  /**
+   * Returns the current records of changed keys with from <= key < until (null: no end), in key order, unaffected by
+   * later changes; the caller frees them. The first few calls look through all changes; later calls keep them in order.
+   */
+  def in(from: Array[Byte], until: Array[Byte]): OrderedRecords =
+    if (memtable.changes == 0) OrderedRecords.none
+    else {
+      rangesAsked += 1
+      if (runs == null && rangesAsked <= maxUnordered) {
+        snapshot(isSorted = false) { add =>
+          memtable.foreachChange(record => if (Record.within(record, from, until)) add(record))
+        }
+      } else {
+        keepOrder()
+        snapshot(isSorted = true)(new MergedRecords(runs.sourcesIn(from, until, memtable.isCurrentChange)).foreach(_))
+      }
+    }
+
+  private def snapshot(isSorted: Boolean)(foreach: (Long => Unit) => Unit): OrderedRecords =
+    OrderedSnapshot.of(memory, spillDirectory, isSorted)(foreach)
+
+  private def keepOrder(): Unit = {
+    if (runs == null) {
+      unsorted = memtable.newSpool()
+      runs = memtable.sortedChanges()
+    }
+    if (!unsorted.isEmpty) {
+      runs.addUnsorted(unsorted.foreach, memtable.isCurrentChange)
+      unsorted.free()
+    }
+  }
+
+  /**
+   * Returns the current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in key order,
+   * unaffected by later changes; the caller frees them.
+   *
+   * @param until the first key after the prefix
+   */
+  def beginningWith(prefix: Array[Byte], until: Array[Byte]): OrderedRecords = {
+    if (prefixes == null && prefixesFit && memtable.changes > 0) {
+      prefixes = new PrefixIndex(memory, spillDirectory)
+      orDropPrefixes(memtable.foreachChange(prefixes.add))
+    }
+    if (prefixes == null) in(prefix, until)
+    else {
+      snapshot(isSorted = false)(prefixes.foreach(prefix)(_))
+    }
+  }
+
+  /**
+   * Runs an action on the index of prefixes, and drops the index if a prefix has more records than one piece of memory
+   * takes: then scans use the order of keys.
+   */
+  private def orDropPrefixes(action: => Unit): Unit =
+    try action
+    catch {
+      case _: PieceTooLargeException =>
+        prefixes.free()
+        prefixes = null
+        prefixesFit = false
+    }
+
+  /** Frees the memory. A later scan makes the order anew. */
+  def free(): Unit = {
+    if (runs != null) runs.free()
+    if (unsorted != null) unsorted.free()
+    if (prefixes != null) prefixes.free()
+    runs = null
+    unsorted = null
+    prefixes = null
+  }
+}
+
+private object OrderedChanges {
+
+  /** The number of scans that look through all changes, before sorting them is cheaper. */
+  private val maxUnordered = 4
 }

@@ -1,11 +1,19 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.locks.LockSupport
+
+import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, RowSizes, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, RowSizes, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
+
+// A task's batch on one store: reads of single keys, changes and the commit. Each call takes the lock of the
+// transaction, looks in the memtable first and then in the view of the version that the batch began on, and keeps the
+// count of keys.
 
 /**
  * The view of a store that a task has: a committed version and, over it, the task's changes. Keys carry their 2-byte
@@ -329,4 +337,196 @@ final class Transaction private[transaction] (
     if (first) scans.freeAll()
     first
   }
+}
+
+/**
+ * A lock that lets one call of a transaction run at a time, and none after the end or after a failed call. For any
+ * thread; calls do not nest.
+ *
+ * @param version the version that the transaction is on
+ */
+private[transaction] final class CallLock(version: VersionId) {
+  private val busy = new AtomicBoolean
+  private val finished = new AtomicBoolean
+
+  /** True if calls may begin: false after the end and after a failure. */
+  @volatile private var isOpen = true
+  @volatile private var hasEnded = false
+
+  /** The exception of the first failed call. Written and read within a call. */
+  private var failure: Throwable = _
+
+  /**
+   * Begins a call: waits until no other runs. This costs a volatile write, unless another thread is in a call.
+   *
+   * @throws IllegalStateException after the end, and after a failed call
+   */
+  def enter(): Unit = {
+    acquire()
+    if (!isOpen) refuse()
+  }
+
+  private def refuse(): Nothing = {
+    val cause = failure
+    exit()
+    val transaction = s"The transaction on version ${version.number} of the state store"
+    if (hasEnded) throw new IllegalStateException(s"$transaction has ended")
+    throw new IllegalStateException(
+      s"A call of the transaction on version ${version.number} of the state store failed; " +
+        s"it can only be aborted. The failure was: $cause",
+      cause)
+  }
+
+  def exit(): Unit = busy.lazySet(false)
+
+  /**
+   * Notes, within a call, that the call failed, and throws its error. No call may begin afterwards, because it would
+   * read or commit half of the failed call's work.
+   */
+  def fail(cause: Throwable): Nothing = {
+    if (failure == null) failure = cause
+    isOpen = false
+    throw cause
+  }
+
+  private def acquire(): Unit = if (!busy.compareAndSet(false, true)) acquireLater()
+
+  /**
+   * Waits for the end of another call: spins first, because most calls are short. The wait continues if the thread is
+   * interrupted.
+   */
+  private def acquireLater(): Unit = {
+    var interrupted = false
+    var spins = 0
+    while (busy.get || !busy.compareAndSet(false, true)) {
+      spins += 1
+      if (spins < CallLock.maxSpins) Thread.onSpinWait()
+      else {
+        interrupted |= Thread.interrupted()
+        LockSupport.parkNanos(CallLock.pauseNs)
+      }
+    }
+    if (interrupted) Thread.currentThread.interrupt()
+  }
+
+  /** Runs an action within a call, even after a failure, unless the transaction has ended. */
+  def unlessEnded(action: => Unit): Unit = {
+    acquire()
+    try if (!hasEnded) action
+    finally exit()
+  }
+
+  /**
+   * Ends the transaction: no call begins any more, and none runs when this returns.
+   *
+   * @return true if this was the first call of `end`
+   */
+  def end(): Boolean = {
+    hasEnded = true
+    isOpen = false
+    acquire()
+    exit()
+    finished.compareAndSet(false, true)
+  }
+}
+
+private object CallLock {
+  private val maxSpins = 1000
+  private val pauseNs = 50000L
+}
+
+/** A count of the store's keys with a transaction's changes. It is used only within calls of the transaction. */
+private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
+
+  /**
+   * Counts the keys. Looks up the keys that were put or removed without a get.
+   *
+   * @throws IllegalStateException if the counts contradict each other
+   */
+  def keys(): Long = {
+    if (memtable.unknown > 0) resolveAll()
+    val keys = view.keys + memtable.balance
+    if (keys < memtable.puts || memtable.unknown != 0) {
+      throw new IllegalStateException(
+        s"The transaction on version ${view.version.number} of the state store has lost count: $keys keys of ${view.keys} " +
+          s"before, ${memtable.puts} put, ${memtable.removes} removed, ${memtable.unknown} not known")
+    }
+    keys
+  }
+
+  /** Looks several keys up at a time, so that their searches wait for memory at the same time. */
+  private def resolveAll(): Unit = {
+    if (view.isSparse) expectUnknown()
+    val slots = new Array[Long](ReadView.prefetchedAtOnce)
+    var n = 0
+    memtable.foreachSlot { slot =>
+      if (memtable.isChange(slot) && !memtable.priorKnown(slot)) {
+        slots(n) = slot
+        n += 1
+        if (n == slots.length) {
+          resolve(slots, n)
+          n = 0
+        }
+      }
+    }
+    resolve(slots, n)
+  }
+
+  /** Announces the keys that only the base can know, so that it fetches their blocks several at a time. */
+  private def expectUnknown(): Unit = {
+    val keys = mutable.ArrayBuffer.empty[Array[Byte]]
+    var bytes = 0L
+    memtable.foreachSlot { slot =>
+      if (memtable.isChange(slot) && !memtable.priorKnown(slot)) {
+        val record = memtable.record(slot)
+        if (!view.overrides(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))) {
+          keys += Record.key(record)
+          bytes += Record.keyLength(record)
+          if (keys.size == KeyCount.maxExpected || bytes >= KeyCount.maxExpectedBytes) {
+            view.expect(keys)
+            keys.clear()
+            bytes = 0
+          }
+        }
+      }
+    }
+    view.expect(keys)
+  }
+
+  private def resolve(slots: Array[Long], n: Int): Unit = {
+    var i = 0
+    while (i < n) {
+      view.prefetch(memtable.record(slots(i)))
+      i += 1
+    }
+    i = 0
+    while (i < n) {
+      memtable.resolve(slots(i), view.contains(memtable.record(slots(i))))
+      i += 1
+    }
+  }
+
+  /** Computes the growth of each column family as [[Transaction.growthByFamily]] returns it. */
+  def growthByFamily(): Array[Long] = {
+    keys()
+    var growth = new Array[Long](16)
+    memtable.foreachSlot { slot =>
+      if (memtable.isChange(slot)) {
+        val record = memtable.record(slot)
+        val key = Record.keyAddress(record)
+        val id = (OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff
+        val before = if (memtable.wasThere(slot)) 1 else 0
+        if (id >= growth.length) growth = java.util.Arrays.copyOf(growth, id + 1)
+        growth(id) += (if (Record.isRemoved(record)) 0 else 1) - before
+      }
+    }
+    growth
+  }
+}
+
+private object KeyCount {
+
+  /** The number of keys, and of their bytes, that are announced at a time. */
+  private val maxExpected = 4096
+  private val maxExpectedBytes = 1L << 20
 }
