@@ -10,14 +10,14 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "the checksum of a block is not masked",
-        f"{ROOT}/sst/SstBlockWriter.scala",
+        f"{ROOT}/sst/SstWriter.scala",
         "putInt(SstFormat.masked(checksum.getValue.toInt))",
         "putInt(checksum.getValue.toInt)",
         MODEL,
     ),
     Mutant(
         "the checksum of a delta misses what was flushed",
-        f"{ROOT}/sst/SstBlockWriter.scala",
+        f"{ROOT}/sst/SstWriter.scala",
         "    fileCrc.update(buffer)\n",
         "    if (written > 0) fileCrc.update(buffer)\n",
         EITHER,
@@ -38,21 +38,21 @@ MUTANTS = [
     ),
     Mutant(
         "the number of entries of metadata is believed",
-        f"{ROOT}/sst/SstMetadata.scala",
+        f"{ROOT}/sst/SstIndex.scala",
         "if (restarts < 0 || end < start) damaged()",
         "if (end < start) damaged()",
         TABLES,
     ),
     Mutant(
         "the lengths of metadata are believed",
-        f"{ROOT}/sst/SstMetadata.scala",
+        f"{ROOT}/sst/SstIndex.scala",
         " || entry.at + rest + length > end) damaged()",
         ") damaged()",
         TABLES,
     ),
     Mutant(
         "a file that was written again counts as verified",
-        f"{ROOT}/sst/Verified.scala",
+        f"{ROOT}/sst/SstFile.scala",
         "FileId(_, found.size, found.lastModifiedTime)",
         "FileId(_, found.size, FileTime.fromMillis(0))",
         DAMAGE,
@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "blocks of deltas and of metadata are not verified",
-        f"{ROOT}/sst/SstBlocks.scala",
+        f"{ROOT}/sst/SstCursor.scala",
         "    verify(block, 0, handle)\n",
         "",
         DAMAGE,

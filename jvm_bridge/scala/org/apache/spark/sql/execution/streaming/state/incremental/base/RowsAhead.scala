@@ -1,11 +1,18 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.ByteBuffer
+import java.nio.channels.ClosedByInterruptException
 import java.util.{Arrays, HashMap}
+import java.util.concurrent.{CountDownLatch, Executor, ThreadPoolExecutor}
+import java.util.concurrent.atomic.AtomicReference
 
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLender, SstTable}
+import org.apache.spark.util.ThreadUtils
+
+// Rows of lazily restored files are looked up ahead: keys are announced, their missing blocks counted and fetched
+// together.
 
 /**
  * Rows of a base of which parts are missing, read before they are asked for. The missing blocks of many keys are fetched
@@ -293,4 +300,164 @@ private object RowsAhead {
 
   private val absent = new Array[Byte](0)
   private val absentRow = Some(null)
+}
+
+/**
+ * A count of the blocks of announced keys, some of which are missing, of files that come whole in the background. It
+ * tells if the missing blocks are there sooner than the files: at first by what a request costs, and then by the time
+ * that requests take. One thread.
+ *
+ * @param filesBytes the bytes of all files
+ * @param step the number of keys that each key whose blocks are added stands for
+ */
+private[base] final class BlockCensus(filesBytes: Long, step: Int = 1) {
+  import BlockCensus._
+
+  private val lastOffsets = mutable.HashMap.empty[AnyRef, Long]
+  private var missing = 0
+  private var present = 0
+  private var costBytes = 0L
+  private var lastBlocks = 0
+  private var lastNanos = 0L
+
+  /** Number of the blocks that have come. */
+  var fetched = 0
+
+  /**
+   * Adds a block; those of a file come in their order. A block may be added again.
+   *
+   * @param file the file, as an object
+   */
+  def add(file: AnyRef, offset: Long, length: Long, isMissing: Boolean): Unit = {
+    val from = lastOffsets.getOrElse(file, -1L)
+    if (offset != from) {
+      lastOffsets(file) = offset
+      if (isMissing) {
+        val gap = if (from < 0) requestBytes else math.max(0, (offset - from) / step - length)
+        missing += step
+        costBytes += step * (length + math.min(gap, requestBytes))
+      } else present += step
+    }
+  }
+
+  /** Adds missing blocks that have come together, and the time that they took. */
+  def addFetched(blocks: Int, nanos: Long): Unit = {
+    fetched += blocks
+    lastBlocks = blocks
+    lastNanos = nanos
+  }
+
+  /** Bytes that are missing of all files, if as large a share of them is missing as of the blocks. */
+  private def leftBytes: Double = filesBytes.toDouble * missing / math.max(1, missing + present)
+
+  /**
+   * Returns true if the missing blocks are there much sooner than the files.
+   *
+   * @param bytesPerSecond the speed of the files; None if it is not known
+   */
+  def isSooner(bytesPerSecond: Option[Long]): Boolean =
+    missing > 1 && {
+      val speed = bytesPerSecond.fold(usualSpeed)(_.toDouble)
+      2 * costBytes / math.max(speed, usualSpeed) < leftBytes / speed
+    }
+
+  /** Returns true if the files come so slowly, or not at all, that their blocks are read by more than a few batches. */
+  def areFilesSlow(bytesPerSecond: Option[Long]): Boolean = bytesPerSecond.exists(_ < usualSpeed)
+
+  /** Returns true if the blocks that have not come yet are there sooner, by the time that the last ones took. */
+  def isStillSooner(bytesPerSecond: Option[Long]): Boolean = lastBlocks == 0 || bytesPerSecond.forall(speed =>
+    lastNanos / 1e9 * (missing - fetched) / lastBlocks < leftBytes / speed)
+}
+
+private object BlockCensus {
+
+  /** Bytes of a file that come in the time that a request takes, as one of many. */
+  private val requestBytes = 64L << 10
+
+  /**
+   * Bytes a second with which files come at least if nothing but the machine and the storage limits them. Where these are
+   * slower or faster, requests are so, too.
+   */
+  private val usualSpeed = 128.0 * (1 << 20)
+}
+
+/**
+ * Data blocks of sparse tables that look-ups will read. They are fetched to the disk several at a time, where the look-ups
+ * would fetch one after the other. One thread.
+ */
+private[base] final class RemoteBlocks {
+  private val wanted = mutable.LinkedHashMap.empty[SstTable, mutable.TreeSet[Int]]
+
+  /** Adds a block that will be read, unless it is verified. */
+  def add(table: SstTable, block: Int): Unit =
+    if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table,
+      mutable.TreeSet.empty[Int]) += block
+
+  /**
+   * Fetches and verifies the blocks, if it takes more than one request.
+   *
+   * @return the number of blocks
+   * @throws java.io.IOException as the read of a block does; ClosedByInterruptException if the thread is interrupted
+   */
+  def fetch(): Int = {
+    val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
+    if (requests.size < 2) 0
+    else {
+      RemoteBlocks.atOnce(requests.map { case (table, blocks) =>
+        () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
+      })
+      wanted.valuesIterator.map(_.size).sum
+    }
+  }
+
+  /** Groups blocks by requests: a request for the first block of a group brings the others. */
+  private def together(table: SstTable, blocks: Iterable[Int]): Seq[Seq[Int]] = {
+    val groups = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
+    var end = -1L
+    blocks.foreach { block =>
+      val handle = table.block(block)
+      if (handle.offset + handle.bytes >= end) {
+        groups += mutable.ArrayBuffer.empty[Int]
+        end = handle.offset + SstTable.fetchedBytes
+      }
+      groups.last += block
+    }
+    groups.map(_.toSeq).toSeq
+  }
+}
+
+private[base] object RemoteBlocks {
+  private val maxRequests = 16
+
+  /** The threads of all stores of the executor. */
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-remote-blocks",
+    maxRequests)
+
+  /**
+   * Runs all parts of some work; after the first failure no further part begins. When this returns no part runs, so that
+   * the caller may close tables. The caller's thread runs a part for which no thread can be started.
+   */
+  private[base] def atOnce(work: Seq[() => Unit], executor: Executor = threads): Unit = {
+    val failure = new AtomicReference[Throwable]
+    val left = new CountDownLatch(work.size)
+    work.foreach { part =>
+      val task: Runnable = () =>
+        try if (failure.get == null) part()
+        catch { case e: Throwable => failure.compareAndSet(null, e) }
+        finally left.countDown()
+      try executor.execute(task)
+      catch { case _: OutOfMemoryError => task.run() } // "unable to create native thread"
+    }
+    var interrupted = false
+    while (left.getCount > 0) {
+      try left.await()
+      catch {
+        case _: InterruptedException =>
+          interrupted = true
+          failure.compareAndSet(null, new ClosedByInterruptException)
+      }
+    }
+    if (interrupted) Thread.currentThread.interrupt()
+    Option(failure.get).foreach(throw _)
+  }
 }

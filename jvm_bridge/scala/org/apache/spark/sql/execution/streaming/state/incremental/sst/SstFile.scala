@@ -2,13 +2,106 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import java.io.{EOFException, File, IOException, RandomAccessFile}
 import java.lang.management.ManagementFactory
+import java.lang.ref.{ReferenceQueue, WeakReference}
 import java.nio.MappedByteBuffer
 import java.nio.channels.FileChannel
+import java.nio.file.Files
+import java.nio.file.attribute.{BasicFileAttributes, FileTime}
 import java.util.concurrent.locks.ReentrantLock
+
+import scala.collection.mutable
 
 import com.sun.management.UnixOperatingSystemMXBean
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
+
+// The bytes of an SST: RocksDB's constants and numbers, the open and mapped file, and what of it has been verified.
+
+/**
+ * The place of a block in its file.
+ *
+ * @param offset first byte
+ * @param bytes length without the trailer
+ */
+private[incremental] final case class SstHandle(offset: Long, bytes: Int)
+
+/** Constants of RocksDB's block-based table format, format_version 5. */
+private[sst] object SstFormat {
+  val magic: Long = 0x88e241b785f4cff7L
+  val version = 5
+  val footerBytes = 53
+
+  /** Length of the trailer of a block: the kind of compression and the checksum. */
+  val trailerBytes = 5
+  val crc32c: Byte = 1
+  val uncompressed: Byte = 0
+
+  /** Length of a key's footer in a data block: sequence number (7 bytes) and kind. */
+  val keyFooterBytes = 8
+  val removal: Byte = 0
+  val put: Byte = 1
+
+  val filterName = "fullfilter.rocksdb.BuiltinBloomFilter"
+  val propertiesName = "rocksdb.properties"
+  val comparatorName = "leveldb.BytewiseComparator"
+
+  /** Returns a CRC-32C in the form in which files store it. */
+  def masked(crc: Int): Int = Integer.rotateRight(crc, 15) + 0xa282ead8
+}
+
+/**
+ * A reader of numbers from memory outside the heap. One thread.
+ *
+ * @param at address of the next byte
+ */
+private[sst] final class VarintReader(var at: Long) {
+
+  /**
+   * Reads a length: a number of up to 32 bits.
+   *
+   * @return a negative number if the bytes are no length
+   */
+  def length(): Int = {
+    var byte = OffHeap.getByte(null, at)
+    at += 1
+    if (byte >= 0) byte
+    else {
+      var value = byte & 0x7f
+      var shift = 7
+      while (byte < 0) {
+        if (shift > 28) return -1
+        byte = OffHeap.getByte(null, at)
+        at += 1
+        value |= (byte & 0x7f) << shift
+        shift += 7
+      }
+      value
+    }
+  }
+
+  /**
+   * Reads a number of up to 64 bits, seven in a byte, the lowest first.
+   *
+   * @throws java.io.IOException if the number has more than 64 bits
+   */
+  def varint(): Long = {
+    var byte = OffHeap.getByte(null, at)
+    at += 1
+    if (byte >= 0) byte
+    else {
+      var value = byte & 0x7fL
+      var shift = 7
+      while (byte < 0) {
+        if (shift > 63) throw new java.io.IOException("An SST block is damaged: a number has more than 64 bits")
+        byte = OffHeap.getByte(null, at)
+        at += 1
+        value |= (byte & 0x7fL) << shift
+        shift += 7
+      }
+      value
+    }
+  }
+}
 
 /** An SST whose format only RocksDB itself can read. */
 private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
@@ -177,4 +270,68 @@ private object SstFile {
   }
 
   private def noteClosed(file: SstFile): Unit = open.synchronized(open.remove(file))
+}
+
+/**
+ * The verified parts of an SST. Any number of threads; a thread that misses a block that another has just verified
+ * verifies it again, which does no harm.
+ */
+private[incremental] final class Verified {
+  private var known: Array[Boolean] = _
+
+  /** True if index, filter and properties were found right. */
+  @volatile var metadata = false
+
+  /**
+   * Returns, for each data block, whether its checksum was found right. All readers of the file share the array.
+   *
+   * @param count number of data blocks
+   */
+  def blocks(count: Int): Array[Boolean] = synchronized {
+    if (known == null || known.length != count) known = new Array[Boolean](count)
+    known
+  }
+}
+
+/**
+ * The parts of files that this process has verified, by file and not by name: a newer base shares most files with the
+ * one before, as hard links in a directory of its own. A file is identified by its number on its disk, its length and
+ * its time of change, so that a file that was written again counts as another. An entry lives as long as a caller keeps
+ * it. Any number of threads.
+ */
+private[incremental] object Verified {
+  private case class FileId(disk: AnyRef, bytes: Long, changed: FileTime)
+  private final class Entry(val id: FileId, verified: Verified) extends WeakReference[Verified](verified, forgotten)
+
+  private lazy val forgotten = new ReferenceQueue[Verified]
+  private val entries = mutable.HashMap.empty[FileId, Entry]
+
+  /** Returns the entry of the file in its present state, or an empty entry if the file cannot be identified. */
+  def of(file: File): Verified = idOf(file).fold(new Verified)(of)
+
+  private def of(id: FileId): Verified = entries.synchronized {
+    forget()
+    val known = entries.get(id).map(_.get).orNull
+    if (known != null) known
+    else {
+      val verified = new Verified
+      entries(id) = new Entry(id, verified)
+      verified
+    }
+  }
+
+  private def forget(): Unit = {
+    var gone = forgotten.poll()
+    while (gone != null) {
+      val id = gone.asInstanceOf[Entry].id
+      if (entries.get(id).exists(_ eq gone)) entries -= id
+      gone = forgotten.poll()
+    }
+  }
+
+  private def idOf(file: File): Option[FileId] =
+    try {
+      val found = Files.readAttributes(file.toPath, classOf[BasicFileAttributes])
+      Option(found.fileKey).map(FileId(_, found.size, found.lastModifiedTime))
+    } catch { case _: IOException => None } // opening the file will report the error
 }

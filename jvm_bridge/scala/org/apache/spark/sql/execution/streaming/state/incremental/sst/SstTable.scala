@@ -1,10 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import java.io.{File, IOException}
+import java.io.{File, IOException, RandomAccessFile}
 import java.nio.MappedByteBuffer
+import java.nio.channels.FileChannel
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
 import org.apache.spark.storage.StorageUtils
+
+// An SST is opened, its blocks are fetched and verified when they are first read, single keys are looked up, and reads
+// of pages are noted for the agent.
 
 /**
  * An SST, read without RocksDB: a block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
@@ -416,4 +420,174 @@ private[incremental] trait MissingBytes {
    * @throws java.io.IOException if the notes cannot be opened
    */
   def openUses(): PageUses = null
+}
+
+/**
+ * Looks up single keys in mapped SSTs. The value that was found lies in the mapped file, or until the next look-up in
+ * memory of the reader. One thread.
+ */
+private[incremental] final class SstPointReader extends AutoCloseable {
+  private val entry = new VarintReader(0)
+  private val room = new SstRoom
+
+  var valueAddress = 0L
+
+  /** Length of the value in bytes; [[Record.removed]] if the entry removes the key. */
+  var valueLength = 0
+
+  /**
+   * Looks for an entry of a key, and sets address and length of its value.
+   *
+   * @return true if the file has an entry of the key
+   * @throws java.io.IOException if the file cannot be read or is damaged
+   */
+  def find(table: SstTable, key: Array[Byte]): Boolean = {
+    val block = table.blockOf(key, OffHeap.arrayBase, key.length)
+    block < table.blocks && {
+      val handle = table.block(block)
+      val start = table.content(block, handle, room, 0)
+      val restartsEnd = start + handle.bytes - 4
+      val end = table.restartsAt(start, restartsEnd)
+      entry.at = lastRestartNotAfter(table, key, start, end, ((restartsEnd - end) >>> 2).toInt)
+      scan(table, key, end)
+    }
+  }
+
+  private def lastRestartNotAfter(
+      table: SstTable, key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Long = {
+    var low = 0
+    var high = restarts - 1
+    while (low < high) {
+      val middle = (low + high + 1) >>> 1
+      entry.at = restart(table, start, restartsAt, middle)
+      entry.length()
+      val length = entry.length() - SstFormat.keyFooterBytes
+      entry.length()
+      if (length < 0 || length > restartsAt - entry.at) table.changed(start)
+      if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
+    }
+    restart(table, start, restartsAt, low)
+  }
+
+  private def restart(table: SstTable, start: Long, restartsAt: Long, i: Int): Long = {
+    val at = start + (OffHeap.getInt(null, restartsAt + 4L * i) & 0xffffffffL)
+    if (at >= restartsAt) table.changed(start)
+    at
+  }
+
+  /**
+   * Searches entries from a restart on. All entries before the key are less than it, so the number of bytes that an
+   * entry shares with the one before decides about most of them without a look at their bytes. If the shared bytes
+   * reach into the footer of the entry before, a cursor decides.
+   */
+  private def scan(table: SstTable, key: Array[Byte], end: Long): Boolean = {
+    var common = 0
+    var lengthBefore = 0
+    while (entry.at < end) {
+      val shared = entry.length()
+      val rest = entry.length() - SstFormat.keyFooterBytes
+      val bytes = entry.length()
+      val at = entry.at
+      if (shared > lengthBefore || rest < 0) return findByCursor(table, key)
+      val next = at + rest + SstFormat.keyFooterBytes + bytes
+      if (shared < 0 || bytes < 0 || next > end) table.changed(at)
+      entry.at = next
+      lengthBefore = shared + rest
+      if (shared < common) return false
+      if (shared == common) {
+        val more = Bytes.common(key, common, at, rest)
+        common += more
+        if (more == rest && common == key.length) {
+          valueAddress = at + rest + SstFormat.keyFooterBytes
+          valueLength = table.valueLength(OffHeap.getByte(null, at + rest), bytes)
+          return true
+        }
+        if (common == key.length) return false
+        if (more < rest && (OffHeap.getByte(null, at + more) & 0xff) > (key(common) & 0xff)) return false
+      }
+    }
+    false
+  }
+
+  private def findByCursor(table: SstTable, key: Array[Byte]): Boolean = {
+    val cursor = new SstCursor(table, room)
+    try {
+      cursor.seek(key)
+      valueAddress = cursor.valueAddress
+      valueLength = cursor.valueLength
+      cursor.valid && Bytes.compare(key, cursor.keyAddress, cursor.keyLength) == 0
+    } finally cursor.close()
+  }
+
+  /** Takes blocks of sparse tables from memory from now on, as far as `lender` has them. */
+  def borrow(lender: BlockLender): Unit = room.borrow(lender)
+
+  /** Frees the memory. May be called repeatedly. */
+  def close(): Unit = room.free()
+}
+
+/**
+ * A file with a byte for each page of another file, which is 1 if the page was read since the agent looked, and 2 if it
+ * was wanted and not there. The agent evicts pages with 0 first. Any number of threads; a note that is lost does no harm.
+ *
+ * @param pageBytes length of a page, a power of two
+ * @throws java.io.IOException if the file does not exist or cannot be mapped
+ */
+private[incremental] final class PageUses(file: File, pageBytes: Int) extends AutoCloseable {
+  private val shift = Integer.numberOfTrailingZeros(pageBytes)
+  private var mapping: MappedByteBuffer = {
+    OffHeap.fileUse()
+    if (!file.exists) throw new IOException(s"$file is missing, which notes the pages that are read")
+    val access = new RandomAccessFile(file, "rw")
+    try {
+      OffHeap.fileUse()
+      access.getChannel.map(FileChannel.MapMode.READ_WRITE, 0, access.length)
+    } finally access.close()
+  }
+
+  /** Notes that bytes were read. Pages that the file does not have are never evicted. */
+  def note(offset: Long, length: Int): Unit = put(offset, length, PageUses.used)
+
+  /** Notes that bytes are not needed any more. */
+  def forget(offset: Long, length: Int): Unit = put(offset, length, PageUses.unused)
+
+  /**
+   * Notes that bytes are wanted that are not there.
+   *
+   * @return true if all of them were wanted before, or read, since the agent looked
+   */
+  def want(offset: Long, length: Int): Boolean = {
+    var page = offset >>> shift
+    val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
+    var before = true
+    while (page <= last) {
+      if (mapping.get(page.toInt) == PageUses.unused) {
+        before = false
+        mapping.put(page.toInt, PageUses.wanted)
+      }
+      page += 1
+    }
+    before
+  }
+
+  private def put(offset: Long, length: Int, use: Byte): Unit = {
+    var page = offset >>> shift
+    val last = math.min((offset + length - 1) >>> shift, mapping.capacity - 1L)
+    while (page <= last) {
+      mapping.put(page.toInt, use)
+      page += 1
+    }
+  }
+
+  /** Closes the file. No thread may note anything meanwhile. May be called repeatedly. */
+  def close(): Unit = {
+    if (mapping != null) StorageUtils.dispose(mapping)
+    mapping = null
+  }
+}
+
+private object PageUses {
+  private val used: Byte = 1
+  private val unused: Byte = 0
+  private val wanted: Byte = 2
 }

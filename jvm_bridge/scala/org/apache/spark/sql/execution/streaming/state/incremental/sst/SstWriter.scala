@@ -5,8 +5,14 @@ import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.ThreadLocalRandom
+import java.util.zip.{CRC32, CRC32C}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
+  Bytes, KeyHash, OffHeap, Record, Slots, StoreMemory
+}
+
+// An SST is written entry by entry: the writer fills a data block, ends it with its trailer, and adds each key to the
+// bloom filter; filter, index and properties follow at the end.
 
 /**
  * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C, full bloom
@@ -222,4 +228,238 @@ private[incremental] object SstWriter {
     }
     (block ++= fixed(0, 4) ++= fixed(1, 4)).result()
   }
+}
+
+/**
+ * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, writes them to the
+ * file and counts its CRC-32. The buffer has the same size for blocks of any length, and is smaller until a file turns
+ * out to be large. One thread.
+ */
+private[incremental] final class SstBlockWriter(channel: FileChannel) {
+  private var buffer = OffHeap.buffer(SstBlockWriter.leastRoomBytes)
+  private var address = OffHeap.addressOf(buffer)
+  private var at = 0
+  private var written = 0L
+
+  /** Offset in the file of the block that is being built. */
+  private var block = 0L
+
+  /** Index in the buffer of the first byte that the block's checksum does not count yet. */
+  private var unchecked = 0
+  private val fileCrc = new CRC32
+  private val checksum = new CRC32C
+
+  /** Bytes of the block that is being built, so far. */
+  def blockBytes: Int = Math.toIntExact(bytes - block)
+
+  /** Bytes put so far. */
+  def bytes: Long = written + at
+
+  /** The CRC-32 of all that was flushed; of the whole file after [[finish]]. */
+  def crc32: Long = fileCrc.getValue
+
+  /** Makes room for a put of this many bytes, at most the size of the buffer. */
+  def ensure(more: Int): Unit = if (buffer.capacity - at < more) flushToGoOn()
+
+  private def flushToGoOn(): Unit = {
+    flush()
+    if (buffer.capacity < SstBlockWriter.roomBytes) {
+      free()
+      buffer = OffHeap.buffer(SstBlockWriter.roomBytes)
+      address = OffHeap.addressOf(buffer)
+    }
+  }
+
+  private def flush(): Unit = {
+    check()
+    buffer.position(0).limit(at)
+    fileCrc.update(buffer)
+    buffer.position(0)
+    OffHeap.fileUse()
+    while (buffer.hasRemaining) channel.write(buffer)
+    written += at
+    at = 0
+    unchecked = 0
+  }
+
+  private def check(): Unit = {
+    buffer.limit(at).position(unchecked)
+    checksum.update(buffer)
+    unchecked = at
+  }
+
+  /** Puts a byte. This and the other fixed-size puts need [[ensure]] before them. */
+  def putByte(value: Byte): Unit = {
+    OffHeap.putByte(null, address + at, value)
+    at += 1
+  }
+
+  def putInt(value: Int): Unit = {
+    OffHeap.putInt(null, address + at, value)
+    at += 4
+  }
+
+  def putLong(value: Long): Unit = {
+    OffHeap.putLong(null, address + at, value)
+    at += 8
+  }
+
+  def putVarint(value: Long): Unit = {
+    var left = value
+    while ((left & ~0x7fL) != 0) {
+      putByte((left | 0x80).toByte)
+      left >>>= 7
+    }
+    putByte(left.toByte)
+  }
+
+  /** Puts any number of bytes from a place as [[OffHeap]] takes it; needs no [[ensure]]. */
+  def putBytes(from: AnyRef, offset: Long, length: Long): Unit = {
+    var done = 0L
+    while (done < length) {
+      if (at == buffer.capacity) flushToGoOn()
+      val part = math.min(length - done, buffer.capacity - at)
+      OffHeap.copyMemory(from, offset + done, null, address + at, part)
+      at += part.toInt
+      done += part
+    }
+  }
+
+  def putArray(bytes: Array[Byte]): Unit = putBytes(bytes, OffHeap.arrayBase, bytes.length)
+
+  /**
+   * Ends the block with its trailer.
+   *
+   * @return the place of the block in the file
+   */
+  def endBlock(): SstHandle = {
+    ensure(SstFormat.trailerBytes)
+    val handle = SstHandle(block, blockBytes)
+    putByte(SstFormat.uncompressed)
+    check()
+    putInt(SstFormat.masked(checksum.getValue.toInt))
+    checksum.reset()
+    unchecked = at
+    block = bytes
+    handle
+  }
+
+  /** Writes the bytes that are left. Those after the last block, the footer, belong to no block. */
+  def finish(): Unit = flush()
+
+  /** Frees the buffer. Called once. */
+  def free(): Unit = OffHeap.dispose(buffer)
+}
+
+private[incremental] object SstBlockWriter {
+  private val leastRoomBytes = 32 << 10
+  private val roomBytes = 256 << 10
+}
+
+/**
+ * The bloom filter of RocksDB's format_version 5. The low half of a key's hash chooses a cache line of 512 bits, the
+ * high half chooses bits in the line. The last 5 bytes are -1, 0, number of probes, 0, 0.
+ */
+private[sst] final class SstFilter private (start: Long, lines: Int, probes: Int) {
+
+  /** Returns false if no key of the file has that hash. */
+  def mayContain(hash: Long): Boolean = lines == 0 || {
+    val at = start + SstFilter.line(hash, lines).toLong * SstFilter.lineBytes
+    var h = (hash >>> 32).toInt
+    var i = 0
+    while (i < probes) {
+      val bit = h >>> 23
+      if ((OffHeap.getByte(null, at + (bit >> 3)) & (1 << (bit & 7))) == 0) return false
+      h *= SstFilter.next
+      i += 1
+    }
+    true
+  }
+}
+
+private[sst] object SstFilter {
+  val lineShift = 6
+  val lineBytes: Int = 1 << lineShift
+  val trailerBytes = 5
+  private val next = 0x9e3779b9
+
+  private def line(hash: Long, lines: Int): Int = (((hash & 0xffffffffL) * lines) >>> 32).toInt
+
+  /** Sets the bits of a hash in the cache lines of a filter. */
+  def add(hash: Long, probes: Int, filter: Slots): Unit = {
+    val at = filter.address(line(hash, filter.capacity.toInt))
+    var h = (hash >>> 32).toInt
+    var i = 0
+    while (i < probes) {
+      val bit = h >>> 23
+      val byte = at + (bit >> 3)
+      OffHeap.putByte(null, byte, (OffHeap.getByte(null, byte) | (1 << (bit & 7))).toByte)
+      h *= next
+      i += 1
+    }
+  }
+
+  /** A filter that excludes no key. */
+  val none = new SstFilter(0, 0, 0)
+
+  /**
+   * Returns the filter in a block, or [[none]] if the block has a filter of another kind.
+   *
+   * @param start address of the block
+   */
+  def in(start: Long, bytes: Int): SstFilter = {
+    val end = start + bytes
+    val lines = (bytes - trailerBytes) / lineBytes
+    if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
+      new SstFilter(start, lines, OffHeap.getByte(null, end - 3) & 31)
+    } else none
+  }
+}
+
+/**
+ * Builds a bloom filter outside the heap, of 10 bits a key, or of fewer if a block could not hold as many. The caller
+ * frees it. One thread.
+ *
+ * @param keys number of keys that will be added
+ */
+private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spillDirectory: File) {
+  import SstFilterBuilder._
+
+  private val filter =
+    Slots.zeros(math.min(maxLines, (keys * 10000 + 511999) / 512000), SstFilter.lineShift, memory, spillDirectory)
+
+  /** Hashes that are added at once, so that the processor waits for their cache lines at the same time. */
+  private val hashes = new Array[Long](atOnce)
+  private var waiting = 0
+
+  def add(hash: Long): Unit = {
+    if (waiting == atOnce) addWaiting()
+    hashes(waiting) = hash
+    waiting += 1
+  }
+
+  private def addWaiting(): Unit = {
+    var i = 0
+    while (i < waiting) {
+      SstFilter.add(hashes(i), probes, filter)
+      i += 1
+    }
+    waiting = 0
+  }
+
+  /** Puts the filter, without a trailer, into a file. Called once, after all keys. */
+  def finish(out: SstBlockWriter): Unit = {
+    addWaiting()
+    for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i),
+      filter.pieceEnd(i) - filter.pieceStart(i))
+    out.putArray(Array[Byte](-1, 0, probes, 0, 0))
+  }
+
+  def free(): Unit = filter.free()
+}
+
+private object SstFilterBuilder {
+  private val probes: Byte = 6
+  private val atOnce = 256
+  private val maxLines = (Int.MaxValue - 64L) / SstFilter.lineBytes
 }
