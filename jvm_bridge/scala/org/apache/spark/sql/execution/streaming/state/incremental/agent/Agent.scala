@@ -1,17 +1,26 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.IOException
-import java.nio.channels.ClosedByInterruptException
+import java.io.{Closeable, EOFException, IOException}
+import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
+import java.nio.ByteBuffer
+import java.nio.channels.{ClosedByInterruptException, SocketChannel}
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.UserPrincipal
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
+import jdk.net.ExtendedSocketOptions
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.util.ShutdownHookManager
+
+// Calls to the agent of this JVM: a call takes a connection and writes a frame; if the process died, another is
+// started and the call is repeated. Events come over a connection of their own.
 
 /** Settings of an agent, which serves the whole executor: those of the query that first needs it. */
 private[agent] final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
@@ -240,4 +249,205 @@ object Agent {
         "and goes on with it. The executor's log has its steps; if storage is slow or the state is large, " +
         s"raise $option.",
       option = Some(option), cause = cause)
+}
+
+/** A header and a body, framed as docs/protocol.md says. */
+private[agent] final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
+
+private[agent] object Frame {
+  val NoBody: Array[Byte] = Array.emptyByteArray
+  val MaxHeaderBytes: Int = 16 << 20
+  val MaxBodyBytes: Int = 64 << 20
+}
+
+/**
+ * A connection to an agent: for calls to the agent, one at a time, or for requests of the agent that are served here.
+ *
+ * A single thread at a time uses it; any thread may close it. Every failure of the socket is an IOException, after
+ * which the connection is of no use.
+ */
+final class AgentConnection private[agent] (channel: SocketChannel) extends Closeable {
+  private val lengths = ByteBuffer.allocateDirect(8)
+  private val chunk = ByteBuffer.allocateDirect(64 << 10)
+
+  /**
+   * Connects, shows the token and says the purpose. Call it once.
+   *
+   * @param socket lies in a directory that this JVM made, so that the listener must be of the same user
+   * @param purpose `Calls` or `Files`
+   * @throws java.io.IOException if nobody listens, or another user does, to whom the token is not shown
+   * @throws AgentException if the agent refuses
+   */
+  def connect(socket: Path, token: String, purpose: String): Unit = {
+    channel.connect(UnixDomainSocketAddress.of(socket))
+    checkPeer(socket, Files.getOwner(socket.getParent))
+    call(Json.obj("token" -> token, "for" -> purpose))
+  }
+
+  private[agent] def checkPeer(socket: Path, own: UserPrincipal): Unit = {
+    val user = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user
+    if (user != own) throw new IOException(s"a process of user $user listens at $socket, which is not the agent")
+  }
+
+  /**
+   * Sends the request and returns the fields of the answer's `ok`.
+   *
+   * @throws AgentException if the agent answers with an error
+   */
+  def call(request: ObjectNode): ObjectNode = {
+    send(Frame(request))
+    AgentConnection.answer(receive().header)
+  }
+
+  /** Answers the requests of the agent until the connection ends, which is an IOException. */
+  def serve(answer: Frame => Frame): Nothing = {
+    while (true) send(answer(receive()))
+    throw new AssertionError("unreachable")
+  }
+
+  override def close(): Unit = channel.close()
+
+  private def send(frame: Frame): Unit = {
+    val header = Json.bytes(frame.header)
+    lengths.clear()
+    lengths.putInt(header.length).putInt(frame.body.length).flip()
+    while (lengths.hasRemaining) channel.write(lengths)
+    write(header)
+    write(frame.body)
+  }
+
+  private def receive(): Frame = {
+    lengths.clear()
+    while (lengths.hasRemaining) if (channel.read(lengths) < 0) throw ended()
+    lengths.flip()
+    val headerBytes = checked(lengths.getInt(), Frame.MaxHeaderBytes)
+    val bodyBytes = checked(lengths.getInt(), Frame.MaxBodyBytes)
+    Frame(Json.parse(read(headerBytes)), read(bodyBytes))
+  }
+
+  private def write(bytes: Array[Byte]): Unit = {
+    var at = 0
+    while (at < bytes.length) {
+      chunk.clear()
+      val length = math.min(bytes.length - at, chunk.capacity)
+      chunk.put(bytes, at, length).flip()
+      while (chunk.hasRemaining) channel.write(chunk)
+      at += length
+    }
+  }
+
+  private def read(length: Int): Array[Byte] = {
+    val bytes = if (length == 0) Frame.NoBody else new Array[Byte](length)
+    var at = 0
+    while (at < length) {
+      chunk.clear().limit(math.min(length - at, chunk.capacity))
+      if (channel.read(chunk) < 0) throw ended()
+      chunk.flip()
+      val got = chunk.remaining
+      chunk.get(bytes, at, got)
+      at += got
+    }
+    bytes
+  }
+
+  private def checked(length: Int, limit: Int): Int =
+    if (length >= 0 && length <= limit) length
+    else throw new IOException(s"the agent announces ${length & 0xffffffffL} bytes, $limit are allowed")
+
+  private def ended() = new EOFException("the agent closed the connection")
+}
+
+object AgentConnection {
+  /** The purposes of connections: calls to the agent, or requests of the agent for files. */
+  val Calls = "calls"
+  val Files = "files"
+
+  /** Returns a connection that is not connected yet. Closing it ends a `connect` that waits. */
+  def unconnected(): AgentConnection = new AgentConnection(SocketChannel.open(StandardProtocolFamily.UNIX))
+
+  private def answer(header: ObjectNode): ObjectNode = (header.get("ok"), header.get("error")) match {
+    case (ok: ObjectNode, _) => ok
+    case (_, error: ObjectNode) => throw Answers.error(error)
+    case _ => throw new IOException("the agent's answer has neither ok nor error")
+  }
+}
+
+/**
+ * Polls an agent for its events, on a daemon thread that ends with the agent and not before: nothing that a poll or an
+ * event's handler throws ends it, be it an OutOfMemoryError or the InternalError of a mapped file. The next poll
+ * acknowledges an event, so that none is lost when the connection breaks. The agent may then repeat an event under its
+ * number, which is handled once.
+ *
+ * @param name name of the thread
+ * @param isAlive returns true as long as the agent lives
+ * @param call asks the agent, within a time in milliseconds
+ * @param handle takes the events in their order; its exceptions are logged
+ */
+private[agent] final class AgentEvents(
+    name: String,
+    isAlive: () => Boolean,
+    call: (ObjectNode, Long) => ObjectNode,
+    handle: AgentEvent => Unit)
+    extends Logging {
+  def this(process: AgentProcess, handle: AgentEvent => Unit) =
+    this(s"state-store-agent-${process.pid}-events", () => process.isAlive, process.call, handle)
+
+  @volatile private var handled = 0L
+  @volatile private var thread: Thread = _
+
+  /** Starts the thread if it does not run: at first, and again if it could not be started or has ended. */
+  def ensureRunning(): Unit =
+    if (thread == null || !thread.isAlive) synchronized {
+      if (thread == null || !thread.isAlive) thread = Supervised.start(name)(run())
+    }
+
+  private def run(): Unit = while (isAlive()) {
+    try poll()
+    catch {
+      case e: IOException =>
+        logQuietly(logDebug("The connection for events broke", e))
+        pause()
+      case e: Throwable =>
+        logQuietly(logWarning("The agent's events cannot be read; they are asked for again", e))
+        pause()
+    }
+  }
+
+  private def pause(): Unit =
+    try if (isAlive()) Thread.sleep(AgentEvents.RetryPauseMs)
+    catch { case _: InterruptedException => () } // nobody interrupts this thread with a purpose
+
+  /** Logs, unless memory is too short for that. */
+  private def logQuietly(log: => Unit): Unit =
+    try log
+    catch { case _: Throwable => () }
+
+  private def poll(): Unit = {
+    val request = Json.obj("op" -> "events", "after" -> handled, "wait_ms" -> AgentEvents.WaitMs)
+    Answers.events(call(request, AgentEvents.WaitMs + AgentEvents.GraceMs)).foreach {
+      case (number, event) if number > handled =>
+        try handle(event)
+        catch { case e: Throwable => logQuietly(logWarning(s"An event of the agent was not handled: $event", e)) }
+        handled = number
+      case _ => () // handled before the connection broke
+    }
+  }
+}
+
+private object AgentEvents {
+  val WaitMs = 30000L
+  val GraceMs = 60000L
+  val RetryPauseMs = 100L
+}
+
+/** Listeners for events, by the number of a store's provider. Safe for any thread. */
+private[agent] final class EventListeners {
+  private val listeners = new ConcurrentHashMap[Long, AgentEvent => Unit]
+
+  def add(store: Long, listener: AgentEvent => Unit): Unit = listeners.put(store, listener)
+
+  def remove(store: Long): Unit = listeners.remove(store)
+
+  /** Passes an event on. Drops events of a store that is closed: its directories are gone. */
+  def tell(event: AgentEvent): Unit = Option(listeners.get(event.store)).foreach(_(event))
 }

@@ -1,15 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.{BufferedReader, Closeable, InputStreamReader, IOException}
+import java.io.{BufferedReader, Closeable, InputStream, InputStreamReader, IOException}
 import java.nio.charset.StandardCharsets
-import java.nio.file.{Files, Path}
+import java.nio.file.{Files, Path, Paths, StandardCopyOption}
+import java.nio.file.attribute.PosixFilePermissions
 import java.security.SecureRandom
+import java.util.Properties
 import java.util.concurrent.{
   CompletableFuture, ConcurrentLinkedDeque, ScheduledThreadPoolExecutor, TimeoutException, TimeUnit
 }
 import java.util.concurrent.atomic.AtomicBoolean
 
-import scala.util.control.NonFatal
+import scala.util.control.{ControlThrowable, NonFatal}
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
@@ -17,7 +19,9 @@ import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
-import org.apache.spark.util.ThreadUtils
+import org.apache.spark.util.{ThreadUtils, Utils}
+
+// The agent's process: it is started, gets its directory, is watched by deadlines, and its log is passed on.
 
 /** A running agent and the idle connections to it. Safe for any thread. */
 private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
@@ -293,3 +297,234 @@ private[agent] object Watchdog {
 /** The failure of a call to the agent that took too long. */
 private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
     extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)
+
+/**
+ * Local directories of the agents of one JVM, each of which replaces the one before: a directory with a short path
+ * for sockets, one below each of Spark's local directories for their files, and the program that starts them. All
+ * are of mode 0700 and are removed with the JVM.
+ */
+final class AgentDirectory {
+  private var sockets: Path = AgentDirectory.shortDirectory()
+
+  /** Directories for local files, one on each of Spark's disks. */
+  val directories: Seq[Path] =
+    AgentDirectory.localDirectories().map(parent => AgentDirectory.privateDirectory(Paths.get(parent)))
+
+  /** Returns the first of the directories. */
+  def directory: Path = directories.head
+  private var agents = 0
+
+  /** Returns the socket for the next agent, in a new directory if a cleaner of temporary files removed the old one. */
+  def nextSocket(): Path = synchronized {
+    agents += 1
+    if (!Files.isDirectory(sockets)) sockets = AgentDirectory.shortDirectory()
+    sockets.resolve(s"agent-$agents.sock")
+  }
+
+  /** Returns the program that starts an agent, and the archive of its code in the jar; "" if the jar has none. */
+  def program(): (Path, String) = synchronized {
+    val code = AgentDirectory.createPrivately(directory.resolve("program"))
+    val script = unpack("state-store-agent.py", code).getOrElse(
+      throw new IOException("the jar of the state store is incomplete: it has no state-store-agent.py"))
+    (script, unpack("state_store_agent.zip", code).map(_.toString).getOrElse(""))
+  }
+
+  def remove(): Unit = (sockets +: directories).foreach { path =>
+    try Utils.deleteRecursively(path.toFile)
+    catch { case _: IOException => () } // the agent, too, removes them when it ends
+  }
+
+  private def unpack(resource: String, into: Path): Option[Path] = {
+    val target = into.resolve(resource)
+    if (Files.exists(target)) return Some(target)
+    Option(getClass.getResourceAsStream("/" + resource)).map { in =>
+      val unfinished = into.resolve(resource + ".tmp")
+      try Files.copy(in, unfinished, StandardCopyOption.REPLACE_EXISTING)
+      finally in.close()
+      Files.move(unfinished, target, StandardCopyOption.ATOMIC_MOVE)
+    }
+  }
+}
+
+object AgentDirectory {
+  // sun_path has 108 bytes, one of them the terminating zero; leave room for "/agent-123456.sock".
+  private val MaxDirectoryBytes = 106 - 20
+
+  /** The version of the package from which this jar was built. */
+  lazy val version: String = {
+    val properties = new Properties
+    Option(getClass.getResourceAsStream("/incremental-state-store.properties")).foreach { in =>
+      try properties.load(in)
+      finally in.close()
+    }
+    properties.getProperty("version", "unknown")
+  }
+
+  private def localDirectories(): Seq[String] =
+    Utils.getOrCreateLocalRootDirs(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)).toSeq
+
+  /** Makes a directory, and its missing parents, for their owner alone; an existing directory stays as it is. */
+  def createPrivately(directory: Path): Path = Files.createDirectories(directory, ownerOnly)
+
+  private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
+
+  private def privateDirectory(parent: Path): Path =
+    Files.createTempDirectory(Files.createDirectories(parent), "state-store-", ownerOnly)
+
+  private def shortDirectory(): Path = {
+    val own = Paths.get(sys.props("java.io.tmpdir")).toAbsolutePath.normalize
+    val bases = Seq(own, fromWorkingDirectory(own)) ++ Seq("/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
+    val fitting = bases.filter { base =>
+      base.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MaxDirectoryBytes && Files.isWritable(base)
+    }
+    privateDirectory(fitting.headOption.getOrElse(
+      throw new IOException(
+        s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
+          "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written.")))
+  }
+
+  /**
+   * Returns a path relative to the working directory if it is below it; else the path. A container of YARN has its
+   * temporary directory there, with a long path, and nobody removes what a killed container left elsewhere.
+   */
+  private def fromWorkingDirectory(path: Path): Path = {
+    val here = Paths.get("").toAbsolutePath
+    if (path.startsWith(here) && path != here) here.relativize(path) else path
+  }
+}
+
+/** Passes an agent's log lines on to the executor's log, and keeps the last ones for error messages. */
+private[agent] final class AgentLog(pid: Long) extends Logging {
+  private val kept = new java.util.ArrayDeque[String]
+
+  /**
+   * Reads the stream to its end on a daemon thread, in the lines of docs/protocol.md. No error ends it before: an agent
+   * whose output nobody reads stands still.
+   *
+   * @return the thread
+   * @throws AgentException if the machine has no thread left
+   */
+  def follow(stream: InputStream, name: String): Thread =
+    Supervised.startOrFail(s"state-store-agent-$name")(read(stream))
+
+  /** Reads the stream to its end in the calling thread. */
+  def read(stream: InputStream): Unit = {
+    val reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))
+    var isOpen = true
+    Supervised.repeat("A line of the agent's log is lost", isOpen, pauseMs = 0) {
+      val text =
+        try reader.readLine()
+        catch { case _: IOException => null } // the stream closes with the process
+      if (text == null) isOpen = false else line(text)
+    }
+  }
+
+  /** Returns the last lines, oldest first. */
+  def tail: String = kept.synchronized(kept.toArray.mkString("\n"))
+
+  private def line(text: String): Unit = {
+    val (level, message) = parse(text)
+    remember(message)
+    level match {
+      case "DEBUG" => logDebug(message)
+      case "INFO" => logInfo(message)
+      case "ERROR" | "CRITICAL" => logError(message)
+      case _ => logWarning(message)
+    }
+  }
+
+  private def parse(text: String): (String, String) =
+    try {
+      if (!text.startsWith("{")) ("WARNING", s"agent $pid: $text")
+      else {
+        val record = Json.parse(text)
+        val store = Json.text(record, "store").map(s => s", store $s").getOrElse("")
+        (Json.text(record, "level").getOrElse("WARNING"),
+          s"agent $pid$store: ${Json.text(record, "message").getOrElse(text)}")
+      }
+    } catch {
+      case NonFatal(_) => ("WARNING", s"agent $pid: $text")
+    }
+
+  private def remember(message: String): Unit = kept.synchronized {
+    if (kept.size == AgentLog.Kept) kept.removeFirst()
+    kept.addLast(message)
+  }
+}
+
+private object AgentLog {
+  val Kept = 20
+}
+
+/** Long-lived daemon threads: no error of a step ends them, and a failed start is reported instead of thrown. */
+private[incremental] object Supervised extends Logging {
+  /**
+   * Starts a daemon thread.
+   *
+   * @return the thread; null if the machine has no thread left, so that the caller tries again later
+   */
+  def start(name: String)(body: => Unit): Thread = {
+    val thread = new Thread(() => body, name)
+    thread.setDaemon(true)
+    try {
+      thread.start()
+      thread
+    } catch {
+      case e: OutOfMemoryError => // "unable to create native thread"
+        report(
+          s"The thread $name cannot be started; raise the limit of processes or threads of this container or " +
+            "user",
+          e)
+        null
+    }
+  }
+
+  /**
+   * Starts a daemon thread without which the caller cannot go on.
+   *
+   * @throws AgentException if the machine has no thread left; an OutOfMemoryError would end the executor
+   */
+  def startOrFail(name: String)(body: => Unit): Thread =
+    Option(start(name)(body)).getOrElse(throw noThread(name, null))
+
+  /** Returns the error for a thread that cannot be started. */
+  def noThread(name: String, cause: Throwable): AgentException =
+    new AgentException("busy",
+      s"the thread $name cannot be started: raise the limit of processes or threads of this " +
+        "container or user.",
+      cause = cause)
+
+  /** Repeats a step as long as `alive` is true. Reports a step that fails, and repeats it after a pause. */
+  def repeat(failure: String, alive: => Boolean, pauseMs: Long)(step: => Unit): Unit = while (alive) {
+    try step
+    catch {
+      case e: Throwable if isSurvivable(e) =>
+        report(failure, e)
+        Thread.sleep(pauseMs)
+    }
+  }
+
+  /**
+   * Runs the work of a pool's thread, and logs its error: Spark ends an executor for any error that a thread does not
+   * catch.
+   */
+  def guarded(failure: => String)(body: => Unit): Unit =
+    try body
+    catch { case e: Throwable if isSurvivable(e) => report(failure, e) }
+
+  /**
+   * Returns true if a thread goes on after this error. A mapped file whose disk fails throws InternalError; neither
+   * it nor OutOfMemoryError is `NonFatal`.
+   */
+  def isSurvivable(e: Throwable): Boolean = e match {
+    case _: InterruptedException | _: ControlThrowable => false
+    case _: OutOfMemoryError | _: InternalError | _: StackOverflowError | _: LinkageError => true
+    case _: VirtualMachineError => false
+    case _ => true
+  }
+
+  /** Logs an error, even if memory is too short to log it. */
+  def report(failure: String, e: Throwable): Unit =
+    try logWarning(failure, e)
+    catch { case _: OutOfMemoryError => () }
+}

@@ -7,15 +7,19 @@ import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, Sta
 import java.util.concurrent.{
   ConcurrentHashMap, ExecutionException, Future, SynchronousQueue, ThreadPoolExecutor, TimeUnit
 }
+import java.util.concurrent.TimeUnit.{MILLISECONDS, SECONDS}
 
 import scala.annotation.tailrec
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 import scala.util.Using
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path}
+import org.apache.hadoop.fs.{
+  FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path, StreamCapabilities
+}
 import org.apache.hadoop.util.functional.FutureIO
 
 import org.apache.spark.internal.Logging
@@ -23,6 +27,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json.Fields
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 import org.apache.spark.util.ThreadUtils
+
+// Requests of the agent for files in storage: served by threads of this JVM, downloads in the background give way to
+// those that a batch waits for, and ranges are read into memory without the agent.
 
 /**
  * The agent's requests for the files of one store, executed with Spark's CheckpointFileManager and the query's Hadoop
@@ -433,4 +440,266 @@ private[agent] object FileServer extends Logging {
       }
       if (process.isAlive) Thread.sleep(RetryPauseMs)
     }
+}
+
+/**
+ * Downloads of one store in the background, which give way to requests that a batch of any store of this JVM waits for.
+ * Any number of threads.
+ */
+private[agent] final class BulkTransfers {
+  import BulkTransfers._
+
+  private var running = 0
+  private var startedNanos = 0L
+  private var lastNanos = 0L
+  private var bytes = 0L
+
+  /** Runs a download, which notes what it copies. */
+  def download[A](body: BulkDownload => A): A = {
+    val download = new Download
+    download.giveWay()
+    begin(downloadNanos())
+    try body(download)
+    finally end(downloadNanos())
+  }
+
+  private final class Download extends BulkDownload {
+    private var leftNanos = maxWaitNanos
+
+    /** True if the bytes that come next were asked for while there was a request to give way to. */
+    private var isBeside = false
+
+    def giveWay(): Unit = BulkTransfers.synchronized {
+      while (urgent > 0 && leftNanos > 0) {
+        val begunNanos = System.nanoTime
+        BulkTransfers.wait(leftNanos / nanosOfMilli + 1)
+        leftNanos -= System.nanoTime - begunNanos
+      }
+      isBeside = urgent > 0
+    }
+
+    def copied(bytes: Long): Unit = {
+      noteCopied(if (isBeside) 0 else bytes) // the clock of downloads stood still
+      giveWay()
+    }
+  }
+
+  private def begin(now: Long): Unit = synchronized {
+    if (bytes == 0 || running == 0 && now - lastNanos > maxPauseNanos) {
+      startedNanos = now
+      bytes = 0
+    }
+    lastNanos = now
+    running += 1
+  }
+
+  private def end(now: Long): Unit = synchronized {
+    lastNanos = now
+    running -= 1
+  }
+
+  private def noteCopied(count: Long): Unit = {
+    val now = downloadNanos()
+    synchronized {
+      lastNanos = now
+      bytes += count
+    }
+  }
+
+  /**
+   * Returns how many bytes of the store have come in a second lately, while they gave way to nothing: 0 if there are no
+   * downloads; None if that is not known yet.
+   */
+  def bytesPerSecond: Option[Long] = {
+    val now = downloadNanos()
+    synchronized {
+      val nanos = lastNanos - startedNanos
+      if (running == 0 && (bytes == 0 || now - lastNanos > maxPauseNanos)) Some(0)
+      else Option.when(nanos >= leastNanos && bytes >= leastBytes)((bytes.toDouble * SECONDS.toNanos(1) / nanos).toLong)
+    }
+  }
+}
+
+/** A download in the background, of one file or of a part of it. One thread. */
+private[agent] trait BulkDownload {
+
+  /**
+   * Notes that some bytes have come. Then waits while there are requests to give way to, but for a second in all in a
+   * download: downloads go on, however many batches there are.
+   */
+  def copied(bytes: Long): Unit
+}
+
+private[agent] object BulkTransfers {
+  private val nanosOfMilli = MILLISECONDS.toNanos(1)
+
+  /** Time for which a download gives way. */
+  private val maxWaitNanos = SECONDS.toNanos(1)
+
+  /** Time without a download after which no more is expected: a limit of their speed makes shorter pauses. */
+  private val maxPauseNanos = SECONDS.toNanos(3)
+
+  /** A speed that was measured with less tells nothing. */
+  private val leastNanos = MILLISECONDS.toNanos(100)
+  private val leastBytes = 1L << 20
+
+  private var urgent = 0
+  private var urgentSinceNanos = 0L
+  private var urgentNanos = 0L
+
+  /** Makes requests that a batch waits for. */
+  def givingWay[A](body: => A): A = {
+    begin()
+    try body
+    finally end()
+  }
+
+  private def begin(): Unit = synchronized {
+    if (urgent == 0) urgentSinceNanos = System.nanoTime
+    urgent += 1
+  }
+
+  private def end(): Unit = synchronized {
+    urgent -= 1
+    if (urgent == 0) {
+      urgentNanos += System.nanoTime - urgentSinceNanos
+      notifyAll()
+    }
+  }
+
+  /** Returns a time that stands still while downloads give way. */
+  private def downloadNanos(): Long = synchronized {
+    (if (urgent > 0) urgentSinceNanos else System.nanoTime) - urgentNanos
+  }
+}
+
+/**
+ * Reads ranges of the files of one store into memory. Ranges that lie close together come with one request, and many
+ * requests run at a time. Downloads in the background give way meanwhile. One thread.
+ *
+ * If streams of the storage can be read by several threads (HDFS), each file is opened once. Otherwise a stream is opened
+ * for each request, which on object stores costs nothing.
+ *
+ * @param files opens files by their paths below the root, to be read up to an offset
+ */
+private[incremental] final class RangeReads private[agent] (files: StoredFiles) extends AutoCloseable {
+  import RangeReads._
+
+  private val streams = new ConcurrentHashMap[String, FSDataInputStream]
+
+  /**
+   * Reads ranges.
+   *
+   * @param ranges path below the root, offset and length of each
+   * @return their bytes, in the same order; zeros where a file ends before
+   * @throws java.io.IOException if storage fails
+   */
+  def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = BulkTransfers.givingWay(readAll(ranges.toIndexedSeq))
+
+  private def readAll(wanted: IndexedSeq[(String, Long, Int)]): Seq[Array[Byte]] = {
+    val found = new Array[Array[Byte]](wanted.size)
+    val isShared = files.hasSharedStreams || wanted.headOption.exists(range => tryShared(range._1))
+    if (isShared) {
+      val others = wanted.map(_._1).distinct.filterNot(path => streams.containsKey(path))
+      FileCalls.together(others.map(path => () => opened(path)))
+    }
+    val requests = if (isShared) spansOf(wanted, SharedGapBytes, SharedSpanBytes) else spansOf(wanted)
+    FileCalls.together(requests.map { numbers => () =>
+      if (isShared) readShared(wanted, numbers, found) else readAlone(wanted, numbers, found)
+    })
+    found.toSeq
+  }
+
+  private def opened(path: String): Long = {
+    streams.put(path, files.open(path))
+    0
+  }
+
+  /** Opens a file, and keeps its stream if several threads can read it. */
+  private def tryShared(path: String): Boolean = files.mayShareStreams && {
+    val in = files.open(path)
+    files.noteShared(in.hasCapability(StreamCapabilities.PREADBYTEBUFFER))
+    if (files.hasSharedStreams) streams.put(path, in) else in.close()
+    files.hasSharedStreams
+  }
+
+  private def readShared(ranges: IndexedSeq[(String, Long, Int)], numbers: IndexedSeq[Int],
+      found: Array[Array[Byte]]): Long = {
+    val (path, start, _) = ranges(numbers.head)
+    val (_, last, length) = ranges(numbers.last)
+    val in = streams.get(path)
+    val bytes = new Array[Byte](Math.toIntExact(last + length - start))
+    var read = 0
+    var count = 0
+    while (read < bytes.length && count >= 0) {
+      count = in.read(start + read, bytes, read, bytes.length - read)
+      read += math.max(count, 0)
+    }
+    numbers.foreach { number =>
+      val (_, offset, length) = ranges(number)
+      val from = (offset - start).toInt
+      found(number) = if (length == bytes.length) bytes else java.util.Arrays.copyOfRange(bytes, from, from + length)
+    }
+    read
+  }
+
+  private def readAlone(ranges: IndexedSeq[(String, Long, Int)], numbers: IndexedSeq[Int],
+      found: Array[Array[Byte]]): Long = {
+    val pieces = numbers.map { number =>
+      val (_, offset, length) = ranges(number)
+      found(number) = new Array[Byte](length)
+      (offset, length.toLong)
+    }
+    files.copy(ranges(numbers.head)._1, pieces) { (piece, bytes, offset) =>
+      bytes.get(found(numbers(piece)), (offset - pieces(piece)._1).toInt, bytes.remaining)
+      ()
+    }
+  }
+
+  /** Bytes of whole files that come in a second while nothing is read ahead; None if that is not known. */
+  def bulkBytesPerSecond: Option[Long] = files.bulk.bytesPerSecond
+
+  /** Has downloads in the background give way to the body. */
+  def first[A](body: => A): A = BulkTransfers.givingWay(body)
+
+  /** Closes the files. May be called repeatedly. */
+  def close(): Unit = {
+    streams.values.forEach { in =>
+      try in.close()
+      catch { case NonFatal(_) => () } // it was only read
+    }
+    streams.clear()
+  }
+}
+
+private[agent] object RangeReads {
+
+  /** Bytes between two ranges that are read rather than skipped: they take less time than another request. */
+  private val GapBytes = 128 << 10
+
+  /** Bytes from which on a request takes no further range, so that many are read by several threads. */
+  private val SpanBytes = 2 << 20
+
+  /** The same for streams that are open, a request of which takes less time, and comes into memory as a whole. */
+  private val SharedGapBytes = 48 << 10
+  private val SharedSpanBytes = 256 << 10
+
+  /** Divides ranges, given by path, offset and length, among requests: their numbers, in order. */
+  def spansOf(
+      ranges: IndexedSeq[(String, Long, Int)],
+      gapBytes: Int = GapBytes,
+      spanBytes: Int = SpanBytes): Seq[IndexedSeq[Int]] = {
+    val spans = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
+    ranges.indices.sortBy(number => (ranges(number)._1, ranges(number)._2)).foreach { number =>
+      val (path, offset, length) = ranges(number)
+      val joins = spans.nonEmpty && {
+        val (before, start, _) = ranges(spans.last.head)
+        val (_, last, bytes) = ranges(spans.last.last)
+        path == before && offset - (last + bytes) <= gapBytes && offset + length - start <= spanBytes
+      }
+      if (!joins) spans += mutable.ArrayBuffer.empty[Int]
+      spans.last += number
+    }
+    spans.map(_.toIndexedSeq).toSeq
+  }
 }
