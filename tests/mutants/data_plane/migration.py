@@ -8,14 +8,14 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "a value of a list is longer than the list",
-        f"{ROOT}/rows/JoinedLists.scala",
+        f"{ROOT}/rows/RowCodec.scala",
         "if (size < 1 || at > bytes.length)",
         "if (size < 1)",
         COPIES,
     ),
     Mutant(
         "values without a delimiter are read as if they had one",
-        f"{ROOT}/rows/JoinedLists.scala",
+        f"{ROOT}/rows/RowCodec.scala",
         "if (delimiterBytes > 0 && bytes(at.toInt) != RowCodec.Delimiter)",
         "if (false)",
         COPIES,

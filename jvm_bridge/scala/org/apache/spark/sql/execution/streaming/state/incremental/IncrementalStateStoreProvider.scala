@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets
-import java.util.{Locale, UUID}
+import java.nio.file.{Path => LocalPath}
+import java.util.{Arrays, Locale, UUID}
+import java.util.concurrent.ConcurrentHashMap
+import java.util.regex.Pattern
 
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -13,21 +16,33 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
+  ColumnFamilies, ColumnFamily, Json, UnknownFormatException, VersionId
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
-import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, StoreKey}
+import org.apache.spark.sql.execution.streaming.state.incremental.observed.{Observatory, ObservedStore, StoreKey}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
   Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors
 }
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
+  CheckpointFileManager, StreamExecution, StreamingQueryWrapper
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.streaming.StreamingQueryListener
+import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.util.{NextIterator, ShutdownHookManager}
+
+// The provider that Spark names, and what it needs of a query: ids of committed versions, the present task, the
+// registered column families, the change feed, and the listener that tells of a query with another provider than its
+// session's.
 
 /**
  * A state store provider that commits one immutable SST file per micro-batch and merges these files into snapshots in
@@ -338,5 +353,195 @@ private[incremental] object CurrentTask {
   private def application: String = {
     val id = Option(SparkEnv.get).flatMap(_.conf.getOption("spark.app.id")).getOrElse("")
     String.format(Locale.ROOT, "%08x", Int.box(MurmurHash3.stringHash(id)))
+  }
+}
+
+/**
+ * The column families that Spark registered with a provider: their schemas, and the rules for their names. For any
+ * thread.
+ *
+ * @param several true if the store may have families other than `default`
+ */
+private[incremental] final class FamilyRegistry(
+    codecs: Codecs,
+    schemas: Option[StateSchemaProvider],
+    val several: Boolean) {
+  private val families = new ConcurrentHashMap[String, FamilySchema]
+
+  def register(name: String, schema: FamilySchema): Unit = {
+    schemas.foreach {
+      case tests: TestStateSchemaProvider =>
+        tests.captureSchema(name, schema.keySpec.keySchema, schema.values)
+      case _ =>
+    }
+    families.put(name, schema)
+  }
+
+  /** Names of the families whose keys are rows with columns of these types, encoded as a whole. */
+  def withKeysOf(types: Seq[DataType]): Seq[String] = families.asScala.iterator.collect {
+    case (name, FamilySchema(NoPrefixKeyStateEncoderSpec(schema), _, _)) if areTypes(schema, types) => name
+  }.toSeq
+
+  private def areTypes(schema: StructType, types: Seq[DataType]): Boolean =
+    schema.length == types.length && schema.fields.zip(types).forall { case (column, kind) =>
+      DataType.equalsIgnoreCompatibleNullability(kind, column.dataType)
+    }
+
+  def unregister(name: String): Unit = families.remove(name)
+
+  /** Returns a new codec of a family; None if Spark has not registered the family. */
+  def codec(name: String, family: ColumnFamily): Option[RowCodec] =
+    Option(families.get(name)).map(codecs.make(name, family, _))
+
+  /** Throws the error of Spark's stores if the family is not `default` and cannot be used. */
+  def checkUse(operation: String, name: String): Unit =
+    if (name != StateStore.DEFAULT_COL_FAMILY_NAME) {
+      if (!several) throw disabled(operation)
+      if (name.isEmpty || name.trim != name) {
+        throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
+      }
+    }
+
+  /** Throws the error of Spark's stores if the family cannot be made or removed. */
+  def checkName(operation: String, name: String, isInternal: Boolean): Unit = {
+    if (!several) throw disabled(operation)
+    if (name.isEmpty || name.trim != name || (name == StateStore.DEFAULT_COL_FAMILY_NAME && !isInternal)) {
+      throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
+    }
+    if (!isInternal && name.charAt(0) == '$') {
+      throw StateStoreErrors.cannotCreateColumnFamilyWithReservedChars(name)
+    }
+  }
+
+  private def disabled(operation: String): Throwable = StateStoreErrors.unsupportedOperationException(
+    operation, "multiple column families is disabled in IncrementalStateStoreProvider")
+}
+
+/**
+ * The changes of one column family, read from the deltas of consecutive versions: (put, merge or delete, key, value or
+ * null, batch id). Each batch shows first the changes that its own later changes replaced, then the last change of each
+ * key. A list of values is one put for each value; each value that was appended to a list is a merge. Both come in
+ * order of time. For one thread, which gets the same row objects again.
+ *
+ * @param deltas versions and local files of the deltas, oldest first
+ * @param codec the codec of the column family
+ * @param release called once, when the files are not needed any more
+ */
+final class ChangeFeed(deltas: Seq[(Long, LocalPath)], codec: RowCodec, release: () => Unit)
+    extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
+  private val from = ColumnFamilies.from(codec.family.id)
+  private val unread = deltas.iterator
+  private var version = 0L
+  private var reader: DeltaReader = _
+  private var values: Iterator[UnsafeRow] = Iterator.empty
+  private var valuesKind = RecordType.PUT_RECORD
+
+  override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
+    if (values.hasNext) return change(valuesKind, values.next())
+    while (advance()) {
+      if (Arrays.equals(reader.key, 0, RowCodec.PrefixBytes, from, 0, RowCodec.PrefixBytes)) return change()
+    }
+    finished = true
+    null
+  }
+
+  override protected def close(): Unit =
+    try closeReader()
+    finally release()
+
+  private def closeReader(): Unit = {
+    if (reader != null) reader.close()
+    reader = null
+  }
+
+  private def change(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
+    if (reader.value == null) (RecordType.DELETE_RECORD, codec.decodeKey(reader.key), null, version - 1)
+    else if (!codec.multipleValues) change(RecordType.PUT_RECORD, codec.decodeValue(reader.value))
+    else {
+      values = codec.decodeValues(reader.value)
+      valuesKind = if (reader.isAppended) RecordType.MERGE_RECORD else RecordType.PUT_RECORD
+      change(valuesKind, values.next())
+    }
+
+  private def change(kind: RecordType.Value, value: UnsafeRow): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
+    (kind, codec.decodeKey(reader.key), value, version - 1)
+
+  private def advance(): Boolean = {
+    while (reader == null || !reader.advance()) {
+      closeReader()
+      if (!unread.hasNext) return false
+      val (next, file) = unread.next()
+      version = next
+      reader =
+        try new DeltaReader(file.toFile)
+        catch { case e: UnknownFormatException => throw AgentException.of(e) }
+    }
+    true
+  }
+}
+
+/**
+ * A listener that logs an error when a query goes on with another state store than the session asks for: Spark keeps
+ * the provider class in the query's offset log and ignores the session's option. Set it with
+ * `spark.sql.streaming.streamingQueryListeners`; it never fails a query.
+ */
+final class PinnedProviderListener extends StreamingQueryListener with Logging {
+  import StreamingQueryListener._
+
+  // Spark makes this listener on the driver, for a session's first query, so the tab needs no option.
+  private val observatory = Observatory.start()
+
+  // Spark calls this in the query's own thread, whose session is the active one.
+  override def onQueryStarted(event: QueryStartedEvent): Unit =
+    try {
+      val session = SparkSession.active
+      val asked = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
+      if (asked == classOf[IncrementalStateStoreProvider].getName) {
+        val execution = session.streams.get(event.id) match {
+          case wrapper: StreamingQueryWrapper => Some(wrapper.streamingQuery)
+          case execution: StreamExecution => Some(execution)
+          case _ => None
+        }
+        execution.foreach { query =>
+          observatory.foreach(_.started(query))
+          check(query, asked)
+        }
+      }
+    } catch {
+      case NonFatal(e) => logDebug("Failed to read the state store of a query from its offset log", e)
+    }
+
+  private def check(query: StreamExecution, asked: String): Unit =
+    PinnedProviderListener.pinned(query).filter(_ != asked).foreach { other =>
+      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: the query was started " +
+        s"with $other, and Spark keeps that for the life of its checkpoint " +
+        s"${query.resolvedCheckpointRoot}. Stop it and move its state with `state-store migrate`, or begin with a new " +
+        "checkpoint location, to use the incremental state store, or set " +
+        s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to avoid this message.")
+    }
+
+  override def onQueryProgress(event: QueryProgressEvent): Unit = observatory.foreach(_.progressed(event.progress))
+
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
+    observatory.foreach(_.terminated(event.runId.toString, event.exception))
+}
+
+private object PinnedProviderListener {
+  private val Entry =
+    (Pattern.quote("\"" + SQLConf.STATE_STORE_PROVIDER_CLASS.key + "\"") + "\\s*:\\s*\"([^\"]+)\"").r
+
+  /** Returns the provider class in the newest entry of the query's offset log. */
+  def pinned(query: StreamExecution): Option[String] = {
+    val offsets = new Path(query.resolvedCheckpointRoot, "offsets")
+    val files = CheckpointFileManager.create(offsets, query.sparkSession.sessionState.newHadoopConf())
+    if (!files.exists(offsets)) None
+    else {
+      val batches = files.list(offsets).map(_.getPath).filter(_.getName.forall(_.isDigit))
+      batches.maxByOption(_.getName.toLong).flatMap { newest =>
+        val in = files.open(newest)
+        try Entry.findFirstMatchIn(new String(in.readAllBytes(), StandardCharsets.UTF_8)).map(_.group(1))
+        finally in.close()
+      }
+    }
   }
 }

@@ -1,12 +1,155 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.observed
 
-import java.util.concurrent.{ConcurrentHashMap, Executor, TimeUnit}
+import java.util.{ArrayList => JavaArrayList}
+import java.util.concurrent.{ArrayBlockingQueue, ConcurrentHashMap, Executor, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
 
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
-import org.apache.spark.SparkEnv
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.Agent
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  Agent, AgentException, FullAnswer, MergedStore, MergeFailed, Supervised
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeWatcher, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 import org.apache.spark.util.{RpcUtils, ThreadUtils}
+
+// Reports of a store to the driver: a store makes them, the executor's reporter queues and sends them in the
+// background.
+
+/**
+ * The reports of a store to the driver, of its commits and merges, and the full checkpoints that the driver requests.
+ * Nothing here throws, waits for the driver or slows a task. Safe for any thread.
+ *
+ * @param key         identifies the store
+ * @param root        the query's checkpoint directory for state, as a URI
+ * @param local       the store
+ * @param committedId returns the id under which Spark committed a version, from the query's commit log; None if Spark
+ *                    gives no ids (checkpoint format 1)
+ */
+final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, committedId: Long => Option[String])
+    extends MergeWatcher with Logging {
+  private val waiting = mutable.Map.empty[String, FullCommand]
+  private var known = false
+
+  // The restarts before the provider was made do not belong to this run.
+  private val restartsBefore = local.agentRestarts
+
+  /**
+   * Reports a commit.
+   *
+   * @param made   the commit
+   * @param opened the start of its transaction
+   */
+  def committed(made: Committed, opened: Opened): Unit =
+    try {
+      introduce()
+      Reporter.send(report(made, opened))
+    } catch { case Harmless(e) => logDebug(s"A commit of $key was not reported", e) }
+
+  /** Notes that the store is closed: requests that still wait fail. */
+  def close(): Unit = {
+    Reporter.remove(this)
+    val left = synchronized {
+      val all = waiting.values.toSeq
+      waiting.clear()
+      all
+    }
+    val closed = Failed("busy", "the store was closed on this executor; another may have opened it: ask again")
+    left.foreach(answer(_, Left(closed)))
+  }
+
+  /** Carries a command of the driver out; its answer is a report. */
+  private[observed] def full(command: FullCommand): Unit = {
+    synchronized(waiting.put(command.request, command))
+    try {
+      val asked = ask(command)
+      if (asked.already) end(command.request, Right(asked.version.number), already = true)
+    } catch {
+      case e: AgentException => end(command.request, Left(failure(e)))
+      case Harmless(e) => end(command.request, Left(Failed("internal", e.toString)))
+    }
+  }
+
+  override def merged(made: MergedStore): Unit = guarded {
+    Reporter.send(MergeReport(
+      key, System.currentTimeMillis, made.version.number, made.kind, made.reason, made.tookMs, made.uploadedBytes,
+      made.sharedFiles, made.newFiles, made.ownFiles, None))
+    if (made.kind == Declarations.fullMerge) {
+      val (met, early) = synchronized(waiting.values.toSeq).partition(_.version <= made.version.number)
+      met.foreach(command => end(command.request, Right(made.version.number)))
+      early.foreach(full) // a full merge of an older version ran in place of the requested merge
+    }
+  }
+
+  override def failed(failure: MergeFailed): Unit = guarded {
+    Reporter.send(MergeReport(
+      key, System.currentTimeMillis, failure.version, failure.kind, failure.reason, 0, 0, 0, 0, 0,
+      Some(this.failure(failure.error))))
+    if (failure.kind == Declarations.fullMerge) {
+      synchronized(waiting.keys.toSeq).foreach(request => end(request, Left(this.failure(failure.error))))
+    }
+  }
+
+  private def ask(command: FullCommand): FullAnswer =
+    local.full(command.version, committedId(command.version), command.reason)
+
+  private def end(request: String, outcome: Either[Failed, Long], already: Boolean = false): Unit =
+    synchronized(waiting.remove(request)).foreach(answer(_, outcome, already))
+
+  private def answer(command: FullCommand, outcome: Either[Failed, Long], already: Boolean = false): Unit =
+    Reporter.send(FullReport(
+      key, System.currentTimeMillis, command.request, outcome.toOption, already, outcome.left.toOption))
+
+  private def introduce(): Unit = {
+    val first = synchronized {
+      val was = known
+      known = true
+      !was
+    }
+    if (first) {
+      local.merges.watch(this)
+      Reporter.add(this)
+    }
+  }
+
+  private def report(made: Committed, opened: Opened): StoreReport = {
+    val chain = made.answer.chain
+    val merges = local.merges.counters
+    val (failuresInRow, lastFailure) = local.merges.failing
+    val memory = local.memoryUse
+    StoreReport(
+      key = key, atMs = System.currentTimeMillis, root = root, version = made.version.number, id = made.version.id,
+      keys = made.keys,
+      variables = made.families.byName.toSeq
+        .map { case (name, family) => Variable(name, family.internal, family.keys) },
+      deltaBytes = made.delta.bytes, writeMs = made.writeMs, storeMs = made.commitMs,
+      memoryBytes = memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
+      chainDeltas = chain.deltas, deltasSinceFull = chain.deltasSinceFull,
+      mergesSinceFull = chain.mergesSinceFull, chainFiles = chain.files, chainBytes = chain.bytes,
+      sharedFiles = chain.sharedFiles, sharedBytes = chain.sharedBytes, snapshotVersion = chain.snapshotVersion,
+      snapshotKind = chain.snapshotKind, fullVersion = chain.fullVersion,
+      sinceSnapshotMs = made.answer.ages.sinceSnapshotMs, sinceFullMs = made.answer.ages.sinceFullMs,
+      predictedMs = Some(made.answer.predictedRestoreMs),
+      objectiveMs = Some(made.answer.restoreObjectiveMs).filter(_ > 0),
+      merges = MergeCounts(merges.merges, merges.fulls, merges.ingests, merges.failures),
+      failuresInRow = failuresInRow, lastFailure = lastFailure.map(failure), damagedFiles = local.damagedFiles,
+      agentRestarts = local.agentRestarts, agentRestartsBefore = restartsBefore,
+      restored = opened.restored.map { answer =>
+        RestoreReport(
+          answer.sparse.nonEmpty, opened.loadMs, answer.predictedMs, answer.files, answer.deltas, answer.fetchedBytes)
+      })
+  }
+
+  private def failure(e: AgentException): Failed = Failed(e.kind, e.getMessage)
+
+  private def guarded(body: => Unit): Unit =
+    try body
+    catch { case Harmless(e) => logInfo(s"A merge of $key was not reported", e) }
+}
 
 /**
  * Sends reports of an executor's stores to the driver, on a daemon thread of its own, and passes the driver's commands
@@ -145,4 +288,67 @@ private[observed] object Reporter extends Logging {
       current
     }
   }
+}
+
+/**
+ * Reports that wait to be delivered, and the daemon thread that delivers them. No error of a delivery ends the thread,
+ * and a thread that cannot be started is tried again with a later report.
+ *
+ * @param isWanted returns false when the thread is to end
+ * @param deliver  delivers some reports; those of a call that fails are lost
+ * @param start    starts a thread; returns null if the machine has none left
+ * @param retryMs  the least time between two tries to start the thread
+ * @param pauseMs  the pause of the thread after an error
+ */
+private[observed] final class Outbox(
+    isWanted: () => Boolean,
+    deliver: Seq[Report] => Unit,
+    start: (() => Unit) => Thread = Outbox.start,
+    retryMs: Long = 60000,
+    pauseMs: Long = 1000)
+    extends Logging {
+  private val queue = new ArrayBlockingQueue[Report](Outbox.MaxWaiting)
+  private val saidFull = new AtomicBoolean
+  private var notBeforeNs = System.nanoTime
+  @volatile private var thread: Thread = null
+
+  /** Delivers a report soon; one that finds no room is dropped. Returns at once. Safe for any thread. */
+  def send(report: Report): Unit = {
+    if (!queue.offer(report) && saidFull.compareAndSet(false, true)) {
+      logInfo(s"More than ${Outbox.MaxWaiting} reports of state stores wait to be sent to the driver: " +
+        "the others are dropped, and the tab \"Checkpoints\" of Spark's UI shows older figures")
+    }
+    ensureRunning()
+  }
+
+  private def ensureRunning(): Unit =
+    if (!isRunning) synchronized {
+      if (!isRunning && System.nanoTime - notBeforeNs >= 0) {
+        notBeforeNs = System.nanoTime + TimeUnit.MILLISECONDS.toNanos(retryMs)
+        thread = start(() => run())
+      }
+    }
+
+  private def isRunning: Boolean = thread != null && thread.isAlive
+
+  private def run(): Unit =
+    try Supervised.repeat("Reports of state stores were not sent", isWanted(), pauseMs)(step())
+    catch { case _: InterruptedException => () } // a later report starts another thread
+
+  private def step(): Unit =
+    Option(queue.poll(Outbox.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
+      Thread.sleep(Outbox.LingerMs) // the stores of an executor commit at nearly the same time
+      val others = new JavaArrayList[Report]
+      queue.drainTo(others, Outbox.MaxInMessage)
+      deliver(first +: others.asScala.toSeq)
+    }
+}
+
+private[observed] object Outbox {
+  private val MaxWaiting = 10000
+  private val MaxInMessage = 200
+  private val LingerMs = 20L
+  private val PollMs = 5000L
+
+  private def start(run: () => Unit): Thread = Supervised.start("state-store-reports")(run())
 }

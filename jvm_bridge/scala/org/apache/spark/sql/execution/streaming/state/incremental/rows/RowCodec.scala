@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.rows
 
 import java.util.Arrays
+import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -8,6 +9,91 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Col
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, RowSizes}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.Encoders
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
+import org.apache.spark.sql.types.StructType
+
+// Spark's rows as keys and values of the store: the codecs of a store's families, the encoding of a row, lists of
+// values under one key, and iterators that decode.
+
+/**
+ * The schema of a column family, as Spark gives it. Immutable.
+ *
+ * @param multipleValues true if a key has a list of values
+ */
+final case class FamilySchema(keySpec: KeyStateEncoderSpec, values: StructType, multipleValues: Boolean)
+
+/**
+ * Makes codecs. Spark's encoders reuse buffers, so each store has its own.
+ *
+ * @param encoding "unsaferow" or "avro"
+ */
+final class Codecs(encoding: String, schemas: Option[StateSchemaProvider], columnFamilies: Boolean) {
+  def make(name: String, family: ColumnFamily, schema: FamilySchema): RowCodec = {
+    val avro = encoding == StateStoreEncoding.Avro.toString
+    val data =
+      if (avro) new AvroStateEncoder(schema.keySpec, schema.values, schemas, name)
+      else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
+    new RowCodec(name, family, schema,
+      RocksDBStateEncoder.getKeyEncoder(data, schema.keySpec, columnFamilies),
+      Encoders.values(data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes),
+      isPlain = !avro)
+  }
+}
+
+/**
+ * The codecs of one store, a set for each thread. Spark's encoders reuse buffers and rows: a row that a thread was
+ * given is valid until that thread asks for the next. Any thread.
+ *
+ * @param make makes the codec of a column family, or throws; its arguments are the operation and the family's name
+ */
+private[incremental] final class ThreadCodecs(make: (String, String) => RowCodec) {
+  import ThreadCodecs._
+
+  private val sets = new ConcurrentHashMap[Thread, CodecSet]
+
+  /** The set that was used last: a single thread pays for one comparison. */
+  private var latest: CodecSet = _
+
+  /**
+   * Returns the codec of a family for this thread.
+   *
+   * @param operation the calling operation, for the message of an exception
+   */
+  def apply(operation: String, name: String): RowCodec = {
+    val set = ofThisThread
+    if (set.latest == null || (name ne set.latest.name)) {
+      val known = set.byName.get(name)
+      set.latest = if (known != null) known else make(operation, name)
+      if (known == null) set.byName.put(name, set.latest)
+    }
+    set.latest
+  }
+
+  /** Returns this thread's codec of the family of a codec, which may be another thread's. */
+  def own(codec: RowCodec): RowCodec = if (codec.isOfThisThread) codec else apply("iterator", codec.name)
+
+  /** Forgets all codecs. No other thread may use a codec meanwhile. */
+  def clear(): Unit = {
+    latest = null
+    sets.clear()
+  }
+
+  private def ofThisThread: CodecSet = {
+    val known = latest
+    if (known != null && (known.thread eq Thread.currentThread)) known
+    else {
+      val own = sets.computeIfAbsent(Thread.currentThread, new CodecSet(_))
+      latest = own
+      own
+    }
+  }
+}
+
+private object ThreadCodecs {
+  private final class CodecSet(val thread: Thread) {
+    val byName = new java.util.HashMap[String, RowCodec]
+    var latest: RowCodec = _
+  }
+}
 
 /**
  * A codec of the rows of one column family, with Spark's own encoders: a key is the family's 2-byte id and the bytes
@@ -160,5 +246,108 @@ object RowCodec {
       next(last) = (next(last) + 1).toByte
       next
     }
+  }
+}
+
+/** Bytes that are no values of a key. */
+private[incremental] final class DamagedListException(message: String) extends IllegalStateException(message)
+
+/** The values of a key in one array: each after its length in 4 bytes, with a delimiter between two of them. */
+private[incremental] object JoinedLists {
+  private val SizeBytes = 4
+
+  /**
+   * Checks that whole values fill an array. Spark's decoders take each length as it is: they read past the end of the
+   * array if it is wrong.
+   *
+   * @param delimiterBytes 1 if the values have a delimiter between them, 0 if they have none
+   * @throws DamagedListException if the array has anything else
+   */
+  def check(bytes: Array[Byte], delimiterBytes: Int): Unit = {
+    var at = 0L
+    while (at < bytes.length) {
+      if (at + SizeBytes > bytes.length) damaged(bytes, "ends within the length of a value")
+      val size = OffHeap.getInt(bytes, OffHeap.arrayBase + at)
+      at += SizeBytes.toLong + size
+      if (size < 1 || at > bytes.length) damaged(bytes, s"has a value of $size bytes")
+      if (at < bytes.length) {
+        if (delimiterBytes > 0 && bytes(at.toInt) != RowCodec.Delimiter) damaged(bytes, "lacks a delimiter")
+        at += delimiterBytes
+        if (at == bytes.length) damaged(bytes, "ends with a delimiter")
+      }
+    }
+  }
+
+  private def damaged(bytes: Array[Byte], what: String): Nothing =
+    throw new DamagedListException(s"a list of values, ${bytes.length} bytes, $what: it was damaged, or written " +
+      "with another way of joining values than it is read with")
+}
+
+/**
+ * The decoded rows of a scan, with one pair object for all of them, as Spark's own stores do. It closes the scan at its
+ * end. One thread at a time, which need not be the thread that began the scan.
+ *
+ * @param entries rows whose keys lack the id of the family
+ * @param begun a codec of the family
+ * @param check called with each pair
+ */
+private[incremental] final class RowIterator(
+    entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
+    extends Iterator[UnsafeRowPair] {
+  private val pair = new UnsafeRowPair
+  private var state = RowIterator.Unknown
+
+  override def hasNext: Boolean = {
+    if (state == RowIterator.Unknown) {
+      state = if (entries.advance()) RowIterator.Ready else RowIterator.Ended
+      if (state == RowIterator.Ended) entries.close()
+    }
+    state == RowIterator.Ready
+  }
+
+  override def next(): UnsafeRowPair = {
+    if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
+    state = RowIterator.Unknown
+    val codec = codecs.own(begun)
+    pair.withRows(codec.decodeKey(entries), codec.decodeValue(entries))
+    check(pair)
+    pair
+  }
+}
+
+private object RowIterator {
+  val Unknown = 0
+  val Ready = 1
+  val Ended = 2
+}
+
+/** A [[RowIterator]] for families whose keys have many values: it returns a pair for each value. */
+private[incremental] final class ValuesIterator(
+    entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
+    extends Iterator[UnsafeRowPair] {
+  private val pair = new UnsafeRowPair
+  private var key: UnsafeRow = _
+  private var values: Iterator[UnsafeRow] = Iterator.empty
+  private var ended = false
+
+  override def hasNext: Boolean = {
+    while (!values.hasNext && !ended) {
+      if (entries.advance()) {
+        val codec = codecs.own(begun)
+        key = codec.decodeKey(entries)
+        values = codec.decodeValues(entries.value)
+      } else {
+        ended = true
+        entries.close()
+      }
+    }
+    values.hasNext
+  }
+
+  override def next(): UnsafeRowPair = {
+    if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
+    pair.withRows(key, values.next())
+    check(pair)
+    pair
   }
 }

@@ -1,8 +1,18 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.settings
 
+import java.io.IOException
+import java.nio.file.{
+  AccessDeniedException, FileAlreadyExistsException, FileSystemException, NoSuchFileException, NotDirectoryException
+}
+import java.util.Locale
+
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
+import org.apache.spark.sql.internal.SQLConf
+
+// Options: declared by the Python package, read from a session's texts, and the advice if a local disk fails.
 
 /**
  * Declarations of the Python package for both planes: the options with their defaults and units, and the reserved
@@ -80,4 +90,124 @@ object Declarations {
  */
 final case class DeclaredOption(name: String, kind: String, default: String, least: Option[Long], meaning: String) {
   def key: String = Declarations.prefix + name
+}
+
+/**
+ * Options as a session or a query sets them, with their defaults for those that are not set. Texts are read as the
+ * control plane reads them.
+ *
+ * @param texts returns the text of an option that is set, by its name without the prefix
+ */
+final class OptionTexts(texts: String => Option[String]) {
+
+  /** Returns the text as it is set, or the default. */
+  def text(name: String): String =
+    texts(name).map(_.trim).filter(_.nonEmpty).getOrElse(Declarations.option(name).default)
+
+  /**
+   * Returns an option of type `boolean`.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
+  def boolean(name: String): Boolean = read(name, "true or false is needed") { text =>
+    Some(text.toLowerCase(Locale.ROOT)).collect { case "true" => true; case "false" => false }
+  }
+
+  /**
+   * Returns an option of type `size`, in bytes.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
+  def bytes(name: String): Long = number(name, "a size in bytes is needed, such as 512m or 2g")
+
+  /**
+   * Returns an option of type `duration`, in milliseconds.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
+  def durationMs(name: String): Long =
+    number(name, "a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
+
+  /**
+   * Returns an option of type `integer`.
+   *
+   * @throws java.lang.IllegalArgumentException that names option, value and remedy
+   */
+  def count(name: String): Int = {
+    val least = Declarations.option(name).least.getOrElse(Int.MinValue.toLong)
+    read(name, s"a whole number of $least or more is needed")(
+      _.toLongOption.filter(_ >= least).map(math.min(_, Int.MaxValue.toLong).toInt))
+  }
+
+  private def number(name: String, needed: String): Long = {
+    val option = Declarations.option(name)
+    val units = Declarations.units(option.kind)
+    val value = read(name, needed) {
+      case "0" => Some(0L)
+      case OptionTexts.Number(digits, unit) =>
+        units.get(unit.toLowerCase(Locale.ROOT)).flatMap { factor =>
+          try Some(Math.multiplyExact(digits.toLong, factor))
+          catch { case _: ArithmeticException | _: NumberFormatException => None }
+        }
+      case _ => None
+    }
+    option.least.filter(value < _).foreach(least => throw wrong(name, s"$least or more is needed"))
+    value
+  }
+
+  private def read[T](name: String, needed: String)(parse: String => Option[T]): T =
+    parse(text(name)).getOrElse(throw wrong(name, needed))
+
+  private def wrong(name: String, needed: String): IllegalArgumentException = {
+    val option = Declarations.option(name)
+    new IllegalArgumentException(
+      s"option ${option.key} is set to '${text(name)}', but $needed. Its default is ${option.default}.")
+  }
+}
+
+object OptionTexts {
+  private val Number = """([0-9]+)\s*([A-Za-z]*)""".r
+
+  /** Returns the options of a session. */
+  def of(conf: SQLConf): OptionTexts =
+    new OptionTexts(name => Option(conf.getConfString(Declarations.key(name), null)))
+}
+
+/** Advice on a local disk of an executor that failed, by the cause. The texts are those of the operating system. */
+private[incremental] object LocalDisks {
+
+  /** The option that moves local files to another disk. */
+  val Option: String = Declarations.prefix + "localDir"
+
+  private val elsewhere = s"or set $Option or spark.local.dir to another."
+  private val full = s"Free space on that disk of the executor, $elsewhere"
+  private val notAllowed = s"Let the user of the executor write there, $elsewhere"
+  private val noDirectory = s"Remove the file that stands where a directory has to be, $elsewhere"
+  private val removed = s"Keep cleaners of temporary files away from it, $elsewhere"
+  private val byText = Seq(
+    "No space left" -> full,
+    "quota exceeded" -> s"Delete files of the executor's user there, have the quota raised, $elsewhere",
+    "Read-only file system" -> s"Mount that file system so that it can be written, $elsewhere",
+    "Permission denied" -> notAllowed,
+    "Operation not permitted" -> notAllowed,
+    "Not a directory" -> noDirectory,
+    "No such file or directory" -> removed,
+    "Input/output error" -> s"Replace that disk, whose faults the kernel's log describes, $elsewhere")
+
+  /** Returns the reason for a failure: the messages of some exceptions are only the name of the file. */
+  def reason(error: IOException): String = error match {
+    case _: FileSystemException => s"${error.getClass.getSimpleName}: ${error.getMessage}"
+    case _ => error.getMessage
+  }
+
+  /** Returns a sentence with what a user can do about a failure of a local disk. */
+  def remedy(error: IOException): String = error match {
+    case _: AccessDeniedException => notAllowed
+    case _: NotDirectoryException | _: FileAlreadyExistsException => noDirectory
+    case _: NoSuchFileException => removed
+    case _ =>
+      val text = String.valueOf(error.getMessage)
+      byText.collectFirst { case (words, advice) if text.contains(words) => advice }
+        .getOrElse(s"Check that disk of the executor, $elsewhere")
+  }
 }

@@ -4,15 +4,56 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.api.python.SimplePythonFunction
-import org.apache.spark.sql.catalyst.expressions.PythonUDF
+import org.apache.spark.JobArtifactSet
+import org.apache.spark.api.python.{ChainedPythonFunctions, SimplePythonFunction}
+import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF}
 import org.apache.spark.sql.catalyst.rules.Rule
-import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
-import org.apache.spark.sql.execution.streaming.state.incremental.processors.{PickledCall, ReplacedOperator}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar}
+import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.incremental.lookahead.LookAheadRule
+import org.apache.spark.sql.execution.streaming.state.incremental.placement.PlacementRule
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.{
+  PickledCall, ReplacedOperator, StatefulProcessorRule
+}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar, OperatorTwin}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
+  StateData, StatefulOperatorStateInfo
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
+import org.apache.spark.sql.types.StructType
+
+/**
+ * A session extension that runs marked `applyInPandasWithState` functions for many groups at once, and
+ * `transformWithState` on this store. It announces keys to lazily restored stores, and moves stores to executors that
+ * join.
+ *
+ * Spark finds it by a service file if the jar is on the class path when a session starts; otherwise
+ * `spark.sql.extensions` names it. Both together do no harm, because each rule leaves replaced operators alone.
+ *
+ * It injects columnar rules and not planner strategies: columnar rules run last, after the streaming planner has given
+ * every stateful operator its state info, its watermarks and its schema check, so the replaced operators have them all.
+ */
+class VectorizedExtension extends SparkSessionExtensionsProvider {
+  override def apply(extensions: SparkSessionExtensions): Unit = {
+    inject(extensions, new VectorizedRule)
+    inject(extensions, new StatefulProcessorRule)
+    inject(extensions, new LookAheadRule)
+    inject(extensions, new PlacementRule)
+  }
+
+  private def inject(extensions: SparkSessionExtensions, rule: => Rule[SparkPlan]): Unit =
+    extensions.injectColumnar { _ =>
+      new ColumnarRule {
+        override val preColumnarTransitions: Rule[SparkPlan] = rule
+      }
+    }
+}
 
 /**
  * A rule that replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] if the function is
@@ -106,5 +147,90 @@ private[vectorized] object PickledCommand {
       PickledCall(Module, Function, f.command.toArray), f.envVars, f.pythonIncludes, f.pythonExec, f.pythonVer,
       f.broadcastVars, f.accumulator)
     udf.copy(name = GroupsMode.acceleratedName(udf.name), func = wrapped)
+  }
+}
+
+/**
+ * Spark's operator of `applyInPandasWithState`, except for the way in which the rows of a partition meet their states.
+ *
+ * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of Spark's operator.
+ */
+class VectorizedGroupsExec(
+    function: Expression,
+    grouping: Seq[Attribute],
+    out: Seq[Attribute],
+    state: StructType,
+    info: Option[StatefulOperatorStateInfo],
+    formatVersion: Int,
+    mode: OutputMode,
+    timeout: GroupStateTimeout,
+    timestampMs: Option[Long],
+    lateWatermark: Option[Long],
+    evictionWatermark: Option[Long],
+    skipInitial: Boolean,
+    input: SparkPlan)
+    extends FlatMapGroupsInPandasWithStateExec(
+      function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
+      evictionWatermark, skipInitial, input)
+    with OperatorTwin
+    with ReplacedOperator {
+
+  private val udf = functionExpr.asInstanceOf[PythonUDF]
+  private val options = VectorizedOptions(conf)
+
+  /** The call that the tasks get, made of the session's settings here, on the driver. */
+  private val call = GroupsCall(
+    function = Seq((ChainedPythonFunctions(Seq(udf.func)), udf.resultId.id)),
+    mode = GroupsMode.of(udf.name).get,
+    groupingAttributes = groupingAttributes,
+    rowAttributes = child.output.map(_.withNullability(true)),
+    stateType = stateType,
+    outAttributes = outAttributes,
+    timeoutConf = timeoutConf,
+    batchTimestampMs = batchTimestampMs,
+    watermarkMs = eventTimeWatermarkForEviction,
+    watermarkPresent = watermarkPresent,
+    timeZoneId = conf.sessionLocalTimeZone,
+    largeVarTypes = conf.arrowUseLargeVarTypes,
+    maxRecordsPerBatch = if (conf.arrowMaxRecordsPerBatch > 0) conf.arrowMaxRecordsPerBatch else Int.MaxValue,
+    maxBatchBytes = options.maxBatchBytes,
+    maxGroupBytes = options.maxGroupBytes,
+    runnerConf = ArrowPythonRunner.getPythonRunnerConfMap(conf),
+    jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
+
+  override def nodeName: String = "VectorizedFlatMapGroupsInPandasWithState"
+
+  override protected def withNewChildInternal(newChild: SparkPlan): FlatMapGroupsInPandasWithStateExec =
+    new VectorizedGroupsExec(functionExpr, groupingAttributes, outAttributes, stateType, stateInfo,
+      stateFormatVersion, outputMode, timeoutConf, batchTimestampMs, eventTimeWatermarkForLateEvents,
+      eventTimeWatermarkForEviction, skipEmittingInitialStateKeys, newChild)
+
+  override def createInputProcessor(store: StateStore): InputProcessor = new InputProcessor(store) {
+    countReplaced()
+    private val partition = new GroupsPartition(call, store, stateManager, stateEncoder,
+      GroupMetrics(numOutputRows, numUpdatedStateRows, numRemovedStateRows, pythonMetrics))
+
+    override def processNewData(rows: Iterator[InternalRow]): Iterator[InternalRow] = partition.withRows(rows)
+
+    override def processTimedOutState(): Iterator[InternalRow] =
+      if (isTimeoutEnabled) partition.timedOut() else Iterator.empty
+
+    override protected def callFunctionAndUpdateState(
+        stateData: StateData,
+        valueRows: Iterator[InternalRow],
+        hasTimedOut: Boolean): Iterator[InternalRow] =
+      throw new UnsupportedOperationException("groups are called many at a time")
+  }
+}
+
+object VectorizedGroupsExec {
+  /** Returns the vectorised twin of Spark's operator, which calls the marked function `udf`. */
+  def apply(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): VectorizedGroupsExec = {
+    val twin = new VectorizedGroupsExec(udf, exec.groupingAttributes, exec.outAttributes, exec.stateType,
+      exec.stateInfo, exec.stateFormatVersion, exec.outputMode, exec.timeoutConf, exec.batchTimestampMs,
+      exec.eventTimeWatermarkForLateEvents, exec.eventTimeWatermarkForEviction,
+      exec.skipEmittingInitialStateKeys, exec.child)
+    twin.copyTagsFrom(exec)
+    twin
   }
 }
