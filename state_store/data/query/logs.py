@@ -344,18 +344,41 @@ def _of_logs(storage: Storage, started: int | None, committed: int | None) -> It
 
 
 def _of_sources(storage: Storage, started: int) -> Iterator[SparkFileProblem]:
-    """Yield problems of the logs of sources that are files: their offsets are numbers of entries there."""
-    try:
-        version, _, *offsets = text_of(storage, f"offsets/{started}").split("\n")
-    except (MissingError, UnicodeDecodeError, ValueError):
-        return
-    for number, text in enumerate(offsets if version == "v1" else []):
+    """Yield problems of the logs of sources that are files: their offsets are numbers of entries there.
+
+    The entry of a batch has an offset for each place of a source in the plan, and Spark numbers the sources:
+    a stream that a join or a union reads twice has two offsets, which are always equal, and one log.
+    """
+    offsets = _source_offsets(storage, started)
+    before = _source_offsets(storage, started - 1)
+    histories = list(zip(offsets, before if len(before) == len(offsets) else offsets, strict=True))
+    sources = list(dict.fromkeys(histories))
+    if len(sources) < len(offsets) and storage.list_files(f"sources/{len(offsets) - 1}"):
+        sources = []  # the last place has a source of its own, so each has
+    judged = set()
+    for place, (text, history) in enumerate(zip(offsets, histories, strict=True)):
         entry = _log_offset(text)
         if entry is None or entry < 0:
             continue
-        paths = [f"sources/{number}/{entry}{suffix}" for suffix in ("", ".compact")]
+        fewest = sources.index(history) if sources else place
+        paths = [
+            f"sources/{number}/{entry}{suffix}"
+            for number in range(fewest, place + 1)
+            for suffix in ("", ".compact")
+        ]
         found = next((path for path in paths if storage.exists(path)), paths[0])
-        yield from _judged(storage, found, _checked_version, FROM_A_COPY)
+        if found not in judged:
+            judged.add(found)
+            yield from _judged(storage, found, _checked_version, FROM_A_COPY)
+
+
+def _source_offsets(storage: Storage, batch: int) -> list[str]:
+    """Return the offsets of the sources in an entry of the offset log; empty if it has none by number."""
+    try:
+        version, _, *offsets = text_of(storage, f"offsets/{batch}").split("\n")
+    except (MissingError, UnicodeDecodeError, ValueError):
+        return []
+    return offsets if version == "v1" else []
 
 
 def _log_offset(text: str) -> int | None:

@@ -126,6 +126,32 @@ def test_the_log_of_a_source_is_looked_at(query):
     assert files_named(query) == []
 
 
+@pytest.mark.parametrize(
+    ("places", "before", "logs", "named"),
+    [
+        ("77", "66", "0", []),  # a stream that is joined with itself
+        ("77", "66", "01", []),  # two streams
+        ("77", "66", "1", ["sources/0/7"]),
+        ("77", "76", "0", ["sources/1/7"]),  # the batch before tells the two apart
+        ("77", "66", "", ["sources/0/7"]),  # the log of the one stream, once
+        ("776", "665", "01", []),  # a union of a stream with itself, and another stream
+        ("776", "665", "0", ["sources/1/6"]),
+        ("767", "656", "01", []),
+    ],
+)
+def test_a_stream_that_is_read_twice_has_one_log(query, places, before, logs, named):
+    for batch, numbers in ((4, places), (3, before)):
+        entry = query / f"offsets/{batch}"
+        version, metadata, *_ = entry.read_text().split("\n")
+        entry.write_text("\n".join([version, metadata, *(f'{{"logOffset":{n}}}' for n in numbers)]))
+    for log in logs:
+        for number in set(places):
+            entry = query / f"sources/{log}/{number}"
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            entry.write_text('v1\n{"path":"a","timestamp":1,"batchId":7}')
+    assert files_named(query) == named
+
+
 def test_an_emptied_commit_is_not_called_a_loss_of_rows(query):
     (query / "commits/3").write_bytes(b"")
     with pytest.raises(DamagedError, match=r"commits/3 is empty: no row is lost.*put it back") as refused:

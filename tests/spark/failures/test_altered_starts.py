@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from maintenance.test_spark_files import GOES_ON, HOW, STOPS, files_named
 from py4j.protocol import Py4JJavaError
@@ -44,3 +46,29 @@ def test_a_start_does_as_the_judgement_of_the_files_says(stopped, tmp_path, file
         assert {key: row["sum"] for key, row in flow.state_of_keys().items()} == {
             key: sum(value for k, value in values if k == key) for key, _ in values
         }
+
+
+def test_a_stream_that_a_union_reads_twice_starts_as_the_judgement_says(spark, provider, tmp_path):
+    if provider != "incremental":
+        pytest.skip("the files of the query's logs are the same in each store")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"key": "a"}\n{"key": "b"}\n')
+    rows = spark.readStream.schema("key string").json(str(tmp_path / "in"))
+
+    def run(directory):
+        counted = rows.union(rows).groupBy("key").count().writeStream.outputMode("update")
+        query = counted.format("noop").option("checkpointLocation", str(directory)).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    directory = tmp_path / "checkpoint"
+    run(directory)
+    assert sorted(path.name for path in (directory / "sources").iterdir()) == ["0"]
+    assert files_named(directory) == []
+    run(directory)
+    shutil.rmtree(directory / "sources")
+    assert files_named(directory) == ["sources/0/0"]
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        run(directory)
