@@ -35,7 +35,7 @@ Exit codes:
   1  a problem was found: something is damaged, or cannot be restored
   2  wrong arguments, or an option or checkpoint that this store cannot use
   3  no such checkpoint, version or file
-  4  the storage, another writer or an existing target was in the way; nothing is lost
+  4  the storage, a writer or an existing target is in the way: nothing lost
   5  a defect of this program
   130  interrupted, by Ctrl-C, SIGTERM or SIGHUP; a sentence says what is left
   129, 143  ended at once, by a second SIGHUP or SIGTERM

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Union
+from typing import Any, NamedTuple, NoReturn, TypeVar, Union
 
 import click
 from rich import filesize
@@ -37,6 +37,8 @@ from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import UNKNOWN, format_moments, moment_or_unknown
 from state_store.data.query.progress import MeteredStorage
 from state_store.errors import StateStoreError, StorageError
+
+_T = TypeVar("_T")
 
 Cell = Union[str, Text]
 """A cell of a table: a visible text, or one with a style."""
@@ -140,14 +142,18 @@ def print_json(value: Any) -> None:
 
 
 def print_error(error: StateStoreError, *, as_json: bool) -> None:
-    """Print an error to standard error, in one line or as JSON."""
-    text = _json({"error": error.to_json()}) if as_json else f"state-store: {visible(error.message)}"
-    print(text, file=sys.stderr)
+    """Print an error to standard error, as a remark or as JSON."""
+    if as_json:
+        print(_json({"error": error.to_json()}), file=sys.stderr)
+    else:
+        print_note(error.message)
 
 
 def print_note(text: str) -> None:
-    """Print a remark for people to standard error, where no program reads it."""
-    print(f"state-store: {visible(text)}", file=sys.stderr)
+    """Print a remark for people to standard error, in one line that a terminal breaks between words."""
+    width = None if sys.stderr.isatty() else _UNBOUNDED
+    console = Console(stderr=True, width=width, markup=False, emoji=False, highlight=False)
+    console.print(f"state-store: {visible(text)}")
 
 
 class Heading(NamedTuple):
@@ -420,12 +426,23 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.hide()
+        self._until_end.close()
+
+    def hide(self) -> None:
+        """Take the counts off the terminal, on which other lines are going to be printed; idempotent."""
         self._timer.cancel()
         if self._timer.is_alive():
             self._timer.join()
         if self.shown.is_set():  # otherwise an empty line would be left without a terminal
             self._progress.stop()
-        self._until_end.close()
+            self.shown.clear()
+
+    def hidden_before(self, batches: Iterable[_T]) -> Iterator[_T]:
+        """Yield what is going to be printed; take the counts off the terminal before the first."""
+        for batch in batches:
+            self.hide()
+            yield batch
 
     def expect(self, amount: int) -> None:
         """Count a store that is begun, of which this many bytes, or rows, are going to be moved.

@@ -314,10 +314,10 @@ _SQL_NOTE = f"""\
 
 \b
 Tables:
-  state              the operator's only store, the left side of a join, or the first variable
-  NAME               any store of the operator: SHOW TABLES lists them
-  operator_1.NAME    a store of another operator
-  state_at(41)       a table at another version, or at a moment: left_at('2 hours ago')
+  state            the only store, the left side of a join, the first variable
+  NAME             any store of the operator: SHOW TABLES lists them
+  operator_1.NAME  a store of another operator
+  state_at(41)     a table at another version, or: left_at('2 hours ago')
 """
 
 
@@ -368,7 +368,8 @@ def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory
             utc=is_utc(),
             progress=meter,
         )
-        print_first(reader, reader.schema, form, target, limit, "row")
+        batches = meter.hidden_before(reader) if target is None else reader
+        print_first(batches, reader.schema, form, target, limit, "row")
 
 
 @state_command(

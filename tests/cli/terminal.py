@@ -14,9 +14,12 @@ from pathlib import Path
 
 
 def on_terminal(
-    *words: str | Path, columns: int = 80, environment: dict[str, str] | None = None
+    *words: str | Path,
+    columns: int = 80,
+    environment: dict[str, str] | None = None,
+    errors: bool = False,
 ) -> tuple[int, str]:
-    """Run `state-store` with standard output on a terminal; return its exit code and the bytes as text."""
+    """Run `state-store` with standard output, or `errors`, on a terminal; return its code and the text."""
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     printed: list[bytes] = []
@@ -36,8 +39,8 @@ def on_terminal(
     variables = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
         [sys.executable, "-m", "state_store.cli", *map(str, words)],
-        stdout=follower,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE if errors else follower,
+        stderr=follower if errors else subprocess.PIPE,
         env={**variables, "TERM": "xterm-256color", **(environment or {})},
         timeout=240,
     )

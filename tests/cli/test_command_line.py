@@ -179,6 +179,34 @@ def test_progress_shows_all_rows_once_a_store_has_told(monkeypatch):
     assert "12,345/80,000 rows" in shown(work)
 
 
+def test_progress_is_gone_before_the_first_rows_are_printed(monkeypatch):
+    monkeypatch.setattr(output, "SHOWN_AFTER_S", 0.0)
+
+    def work(console):
+        with Meter("read", 1, console=console) as meter:
+            assert meter.shown.wait(240)
+            for line in meter.hidden_before(["a row", "another"]):
+                console.print(line)
+                meter.moved(1)
+
+    text = shown(work)
+    assert "read 0/1 stores" in text
+    assert "stores" not in text[text.index("a row") :]
+
+
+@pytest.mark.parametrize(("words", "code"), [(("get", "nobody"), 3), (("diff", "9"), 3)])
+def test_an_error_on_a_terminal_breaks_between_words(tmp_path, words, code):
+    """In a pipe it is a line; a terminal would break it within words."""
+    state = checkpoint("flights", tmp_path).rename(tmp_path / ("a directory with a long name " * 3))
+    command, *others = words
+    found, printed = on_terminal(command, state, *others, columns=60, errors=True)
+    assert found == code
+    lines = printed.splitlines()
+    assert len(lines) > 1 or len(lines[0]) <= 60
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines).startswith("state-store: there is no ")
+
+
 def test_short_work_shows_no_progress():
     def work(console):
         with Meter("verified", 1, console=console) as meter:
@@ -324,6 +352,17 @@ def test_the_list_has_the_first_sentence_of_each_help(capsys, command):
     (line,) = [line for line in help_of(capsys).splitlines() if line.startswith(f"  {command} ")]
     assert line.split(maxsplit=1)[1] == sentence
     assert len(line) <= 80
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_sentences_of_the_help_fit_a_terminal(capsys, command):
+    """A terminal would break longer lines within words; examples are to be copied as they are."""
+    lines = [line for line in help_of(capsys, command).splitlines() if "state-store " not in line]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_list_of_commands_fits_a_terminal(capsys):
+    assert max(map(len, help_of(capsys).splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", NAMES)
