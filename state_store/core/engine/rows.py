@@ -49,6 +49,9 @@ _PADDING = 256
 _FEW = 64
 """If a page has this many times the records of all newer pages, each of their keys is searched in it."""
 
+_FEW_KEYS = 4096
+"""So many keys are told apart sooner than Arrow's functions of arrays are imported."""
+
 _YOUNG_BYTES = 32 << 20
 """Bytes of the pages of all younger runs together, unless there are very many runs."""
 
@@ -564,6 +567,9 @@ def _first_occurrences(keys: ByteSlices) -> Any:
     """
     import numpy
 
+    if len(keys.lengths) <= _FEW_KEYS:
+        seen: set[bytes] = set()
+        return numpy.array([not (key in seen or seen.add(key)) for key in keys.to_list()], bool)  # type: ignore[func-returns-value]
     numbers = keys.to_arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     highest = numpy.maximum.accumulate(numbers)
     is_first = numpy.ones(len(numbers), bool)

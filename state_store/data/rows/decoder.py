@@ -355,10 +355,14 @@ def built(kind: pyarrow.DataType, nulls: Any, data: list[Any], **options: Any) -
     return pyarrow.Array.from_buffers(kind, len(nulls), [validity, *buffers], **options)
 
 
+_FEW = 4096
+"""So many texts are copied sooner than Arrow's functions of arrays are imported."""
+
+
 def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
     """Return strings or binaries.
 
-    If they lie one after the other, Arrow copies every second slice between the consecutive bounds.
+    If many lie one after the other, Arrow copies every second slice between the consecutive bounds.
     """
     import numpy
     import pyarrow
@@ -368,7 +372,7 @@ def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
     if nulls.any():
         before = numpy.maximum.accumulate(numpy.where(nulls, 0, ends))
         starts, ends = numpy.where(nulls, before, starts), numpy.where(nulls, before, ends)
-    if count and len(parts.data) < 1 << 31 and (starts[1:] >= ends[:-1]).all():
+    if count > _FEW and len(parts.data) < 1 << 31 and (starts[1:] >= ends[:-1]).all():
         bounds = numpy.empty(2 * count, numpy.int32)
         bounds[::2], bounds[1::2] = starts, ends
         buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(parts.data)]
@@ -382,13 +386,13 @@ def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
         offsets = pyarrow.py_buffer(bounds)
         data = pyarrow.py_buffer(numpy.ascontiguousarray(gathered(parts.data, starts, lengths)))
     validity = pyarrow.py_buffer(numpy.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    binaries = pyarrow.Array.from_buffers(pyarrow.binary(), count, [validity, offsets, data])
-    if pyarrow.types.is_binary(field.type):
-        return binaries
-    try:
-        return binaries.cast(pyarrow.string())
-    except pyarrow.ArrowInvalid as error:
-        raise DamagedError(f"column '{field.name}' has a string that is not UTF-8: {error}") from error
+    array = pyarrow.Array.from_buffers(field.type, count, [validity, offsets, data])
+    if pyarrow.types.is_string(field.type):
+        try:
+            array.validate(full=True)
+        except pyarrow.ArrowInvalid as error:
+            raise DamagedError(f"column '{field.name}' has a string that is not UTF-8: {error}") from error
+    return array
 
 
 def decimals(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:

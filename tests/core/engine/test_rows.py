@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.core.engine.rows import ByteSlices, Page, merged, rows
+from state_store.core.engine.rows import ByteSlices, Page, _first_occurrences, merged, rows
 from state_store.core.engine.table import read_records
 from state_store.errors import DamagedError
 
@@ -136,6 +136,17 @@ def test_the_newest_of_several_runs_counts():
     runs = [[newest], [page([b"a", b"b", b"d"], b"2")], [page([b"b", b"c", b"d"], b"1")]]
     found = [row for stretch in merged([iter(run) for run in runs]) for row in of_page(stretch)]
     assert sorted(found) == [(b"a", b"2"), (b"b", b"3"), (b"c", b"1")]
+
+
+@pytest.mark.parametrize("few", [0, 4096])
+def test_keys_of_few_records_and_of_many_are_told_apart(monkeypatch, few):
+    """Those of many are numbered by Arrow, in place of a set."""
+    monkeypatch.setattr("state_store.core.engine.rows._FEW_KEYS", few)
+    keys = [b"", b"a", b"", b"b", b"a", b"a\0", b"c", b"b"]
+    data = numpy.frombuffer(b"".join(keys), numpy.uint8)
+    lengths = numpy.array([len(key) for key in keys])
+    slices = ByteSlices(data, numpy.cumsum(lengths) - lengths, lengths)
+    assert _first_occurrences(slices).tolist() == [key not in keys[:at] for at, key in enumerate(keys)]
 
 
 def test_a_few_records_are_looked_for_in_many():

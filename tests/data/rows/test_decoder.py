@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rows.arrays import batches
 from state_store.data.embedded import to_table
+from state_store.data.rows import decoder
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode
 from state_store.errors import DamagedError, FormatError
@@ -76,6 +77,21 @@ def test_rows_of_every_type_and_nulls_are_decoded(rows: list[dict[str, object]])
 
 def word(value: int) -> bytes:
     return b"\0" + bytes(8) + struct.pack("<q", value)
+
+
+@pytest.mark.parametrize("few", [0, 4096])
+def test_few_texts_and_many_are_the_same(monkeypatch, few) -> None:
+    """Those of many rows are copied by Arrow, in place of numpy."""
+    monkeypatch.setattr(decoder, "_FEW", few)
+    texts = ["", "a", None, "äöü" * 7, None, None, "b", ""]
+    rows = [{**dict.fromkeys(FIELDS), "text": text, "bytes": text and text.encode()} for text in texts]
+    found = decode([unsafe_row(row) for row in rows], SCHEMA)
+    found.validate(full=True)
+    assert found["text"].to_pylist() == texts
+    assert found["bytes"].to_pylist() == [None if text is None else text.encode() for text in texts]
+    broken = [unsafe_row({**row, "text": row["bytes"] and row["bytes"][:-1]}) for row in rows]
+    with pytest.raises(DamagedError, match="column 'text' has a string that is not UTF-8"):
+        decode(broken, SCHEMA)
 
 
 def test_dates_timestamps_and_decimals_are_decoded() -> None:
