@@ -1,4 +1,4 @@
-"""Hooks of the site: pages from elsewhere in the repository, and decisions outside the navigation."""
+"""Hooks of the site: pages from elsewhere in the repository, decisions outside the navigation, commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 from mkdocs.structure.files import File, Files
+
+from state_store.cli.commands import GROUPS, load, state_store_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "tests/README.md": "TESTS.md"}
@@ -29,6 +32,23 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the text of a page with links to those pages as they are in the site."""
-    return _UP.sub(lambda link: f"]({PAGES.get(link[1], '../' + link[1])}", markdown)
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Return the text of a page with its links as they are in the site; one page has the help of commands."""
+    text = _UP.sub(lambda link: f"]({PAGES.get(link[1], '../' + link[1])}", markdown)
+    return text + help_of_commands() if page.file.src_uri == "cli.md" else text
+
+
+def help_of_commands() -> str:
+    """Return the help of all commands, by what they are for."""
+    settings = state_store_command.context_settings
+    parent = click.Context(state_store_command, info_name="state-store", **settings)
+    parts = [_as_printed(parent)]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += [f"### state-store {name}", _as_printed(click.Context(load(name), parent, name))]
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def _as_printed(context: click.Context) -> str:
+    return f"```text\n{context.get_help()}\n```"
