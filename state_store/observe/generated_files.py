@@ -235,6 +235,27 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ("state_store_unneeded_bytes",),
             ),
             Panel(
+                "Time since the last verification",
+                "s",
+                (
+                    (
+                        "time() - max by (query) (state_store_unverified_since_timestamp_seconds{SEL})",
+                        "{{query}}",
+                    ),
+                ),
+                ("state_store_unverified_since_timestamp_seconds",),
+            ),
+            Panel(
+                "Known damage",
+                "none",
+                (
+                    ("max by (query) (state_store_verify_problems{SEL})", "{{query}} found by verify"),
+                    ("max by (query) (state_store_damaged_stores{SEL})", "{{query}} stores not restorable"),
+                    ("max by (query) (state_store_start_problems{SEL})", "{{query}} files of Spark's"),
+                ),
+                ("state_store_verify_problems", "state_store_damaged_stores", "state_store_start_problems"),
+            ),
+            Panel(
                 "Requests to storage, by this service",
                 "reqps",
                 (
