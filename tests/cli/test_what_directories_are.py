@@ -153,7 +153,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
 STORES = {
     f"{name}-{'4' if described else '3'}": (
         of_spark(provider, described=described),
-        rf"was started with Spark's {name} state store, org\.apache\S+{provider}\..*`state-store migrate`",
+        rf"with Spark's {name} state store, org\S+{provider}\..*`state-store migrate (\S+) \1-incremental ",
     )
     for name, provider in (
         ("HDFS-backed", "HDFSBackedStateStoreProvider"),

@@ -7,6 +7,7 @@ the offset log with each batch, and a query keeps those with which it began.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 
 from state_store.errors import OptionError
@@ -62,11 +63,13 @@ def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
         return
     name = _SPARK_STORES.get(pinned.rpartition(".")[2]) if pinned.startswith(_SPARK_PREFIX) else None
     store = f"the state store {pinned}" if name is None else f"Spark's {name} state store, {pinned}"
+    source = checkpoint.rstrip("/") or checkpoint
+    words = ("state-store", "migrate", source, f"{source}-incremental", "--to", "incremental")
     raise OptionError(
         f"the query of {checkpoint} was started with {store}. Spark keeps a query's first "
         f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
-        "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
-        "new checkpoint directory. To read its rows as it is, use Spark's own reader of states: "
-        "spark.read.format('statestore').",
+        f"stop the query and move it: `{shlex.join(words)}` writes its checkpoint anew, with its state, to a "
+        "new checkpoint directory, with which the query goes on. To read its rows as it is, use Spark's own "
+        "reader of states: spark.read.format('statestore').",
         option=PROVIDER_KEY,
     )
