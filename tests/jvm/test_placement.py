@@ -18,3 +18,7 @@ def test_partitions_are_spread(class_path: str, tmp_path: Path, seed: int, cases
 
 def test_tasks_are_timed(class_path: str, tmp_path: Path) -> None:  # noqa: F811 -- the fixture
     assert "are timed" in walk(class_path, tmp_path, "placement.TimedTasks")
+
+
+def test_changes_of_executors_are_noticed(class_path: str, tmp_path: Path) -> None:  # noqa: F811 -- the fixture
+    assert "are noticed" in walk(class_path, tmp_path, "placement.ChangedExecutors")

@@ -7,9 +7,7 @@ from mutants.mutant import Mutant
 
 _SPREAD = ("tests/jvm/test_placement.py::test_partitions_are_spread[1-300]",)
 _TIMED = ("tests/jvm/test_placement.py::test_tasks_are_timed",)
-_CLUSTER = "tests/spark/placement/test_stores_follow_executors.py::"
-_FOLLOW = (f"{_CLUSTER}test_stores_follow_executors_that_join_and_leave[2]",)
-_DECOMMISSION = (f"{_CLUSTER}test_stores_move_before_a_decommissioned_executor_goes",)
+_CHANGED = ("tests/jvm/test_placement.py::test_changes_of_executors_are_noticed",)
 
 MUTANTS = [
     Mutant(
@@ -64,22 +62,29 @@ MUTANTS = [
     Mutant(
         "stores do not follow executors that join",
         f"{ROOT}/placement/PlacementRule.scala",
-        "if (run.generation != listing.generation) run.began(listing.generation)",
-        "run.generation = listing.generation",
-        _FOLLOW,
+        "looks = Run.Looks",
+        "looks = 0",
+        _CHANGED,
     ),
     Mutant(
         "the rule acts twice in a batch",
         f"{ROOT}/placement/PlacementRule.scala",
-        "case Some(run) if run.version == info.storeVersion => ()",
-        "case Some(_) if info.storeVersion < 0 => ()",
-        _FOLLOW,
+        "if (version == ofVersion) false",
+        "if (ofVersion < 0) false",
+        _CHANGED,
+    ),
+    Mutant(
+        "partitions that moved stay for good",
+        f"{ROOT}/placement/PlacementRule.scala",
+        "        gone = Map.empty\n",
+        "",
+        _CHANGED,
     ),
     Mutant(
         "nobody notices that an executor is being decommissioned",
         f"{ROOT}/placement/Executors.scala",
         "if (isStale || listing.executors.exists(executor => !isActive(executor.id))) list()",
         "if (isStale) list()",
-        _DECOMMISSION,
+        _CHANGED,
     ),
 ]

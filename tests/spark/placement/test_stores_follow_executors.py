@@ -177,7 +177,7 @@ def test_state_stays_exact_while_executors_come_and_go(tmp_path: Path, checkpoin
         "spark.dynamicAllocation.minExecutors": "1",
         "spark.dynamicAllocation.maxExecutors": "4",
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
-        "spark.dynamicAllocation.schedulerBacklogTimeout": "200ms",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
         "spark.task.maxFailures": "100",
         "spark.stage.maxConsecutiveAttempts": "100",
     }

@@ -6,6 +6,7 @@ import org.apache.spark.SparkContext
 import org.apache.spark.resource.ResourceProfile
 import org.apache.spark.scheduler._
 import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend
+import org.apache.spark.storage.BlockManagerId
 
 /**
  * The executors that take tasks at a time.
@@ -18,8 +19,12 @@ private[placement] final case class Listing(generation: Long, executors: Seq[Exe
 /**
  * The executors of an application that take tasks: those that have started, and are not excluded, decommissioned or
  * about to be removed. Safe for any thread.
+ *
+ * @param members  returns the block managers of the application, those of the driver and of lost executors too
+ * @param isActive returns false for the id of an executor that gets no more tasks
  */
-private[placement] final class Executors(context: SparkContext) extends SparkListener {
+private[placement] final class Executors(members: () => Iterable[BlockManagerId], isActive: String => Boolean)
+    extends SparkListener {
   @volatile private var isStale = true
   @volatile private var listing = Listing(0, Nil)
   private val cores = mutable.Map.empty[String, Int]
@@ -27,10 +32,11 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
   private val excluded = mutable.Set.empty[String]
   private val excludedHosts = mutable.Set.empty[String]
 
-  context.statusStore.executorList(true).foreach { known =>
-    if (known.totalCores > 0) cores(known.id) = known.totalCores
-    if (known.isExcluded) excluded += known.id
-    if (known.resourceProfileId != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID) foreign += known.id
+  /** Notes an executor that started before this listener. */
+  def began(id: String, itsCores: Int, profile: Int, isExcluded: Boolean): Unit = changed {
+    if (itsCores > 0) cores(id) = itsCores
+    if (isExcluded) excluded += id
+    if (profile != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID) foreign += id
   }
 
   /**
@@ -45,7 +51,7 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
   private def list(): Unit = synchronized {
     isStale = false
     try {
-      val living = context.env.blockManager.master.getMemoryStatus.keys.toSeq
+      val living = members().toSeq
         .filterNot(member => member.isDriver || excluded(member.executorId) || excludedHosts(member.host))
         .filter(member => isActive(member.executorId) && !foreign(member.executorId))
         .map(member => Executor(member.executorId, member.host, cores.getOrElse(member.executorId, usualCores)))
@@ -60,17 +66,8 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
 
   private def usualCores: Int = if (cores.isEmpty) 1 else cores.values.max
 
-  private def isActive(id: String): Boolean = context.schedulerBackend match {
-    case backend: CoarseGrainedSchedulerBackend => backend.isExecutorActive(id)
-    case _ => true
-  }
-
-  override def onExecutorAdded(added: SparkListenerExecutorAdded): Unit = changed {
-    cores(added.executorId) = added.executorInfo.totalCores
-    if (added.executorInfo.resourceProfileId != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID) {
-      foreign += added.executorId
-    }
-  }
+  override def onExecutorAdded(added: SparkListenerExecutorAdded): Unit =
+    began(added.executorId, added.executorInfo.totalCores, added.executorInfo.resourceProfileId, isExcluded = false)
 
   // An executor takes tasks from now on: it has no block manager yet when it is added.
   override def onBlockManagerAdded(added: SparkListenerBlockManagerAdded): Unit = changed(())
@@ -93,5 +90,23 @@ private[placement] final class Executors(context: SparkContext) extends SparkLis
   private def changed(change: => Unit): Unit = synchronized {
     change
     isStale = true
+  }
+}
+
+private[placement] object Executors {
+  /** Returns the executors of an application, whose events they hear from now on. */
+  def of(context: SparkContext): Executors = {
+    val executors = new Executors(
+      () => context.env.blockManager.master.getMemoryStatus.keys,
+      id =>
+        context.schedulerBackend match {
+          case backend: CoarseGrainedSchedulerBackend => backend.isExecutorActive(id)
+          case _ => true
+        })
+    context.addSparkListener(executors)
+    context.statusStore.executorList(true).foreach { known =>
+      executors.began(known.id, known.totalCores, known.resourceProfileId, known.isExcluded)
+    }
+    executors
   }
 }

@@ -45,13 +45,12 @@ class PlacementRule extends Rule[SparkPlan] {
 private final class Placements(context: SparkContext) extends Logging {
   import Placements._
 
-  private val executors = new Executors(context)
+  private val executors = Executors.of(context)
   private val times = new TaskTimes
   private val runs = new LinkedHashMap[UUID, Run](16, 0.75f, true) {
     override def removeEldestEntry(eldest: Entry[UUID, Run]): Boolean = size > MaxRuns
   }
 
-  context.addSparkListener(executors)
   context.addSparkListener(times)
 
   /** Moves stores of a planned batch, if the executors changed since the last one. */
@@ -62,15 +61,9 @@ private final class Placements(context: SparkContext) extends Logging {
       Option(runs.synchronized(runs.get(info.queryRunId))) match {
         // Spark chooses for the first batch.
         case None => runs.synchronized(runs.put(info.queryRunId, new Run(info.storeVersion)))
-        // Spark applies rules twice if it finds the session extension in two ways.
-        case Some(run) if run.version == info.storeVersion => ()
-        case Some(run) =>
-          run.version = info.storeVersion
-          if (run.generation != listing.generation) run.began(listing.generation)
-          if (run.looks > 0) {
-            run.looks -= 1
-            if (spread(run, listing.executors, stages, new Coordinator(session), mostMoves)) run.looks = 0
-          }
+        case Some(run) if run.looksAt(info.storeVersion, listing.generation) =>
+          if (spread(run, listing.executors, stages, new Coordinator(session), mostMoves)) run.settled()
+        case _ => ()
       }
     }
   }
@@ -90,12 +83,11 @@ private final class Placements(context: SparkContext) extends Logging {
       val assigned = Assignment.of(
         living.drop(first) ++ living.take(first), stores.map { case (partition, at) => partition -> at.head._2 },
         times.medians(id.toString, stage), if (mostMoves == 0) Int.MaxValue else mostMoves,
-        run.moved.getOrElse(stage, Set.empty))
+        run.moved(stage))
       assigned.moves.foreach { case (partition, to) =>
         stores(partition).foreach { case (store, _) => coordinator.place(store, to.host, to.id) }
       }
-      val left = assigned.moves.map(_._1).filter(partition => living.exists(_.id == stores(partition).head._2))
-      run.moved = run.moved.updated(stage, run.moved.getOrElse(stage, Set.empty) ++ left)
+      run.left(stage, assigned.moves.map(_._1).filter(partition => living.exists(_.id == stores(partition).head._2)))
       if (assigned.moves.nonEmpty) {
         logInfo(s"Moves ${assigned.moves.size} of ${stores.size} partitions of the operators " +
           s"${writers.flatMap(_.stateInfo).map(_.operatorId).mkString(", ")} of the run $id, to the executors " +
@@ -105,28 +97,55 @@ private final class Placements(context: SparkContext) extends Logging {
     }.forall(identity)
 }
 
-private object Placements {
-  private val MaxRuns = 1000
-
-  /** The number of batches after a change of the executors in which stores may move. */
-  private val Looks = 8
+/**
+ * A run of a query: the executors that it knows, and the partitions that have moved since they changed.
+ *
+ * @param firstVersion the version that its first batch begins with
+ */
+private[placement] final class Run(firstVersion: Long) {
+  private var version = firstVersion
+  private var generation = -1L
+  private var looks = 0
+  private var gone = Map.empty[Int, Set[Int]]
 
   /**
-   * A run of a query: the executors that it knows, and the partitions that have moved since they changed, by stage.
+   * Returns true if stores may move in a batch: in a few after a change of the executors, once in each, since Spark
+   * applies rules twice if it finds the session extension in two ways.
    *
-   * @param version the version that the newest batch began with
+   * @param ofVersion   the version that the batch begins with
+   * @param ofExecutors the generation of the executors
    */
-  private final class Run(var version: Long) {
-    var generation: Long = -1
-    var looks: Int = 0
-    var moved = Map.empty[Int, Set[Int]]
-
-    def began(newGeneration: Long): Unit = {
-      generation = newGeneration
-      looks = Looks
-      moved = Map.empty
+  def looksAt(ofVersion: Long, ofExecutors: Long): Boolean =
+    if (version == ofVersion) false
+    else {
+      version = ofVersion
+      if (generation != ofExecutors) {
+        generation = ofExecutors
+        looks = Run.Looks
+        gone = Map.empty
+      }
+      val isLeft = looks > 0
+      if (isLeft) looks -= 1
+      isLeft
     }
-  }
+
+  /** Notes that nothing is left to move until the executors change. */
+  def settled(): Unit = looks = 0
+
+  /** Returns the partitions of a stage that have left a living executor since the executors changed. */
+  def moved(stage: Int): Set[Int] = gone.getOrElse(stage, Set.empty)
+
+  /** Notes partitions of a stage that leave a living executor. */
+  def left(stage: Int, partitions: Seq[Int]): Unit = gone = gone.updated(stage, moved(stage) ++ partitions)
+}
+
+private[placement] object Run {
+  /** The number of batches after a change of the executors in which stores may move. */
+  val Looks = 8
+}
+
+private object Placements {
+  private val MaxRuns = 1000
 
   private var ofContext: Option[(SparkContext, Placements)] = None
 
