@@ -139,6 +139,9 @@ PROFILES = (
     Profile("as a session has it that sets nothing", {}, {}),
 )
 
+PLACEMENTS = ("spark", "balanced")
+"""Values of the option `placement`, with each profile: executors are killed, and others join, in every life."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -149,11 +152,12 @@ class Plan:
     checkpoint_format: int
     profile: Profile
     faults: tuple[Fault, ...]
+    placement: str
 
     def __str__(self) -> str:
         return (
             f"life {self.life}: seed {self.seed}, {len(self.faults)} faults, checkpoint format "
-            f"{self.checkpoint_format}, {self.profile.name}"
+            f"{self.checkpoint_format}, placement {self.placement}, {self.profile.name}"
         )
 
 
@@ -171,7 +175,8 @@ def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...], kinds: Ma
     profile = PROFILES[(seed + life) % len(PROFILES)]
     # With as many profiles as an even number, each would meet one format only.
     checkpoint_format = formats[(life + life // len(PROFILES)) % len(formats)]
-    return Plan(seed, life, checkpoint_format, profile, tuple(_fault(rng, kinds) for _ in range(faults)))
+    drawn = tuple(_fault(rng, kinds) for _ in range(faults))
+    return Plan(seed, life, checkpoint_format, profile, drawn, rng.choice(PLACEMENTS))
 
 
 def _fault(rng: random.Random, kinds: Mapping[str, int]) -> Fault:

@@ -22,7 +22,12 @@ def session_options(
     """All options of the driver of a life on the cluster."""
     patience = f"{cluster.noticed_after_s}s"
     ours = state_store.spark_conf(
-        {"tolerableFailedMerges": -1, "callTimeout": patience, **plan.profile.store}
+        {
+            "tolerableFailedMerges": -1,
+            "callTimeout": patience,
+            "placement": plan.placement,
+            **plan.profile.store,
+        }
     )
     all_jars = [*ours.get("spark.jars", "").split(","), *map(str, [*jars, *checkpoints.jars])]
     return {
