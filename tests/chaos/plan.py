@@ -140,7 +140,7 @@ PROFILES = (
 )
 
 PLACEMENTS = ("spark", "balanced")
-"""Values of the option `placement`, with each profile: executors are killed, and others join, in every life."""
+"""Values of `placement`, each with every profile: executors are killed, and others join, in every life."""
 
 
 @dataclass(frozen=True)
