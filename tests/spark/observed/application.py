@@ -144,6 +144,7 @@ def main() -> None:
     builder = SparkSession.builder.master(asked.get("master", "local[2]")).config(map=conf)
     spark = builder.getOrCreate()
     context = spark.sparkContext
+    context.setLogLevel("OFF")  # Spark ignores a level that its root logger has, while a shell shows WARN
     context.setLogLevel(conf["spark.log.level"])
     print(json.dumps({"ui": context.uiWebUrl, "application": context.applicationId}), flush=True)
     application = Application(spark)
