@@ -148,6 +148,15 @@ METRICS: tuple[Metric, ...] = (
         "How long may a restore take?",
     ),
     _gauge(
+        "state_store_idle_executors",
+        OF_QUERY,
+        "idle_executors",
+        "Executors that have none of the query's stores five minutes after their start, while another has "
+        "more partitions of an operator than cores; absent in local mode.",
+        "Do all executors work?",
+        sources=(DRIVER,),
+    ),
+    _gauge(
         "state_store_scan_duration_seconds",
         OF_QUERY,
         "scan_ms",
@@ -428,6 +437,14 @@ METRICS: tuple[Metric, ...] = (
         None,
         "Agents that were started again.",
         "Do agents die?",
+        sources=(DRIVER,),
+    ),
+    _counter(
+        "state_store_moved_total",
+        OF_QUERY,
+        None,
+        "Commits of stores by another executor than the one that made the commit before.",
+        "Do stores move?",
         sources=(DRIVER,),
     ),
     _counter(

@@ -161,6 +161,15 @@ class OperatorNames:
 
 
 @dataclass(frozen=True)
+class ExecutorStores:
+    """An executor, and how many of a query's stores are on it."""
+
+    executor: str = declared("Spark's id of the executor.")
+    host: str = declared("Its host.")
+    stores: int = declared("Number of the stores; 0 if it takes tasks and has none.")
+
+
+@dataclass(frozen=True)
 class Query:
     """A query and the condition of its state."""
 
@@ -190,6 +199,9 @@ class Query:
     )
     error: Failure | None = declared("Why the checkpoint cannot be read.", sources=(SERVE,), default=None)
     operators: list[OperatorNames] = declared("The stateful operators.", default=[])
+    executors: list[ExecutorStores] | None = declared(
+        "The executors that have stores or take tasks.", sources=RUNNING, default=None
+    )
 
 
 @dataclass(frozen=True)

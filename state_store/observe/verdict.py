@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.observe.rest_answers import SERVE, Failure, Finding, Store, Verdict, declared
+from state_store.observe.rest_answers import DRIVER, SERVE, Failure, Finding, Store, Verdict, declared
 
 CRITICAL, WARNING, NOTE, FINE = "critical", "warning", "note", "fine"
 
@@ -68,6 +68,12 @@ class Totals:
         "The same or, if it never did, when the query began.", sources=(SERVE,), default=None
     )
     committed_ms: int | None = declared("When the newest version was written, since 1970 UTC.", default=None)
+    idle_executors: int | None = declared(
+        "Executors that have none of its stores five minutes after their start, while another has more "
+        "partitions of an operator than cores; absent in local mode.",
+        sources=(DRIVER,),
+        default=None,
+    )
     wasted_ratio: float | None = declared(
         "Bytes in storage that no restorable version needs, per byte that one needs; absent below 1 GiB.",
         sources=(SERVE,),
@@ -410,6 +416,24 @@ RULES: tuple[Rule, ...] = (
             f"time() - max by (query) (state_store_last_checkpoint_timestamp_seconds) > {STALE_MS // 1000}",
             "5m",
             "{{ $labels.query }} has made no checkpoint for {{ $value | humanizeDuration }}.",
+        ),
+    ),
+    Rule(
+        "idle-executors",
+        NOTE,
+        QUERY,
+        "idle_executors",
+        NUMBER,
+        "Executors that have no store of the query, while another one has more partitions than cores: "
+        "{value}.",
+        "Spark leaves stores where they are: set `placement` to `balanced`, or have as many partitions as "
+        "the executors have cores.",
+        "docs/alerts.md#alert-statestoreidleexecutors",
+        alert=Alert(
+            "StateStoreIdleExecutors",
+            "max by (query) (state_store_idle_executors) > 0",
+            "15m",
+            "{{ $value }} executors have no store of {{ $labels.query }}.",
         ),
     ),
     Rule(

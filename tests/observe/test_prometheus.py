@@ -114,6 +114,11 @@ CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
         {'state_store_agent_restarts_total{query="a"}': "0+1x40"},
         {'state_store_agent_restarts_total{query="a"}': "7x40"},
     ),
+    "StateStoreIdleExecutors": (
+        30,
+        {'state_store_idle_executors{query="a"}': "1x40"},
+        {'state_store_idle_executors{query="a"}': "0x40"},
+    ),
     "StateStoreNoCheckpoint": (
         35,
         {f"state_store_last_checkpoint_timestamp_seconds{{{STORE}}}": "0+60x10 600x30"},

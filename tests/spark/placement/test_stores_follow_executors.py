@@ -71,6 +71,10 @@ def fed_until(app: Running, query: str, expected: list[int], batches: int) -> li
     raise AssertionError(f"{query} is not spread as {expected}, but {seen}")
 
 
+def metrics(app: Running) -> list[str]:
+    return app.get("/checkpoints/metrics").text.splitlines()
+
+
 def check_state(app: Running, query: str) -> None:
     """Compare the state with that which follows from all input."""
     files = sorted((app.room / query / "input").iterdir())
@@ -113,6 +117,11 @@ def test_stores_follow_executors_that_join_and_leave(tmp_path: Path, checkpoint_
             assert [4, 2] in seen, "the new executor was not given time to warm up"
             app.feed(query)
             assert placement(app, query) == [3, 3]
+            shown = app.get(f"queries/{query}").json["executors"]
+            assert [found["stores"] for found in shown] == [
+                app.get(f"queries/{query}/stores").json["total"] // 2
+            ] * 2
+            assert f'state_store_moved_total{{query="{query}"}} {shown[1]["stores"]}' in metrics(app)
         for process in cluster.machines()[1]:
             process.kill()
         awaited(lambda: len(executors(app)) == 1, "the second executor is gone")
@@ -161,6 +170,9 @@ def test_stores_stay_if_spark_places_them(tmp_path: Path) -> None:
         awaited(lambda: len(executors(app)) == 2, "a second executor starts")
         app.feed("totals", 4)
         assert placement(app, "totals") == [PARTITIONS]
+        shown = app.get("queries/totals").json["executors"]
+        assert [found["stores"] for found in shown] == [PARTITIONS, 0]
+        assert 'state_store_moved_total{query="totals"} 0' in metrics(app)
         app.do("stop", name="totals")
         check_state(app, "totals")
 

@@ -195,6 +195,7 @@
         figure("Last commit took", duration(latest.commit_ms), latest.store_ms !== undefined ? `of it storing ${duration(latest.store_ms)}` : null),
         figure("Merges failed", count(history.counts.failed), "in this run"),
         figure("Stores restored", count(history.counts.restored), "in this run"),
+        figure("Stores by executor", byExecutor(about.executors || []), "in the order of their ids"),
       ]));
     showLatest(history);
     showSummary(history);
@@ -203,6 +204,12 @@
       about.read_ms ? `read ${ago(about.read_ms)}` : ""].filter(Boolean).join("  ·  ");
   }
 
+  // The numbers of many executors are too long for a figure: their extremes stand for them.
+  function byExecutor(executors) {
+    const numbers = executors.map((found) => found.stores);
+    if (numbers.length <= 8) return numbers.map(count).join(" / ") || "–";
+    return `${count(Math.min(...numbers))} to ${count(Math.max(...numbers))} on ${count(numbers.length)}`;
+  }
   const isServe = () => state.service.source === "serve";
   function showLatest(history) {
     const parts = [["Latest failure", history.latest_failure, "none is known"], ["Latest restore", history.latest_restore, isServe() ? "the query's Spark UI has it" : "none in this run"]];

@@ -9,6 +9,7 @@ window.stateStoreWords = {
   "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
   "Merges failed": "Merges of this run that failed.",
   "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
+  "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none.",
   "Last batch took": "From the entry of the batch in Spark's offset log to that in the commit log.",
   "Last commit took": "The longest commit of a store in the newest batch: writing the delta, and storing it.",
   "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, not changed bytes."

@@ -25,6 +25,7 @@ object ReportCases {
     cases.recordsOfEarlierReleasesAreRead()
     cases.missingFieldsAreNamed()
     cases.damageAndRestartsAreCountedOnce()
+    cases.executorsWithoutStoresAreIdle()
     cases.tooManyStoresAreLeftOut()
     cases.batchesAreShownWhenTheirStoresHaveReported()
     println("reports are as they should be")
@@ -139,10 +140,36 @@ final class ReportCases(random: Random) {
     commit("1", 2, damaged = 2, restarts = 6, before = 5)
     commit("1", 3, damaged = 2, restarts = 6, before = 5)
     require(counted("state_store_damaged_files_total") == 2 && counted("state_store_agent_restarts_total") == 1)
+    require(counted("state_store_moved_total") == 0, "a store that stays has moved")
     commit("2", 4, damaged = 2, restarts = 1, before = 0) // another provider, whose counters begin at 0
     val last = commit("2", 5, damaged = 3, restarts = 1, before = 0)
     require(counted("state_store_damaged_files_total") == 5 && counted("state_store_agent_restarts_total") == 2)
     require(last.sums == StoreSums(50, 0, None, 5), s"${last.sums}")
+    commit("1", 5, damaged = 0, restarts = 6, before = 5) // another attempt of the task
+    require(counted("state_store_moved_total") == 1, "a store that moved once has not, or another attempt is a move")
+  }
+
+  def executorsWithoutStoresAreIdle(): Unit = {
+    val late = StoresByExecutor.SettledMs + 1
+    def view(operator: Long, partition: Int, store: String, executor: String): StoreView =
+      StoreView(report().copy(key = StoreKey("run", operator, partition, store)), executor, s"host$executor")
+    val two = Seq("left", "right").flatMap(store => (0 until 2).map(view(0, _, store, "1")))
+    val living = Seq(TakesTasks("1", "host1", 2, 0), TakesTasks("2", "host2", 2, 0),
+      TakesTasks("10", "host10", 2, late))
+    require(StoresByExecutor.idle(two, living, late) == 0, "two partitions keep two cores busy at once")
+    require(StoresByExecutor.idle(two :+ view(1, 5, "a", "1"), living, late) == 0, "operators count together")
+    val three = two :+ view(0, 2, "left", "1")
+    require(StoresByExecutor.idle(three, living, late) == 1, "an executor that just started is idle, or none is")
+    require(StoresByExecutor.idle(three, living, 2 * late) == 2)
+    require(StoresByExecutor.idle(three, living, late - 1) == 0, "executors of five minutes are idle")
+    require(StoresByExecutor.idle(three :+ view(1, 0, "a", "2"), living, late) == 0, "it has a store of an operator")
+    require(StoresByExecutor.idle(three, living.tail, 2 * late) == 0, "the busy executor is gone")
+    val found = StoresByExecutor.of(three :+ view(0, 3, "left", "9"), living)
+    require(
+      found == Seq(
+        ExecutorStores("1", "host1", 5), ExecutorStores("2", "host2", 0), ExecutorStores("9", "host9", 1),
+        ExecutorStores("10", "host10", 0)),
+      s"$found")
   }
 
   def tooManyStoresAreLeftOut(): Unit = {

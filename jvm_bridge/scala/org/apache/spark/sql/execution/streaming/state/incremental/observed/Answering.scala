@@ -20,8 +20,10 @@ private[observed] final class Answering(queries: Queries) {
     case Seq(Model.api, "queries") =>
       val judged = queries.all.map(query => query -> verdict(query))
       Json.obj("queries" -> Json.array(judged.sortBy { case (_, found) => Answering.Worst.indexOf(found.severity) }
-        .map { case (query, found) => Documents.query(query, found) }))
-    case Seq(Model.api, "queries", name) => Documents.query(query(name), verdict(query(name)))
+        .map { case (query, found) => Documents.query(query, found, living(query)) }))
+    case Seq(Model.api, "queries", name) =>
+      val found = query(name)
+      Documents.query(found, verdict(found), living(found))
     case Seq(Model.api, "queries", name, "verdict") => Documents.verdict(verdict(query(name)))
     case Seq(Model.api, "queries", name, "stores") =>
       val found = query(name)
@@ -78,10 +80,10 @@ private[observed] final class Answering(queries: Queries) {
     val merges = current.map(_.partition(_._2.why.isDefined))
     val requests = queries.observatory.toSeq.flatMap(_.requests.all)
       .filter(request => request.run == query.record.facts.run && request.endedMs.isDefined)
-    val fields = Documents.query(query, found)
+    val fields = Documents.query(query, found, living(query))
     fields.setAll[ObjectNode](Json.present(
       "up" -> 1, "severity" -> Verdict.Levels.indexOf(found.severity),
-      "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L),
+      "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L), "idle_executors" -> idle(query),
       "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
     Figures(
       query.address, fields, stores, Verdict.grouped(stores), query.live.fold(Tallies())(_.tallies),
@@ -104,8 +106,14 @@ private[observed] final class Answering(queries: Queries) {
   }
 
   private def verdict(query: KnownQuery): Verdict = Verdict.of(Json.obj(
-    "now_ms" -> nowMs(query), "batch" -> query.record.batch, "totals" -> Documents.totals(query.record),
+    "now_ms" -> nowMs(query), "batch" -> query.record.batch, "totals" -> Documents.totals(query.record, idle(query)),
     "stores" -> Json.array(documents(query.record))))
+
+  private def living(query: KnownQuery): Seq[TakesTasks] =
+    queries.observatory.filter(_ => query.running).fold(Seq.empty[TakesTasks])(_.executors)
+
+  private def idle(query: KnownQuery): Option[Int] = Some(living(query)).filter(_.nonEmpty)
+    .map(StoresByExecutor.idle(query.record.stores, _, System.currentTimeMillis))
 
   // The ages of a query that has ended do not grow.
   private def nowMs(query: KnownQuery): Long = if (query.running) System.currentTimeMillis else query.record.atMs

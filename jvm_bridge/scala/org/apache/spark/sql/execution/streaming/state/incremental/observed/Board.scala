@@ -256,7 +256,8 @@ private[observed] final class Board extends Logging {
       entry.stores.update(report.key, StoreView(report, executor, host, sums))
       val restarts = entry.restarts.getOrElse(executor, report.agentRestartsBefore)
       entry.restarts.update(executor, math.max(restarts, report.agentRestarts))
-      entry.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts))
+      val hasMoved = known.exists(view => view.executor != executor && view.report.version < report.version)
+      entry.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts), hasMoved)
     }
   }
 

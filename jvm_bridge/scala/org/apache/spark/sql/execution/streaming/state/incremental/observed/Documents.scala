@@ -40,8 +40,12 @@ private[observed] object Documents {
       "agent_restarts" -> (r.agentRestarts - r.agentRestartsBefore))
   }
 
-  /** Returns a `Query`. */
-  def query(query: KnownQuery, verdict: Verdict): ObjectNode = {
+  /**
+   * Returns a `Query`.
+   *
+   * @param living the executors that take tasks
+   */
+  def query(query: KnownQuery, verdict: Verdict, living: Seq[TakesTasks]): ObjectNode = {
     val record = query.record
     Json.present(
       "name" -> query.address, "checkpoint" -> record.checkpoint, "verdict" -> verdict.severity,
@@ -49,7 +53,10 @@ private[observed] object Documents {
       "application" -> record.application, "running" -> query.running, "batch" -> record.batch,
       "version" -> record.version, "committed_ms" -> record.atMs, "stores" -> record.totals.stores,
       "sentence" -> verdict.sentence,
-      "operators" -> Json.array(operators(record)))
+      "operators" -> Json.array(operators(record)),
+      "executors" -> Json.array(StoresByExecutor.of(record.stores, living).map { found =>
+        Json.obj("executor" -> found.executor, "host" -> found.host, "stores" -> found.stores)
+      }))
   }
 
   /** Returns `OperatorNames` of each operator; the user's variables come before internal ones. */
@@ -75,9 +82,13 @@ private[observed] object Documents {
         "store" -> found.worst.flatMap(Json.text(_, "store")))
     }))
 
-  /** Returns `Totals`: the figures of a query that rules judge. */
-  def totals(record: BatchRecord): ObjectNode =
-    Json.present("unreadable" -> 0, "committed_ms" -> record.atMs)
+  /**
+   * Returns `Totals`: the figures of a query that rules judge.
+   *
+   * @param idle the number of executors that have no store; None if it is not known
+   */
+  def totals(record: BatchRecord, idle: Option[Int]): ObjectNode =
+    Json.present("unreadable" -> 0, "committed_ms" -> record.atMs, "idle_executors" -> idle)
 
   /**
    * Returns a `Checkpoint` of each record of a query.

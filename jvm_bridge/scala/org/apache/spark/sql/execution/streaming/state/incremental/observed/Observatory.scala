@@ -38,6 +38,9 @@ final class Observatory private (context: SparkContext) extends Logging {
   /** Returns the id of the application. */
   private[observed] def application: String = context.applicationId
 
+  /** Returns the executors that take tasks. */
+  private[observed] def executors: Seq[TakesTasks] = TakesTasks.of(context)
+
   /** Notes that a query has started. */
   def started(execution: StreamExecution): Unit = guarded("start of a query") {
     val options = execution.sparkSession.conf.getAll.collect {

@@ -30,7 +30,8 @@ private[observed] final class RunTallies {
   private val histograms = mutable.Map.empty[(String, String), Durations]
 
   // Present from the beginning, so that an increase from 0 is seen.
-  Seq("state_store_damaged_files_total", "state_store_agent_restarts_total", "state_store_restores_total")
+  Seq("state_store_damaged_files_total", "state_store_agent_restarts_total", "state_store_restores_total",
+    "state_store_moved_total")
     .foreach(count(_, "", 0))
   Seq("state_store_merges_total", "state_store_merge_failures_total")
     .foreach(metric => Declarations.mergeKinds.foreach(count(metric, _, 0)))
@@ -53,8 +54,10 @@ private[observed] final class RunTallies {
    *
    * @param damaged  number of files that were found damaged since its commit before
    * @param restarts number of times that the agent of its executor was started again since then
+   * @param hasMoved true if another executor made its commit before
    */
-  def committed(commit: StoreReport, damaged: Long, restarts: Long): Unit = {
+  def committed(commit: StoreReport, damaged: Long, restarts: Long, hasMoved: Boolean): Unit = {
+    if (hasMoved) count("state_store_moved_total", "", 1)
     count("state_store_uploaded_bytes_total", "delta", commit.deltaBytes)
     measure("state_store_commit_duration_seconds", "", commit.writeMs + commit.storeMs)
     if (damaged > 0) count("state_store_damaged_files_total", "", damaged)
