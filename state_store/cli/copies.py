@@ -79,10 +79,17 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     stopped=True,
 )
 @json_option
+@spark_option
 @click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
 @target_argument
 def import_(
-    checkpoint: str, operator: int, store: str | None, as_json: bool, rows: tuple[str, ...], target: str
+    checkpoint: str,
+    operator: int,
+    store: str | None,
+    as_json: bool,
+    rows: tuple[str, ...],
+    target: str,
+    spark: Any,
 ) -> None:
     """Replace the state of a stopped query by rows of tables.
 
@@ -91,7 +98,8 @@ def import_(
     join or the variables and timers of transformWithState, give NAME=ROWS for each. Stores that are not named
     stay as they are. ROWS has the columns that show prints. Start the query with TARGET as its
     checkpointLocation, and never again with DIR, which stays as it is. A query that has never run gets its
-    checkpoint from state_store.bootstrap (Python).
+    checkpoint from state_store.bootstrap (Python). With --master Spark reads ROWS and its executors write
+    TARGET: all need both at the same place.
     """
     require_arrow()
     rows_by_store = _rows_of_stores(rows, store)
@@ -99,7 +107,7 @@ def import_(
     note_unfinished(query)
     advice = "remove it before the command is run again"
     with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
-        done = import_state(checkpoint, rows_by_store, target, operator, store, progress=meter)
+        done = import_state(checkpoint, rows_by_store, target, operator, store, spark=spark, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:
@@ -211,6 +219,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
 )
 @click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")
+@spark_option
 @click.argument("source", metavar="SOURCE", type=Location())
 @target_argument
 def migrate(
@@ -222,18 +231,20 @@ def migrate(
     memory: int | None,
     conf: dict[str, str],
     as_json: bool,
+    spark: Any,
 ) -> None:
     """Move a stopped query to another state store, as a copy.
 
     Copies the version that Spark committed last from Spark's HDFS-backed store, Spark's RocksDB store or the
     incremental store to TARGET, which must be empty, with Spark's logs. Start the query with TARGET as its
     checkpointLocation: it goes on where it stopped. SOURCE stays as it is, to go back to; never let the query
-    go on from both.
+    go on from both. With --master all executors need Java and TARGET at the same place, each task starts a
+    JVM, and the same command goes on with what an interrupted one has written.
     """
     query = Query.of_any_store(source)
     note_unfinished(query)
     stores = len(query.stores())
-    advice = "remove it before the command is run again"
+    advice = "remove it before the command is run again" if spark is None else _GOES_ON
     with Meter("copied", stores, unit="rows") as meter, writing(target, if_interrupted=advice):
         done = write_migrated(
             source,
@@ -243,6 +254,7 @@ def migrate(
             threads=threads,
             memory=None if memory is None else f"{memory >> 10}k",
             conf=conf,
+            spark=spark,
             progress=meter,
         )
     if as_json:

@@ -4,6 +4,10 @@ The target gets Spark's logs, with the other store and its checkpoint format pin
 version that Spark committed last, under the same number. The providers themselves read and write the rows, in
 a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
 
+As a Spark job a task copies some of the stores, by a JVM of its own, into a local directory, and stores the
+files under the receipts of `dataset.rewriting.store_writer`: so each store counts once, however often a task
+is repeated, and a job that was interrupted goes on.
+
 The state stores are Spark's two and this project's: values, safe for any thread.
 """
 
@@ -12,14 +16,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Union
 
-from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, VersionId
 from state_store.core.deletion.contents import read_listing
 from state_store.core.files.transfer import parallel
+from state_store.core.interruption import ScratchDirectory
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import (
     FORMAT_KEY,
@@ -33,6 +39,8 @@ from state_store.core.settings.session import (
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.pinned import identified
 from state_store.data.dataset.rewriting import copying
+from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
+from state_store.data.jobs import Workers, workers
 from state_store.data.query import LISTED_AT_ONCE, Operator, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
@@ -52,6 +60,12 @@ _INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
 _LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
 """All column families of a join in format 4 whose keys have several values."""
 MAX_THREADS = 4
+TASK_MEMORY = "1g"
+"""Heap of a task's JVM: an executor may run as many as it has cores."""
+
+_TASKS_A_CORE = 4
+"""A task copies several stores if there are more of them: each starts a JVM."""
+
 _HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
 _LEAST_HEAP_BYTES = 64 << 20
 
@@ -213,7 +227,7 @@ class CopiedStore:
     lists: Sequence[str]
     internal: Sequence[str]
     schema_files: Sequence[str]
-    partitions: Sequence[str | None]
+    partitions: Mapping[int, str | None]
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as the program reads them."""
@@ -224,7 +238,7 @@ class CopiedStore:
             "lists": [*self.lists],
             "internal": [*self.internal],
             "schema_files": [*self.schema_files],
-            "partitions": [{"partition": number, "id": id_} for number, id_ in enumerate(self.partitions)],
+            "partitions": [{"partition": number, "id": id_} for number, id_ in self.partitions.items()],
         }
 
 
@@ -330,21 +344,25 @@ def migrate(
     threads: int | None = None,
     memory: str | None = None,
     conf: Mapping[str, str] | None = None,
+    spark: Any = None,
     progress: ProgressOption = None,
 ) -> Migrated:
     """Copy the checkpoint of a stopped query to another directory, for another state store.
 
-    If it fails, nothing is left in the target. Any thread may call it, one at a time for a target.
+    If it fails, nothing is left in the target; with `spark` the same call goes on with what is there. Any
+    thread may call it, one at a time for a target.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
         target: an empty directory, a path or a URI.
         to: the other state store: `incremental`, `rocksdb` or `hdfs`.
         checkpoint_format: Spark's, 1 or 2. Default: 2, if the store has it.
-        threads: stores that are copied at a time. Default: one a core, 4 at most.
+        threads: stores that are copied at a time. Default: one a core, 4 at most; with `spark` one a task.
         memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's
-            memory.
+            memory; with `spark` 1g for each task.
         conf: configuration for both stores; keys that begin with `spark.hadoop.` are Hadoop's.
+        spark: a SparkSession, whose executors then copy, into a target that all machines share, through the
+            local disk of a store; None: this process. Its settings `spark.hadoop.` count, too.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, of rows.
 
     Raises:
@@ -367,10 +385,14 @@ def migrate(
     for key, value in (conf or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise OptionError(f"conf has texts as keys and values, not {key!r}: {value!r}", option="conf")
-    migration = _Migration(checkpoint, target, to, checkpoint_format, dict(conf or {}))
-    at_once = threads or min(os.cpu_count() or 1, MAX_THREADS)
+    tasks = workers(spark)
+    of_session = dict(spark.sparkContext.getConf().getAll()) if tasks.are_elsewhere else {}
+    hadoop = {name: value for name, value in of_session.items() if name.startswith(_HADOOP)}
+    migration = _Migration(checkpoint, target, to, checkpoint_format, {**hadoop, **(conf or {})})
     with reporting(progress, "copied", migration.stores, "rows") as meter:
-        return migration.run(target, at_once, memory, meter)
+        if tasks.are_elsewhere:
+            return migration.run_by_spark(target, tasks, threads or 1, memory or TASK_MEMORY, meter)
+        return migration.run(target, threads or min(os.cpu_count() or 1, MAX_THREADS), memory, meter)
 
 
 def _check_memory(memory: str | None) -> None:
@@ -423,18 +445,50 @@ class _Migration:
         """Copy all stores, and then Spark's logs."""
         with (
             new_checkpoint("migrate", self._query.location, target) as (storage, _),
-            JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program,
+            JvmProgram(
+                PROGRAM, self._request().of(self._location, [*self._versions], threads), memory=memory
+            ) as program,
         ):
-            rows = self._copy(program, storage, progress)
-        return Migrated(
-            self._from.name, self._to.name, self._format, self._batch + 1, len(self._versions), rows
-        )
+            self._describe(storage)
+            with self._stopped.during():
+                done = list(_followed(program, progress))
+            ids = {store.key: store.checkpoint_id for store in done if store.checkpoint_id is not None}
+            return self._finish(storage, ids, sum(store.rows for store in done))
 
-    def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
+    def run_by_spark(
+        self, target: Location, tasks: Workers, threads: int, memory: str, progress: Any
+    ) -> Migrated:
+        """Copy all stores by the tasks of a job, and then Spark's logs."""
+        if self._to is not INCREMENTAL and self._format == 1:
+            raise OptionError(
+                f"the files of the state store {self._to.name} have the same names in each attempt of a task "
+                "in checkpoint format 1: migrate without Spark"
+                + (", or to format 2" if 2 in self._to.formats else ""),
+                option="format",
+            )
+        operation = (
+            f"migrate of version {self._batch + 1} to {self._to.name} in checkpoint format {self._format} by "
+            "Spark"
+        )
+        with new_checkpoint(operation, self._query.location, target, goes_on=True) as (storage, location):
+            self._describe(storage)
+            receipts = Receipts(location)
+            copy = _TaskCopy(self._query, self._request(), location, receipts, threads, memory)
+            keys = [*self._versions]
+            count = min(len(keys), _TASKS_A_CORE * tasks.parallelism)
+            with self._stopped.during():
+                found = tasks.run(copy, [keys[n::count] for n in range(count)], at_once=1, meter=progress)
+                written = {key: store for stores in found for key, store in stores.items()}
+                receipts.settle(written.items())
+            ids = {key: store.checkpoint_id for key, store in written.items()}
+            return self._finish(storage, ids, sum(store.rows for store in written.values()))
+
+    def _describe(self, target: Storage) -> None:
         for operator in self._query.operators:
             copying.copy_operator(self._source, target, operator)
-        with self._stopped.during():
-            ids, rows = _followed(program, progress)
+
+    def _finish(self, target: Storage, ids: Mapping[StoreKey, str], rows: int) -> Migrated:
+        """Copy Spark's logs."""
         copying.copy_logs(
             self._source,
             target,
@@ -443,7 +497,9 @@ class _Migration:
             ids=self._by_operator(ids) if self._format > 1 else None,
             checkpoint_format=self._format,
         )
-        return rows
+        return Migrated(
+            self._from.name, self._to.name, self._format, self._batch + 1, len(self._versions), rows
+        )
 
     def _check_target_store(self) -> None:
         to = self._to
@@ -501,12 +557,10 @@ class _Migration:
             pins[MERGE_OPERATOR_KEY] = WITH_DELIMITER
         return pins
 
-    def _request(self, threads: int) -> CopyRequest:
+    def _request(self) -> _Request:
         given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
-        given.setdefault(f"{PREFIX}agentPython", sys.executable)
-        return CopyRequest(
+        return _Request(
             version=self._batch + 1,
-            threads=threads,
             hadoop={
                 name.removeprefix(_HADOOP): value
                 for name, value in self._conf.items()
@@ -517,28 +571,10 @@ class _Migration:
                 self._pinned,
                 {**given, **self._from.conf_of(self._source_format)},
             ),
-            target=Side(
-                self._location,
-                {**self._pinned, **self._new_pins()},
-                {**given, **self._to.conf_of(self._format)},
-            ),
-            stores=[
-                self._copied(operator, store)
-                for operator in self._query.operators
-                for store in operator.stores
-            ],
-        )
-
-    def _copied(self, operator: Operator, store: str) -> CopiedStore:
-        keys = [StoreKey(operator.id, number, store) for number in range(operator.stores[store])]
-        return CopiedStore(
-            operator=operator.id,
-            name=store,
-            prefix_columns=operator.prefix_columns.get(store, 0),
-            lists=[*operator.lists, *_LISTS],
-            internal=_INDEXES,
-            schema_files=[f"{self._location}/{path}" for path in operator.schema_files.get(store, ())],
-            partitions=[self._versions[key].checkpoint_id for key in keys],
+            pins={**self._pinned, **self._new_pins()},
+            conf={**given, **self._to.conf_of(self._format)},
+            operators=self._query.operators,
+            versions=self._versions,
         )
 
     def _by_operator(self, ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
@@ -552,20 +588,118 @@ class _Migration:
         }
 
 
-def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:
-    """Follow the program to its end; return the ids of the versions that it wrote, and the number of rows.
+@dataclass(frozen=True)
+class _Request:
+    """A request for any of a query's stores and any target directory. A value: tasks get copies."""
+
+    version: int
+    hadoop: Mapping[str, str]
+    source: Side
+    pins: Mapping[str, str]
+    conf: Mapping[str, str]
+    operators: Sequence[Operator]
+    versions: Mapping[StoreKey, VersionId]
+
+    def of(self, location: str, keys: Collection[StoreKey], threads: int) -> dict[str, object]:
+        """Return the request, as the program reads it, to copy some stores to a directory, from here."""
+        python = {f"{PREFIX}agentPython": sys.executable}
+        stores = []
+        for operator in self.operators:
+            for name in operator.stores:
+                of_store = sorted(key for key in keys if (key.operator, key.name) == (operator.id, name))
+                if of_store:
+                    stores.append(self._copied(operator, name, of_store, location))
+        return CopyRequest(
+            version=self.version,
+            threads=threads,
+            hadoop=self.hadoop,
+            source=Side(self.source.location, self.source.pins, {**python, **self.source.conf}),
+            target=Side(location, self.pins, {**python, **self.conf}),
+            stores=stores,
+        ).to_json()
+
+    def _copied(self, operator: Operator, store: str, keys: Sequence[StoreKey], location: str) -> CopiedStore:
+        return CopiedStore(
+            operator=operator.id,
+            name=store,
+            prefix_columns=operator.prefix_columns.get(store, 0),
+            lists=[*operator.lists, *_LISTS],
+            internal=_INDEXES,
+            schema_files=[f"{location}/{path}" for path in operator.schema_files.get(store, ())],
+            partitions={key.partition: self.versions[key].checkpoint_id for key in keys},
+        )
+
+
+@dataclass(frozen=True)
+class _TaskCopy:
+    """The work of a task: copies stores to a local directory, and stores their files in the target."""
+
+    query: Query
+    request: _Request
+    location: str
+    receipts: Receipts
+    threads: int
+    memory: str
+
+    def __call__(self, keys: Sequence[StoreKey], progress: Any) -> dict[StoreKey, WrittenStore]:
+        """Copy the stores that have no receipt yet."""
+        found = {key: self.receipts.of(key) for key in keys}
+        done = {key: written for key, written in found.items() if written is not None}
+        if progress is not None:
+            for _ in done:
+                progress.store_done()
+        todo = [key for key in keys if key not in done]
+        if not todo:
+            return done
+        with ScratchDirectory("state-store-") as scratch:
+            with (
+                closing(open_storage(self.query.location)) as source,
+                closing(open_storage(scratch)) as local,
+            ):
+                for operator in self.query.operators:
+                    copying.copy_operator(source, local, operator)
+            request = self.request.of(copying.hadoop_uri(scratch), todo, self.threads)
+            with JvmProgram(PROGRAM, request, memory=self.memory) as program:
+                for store in _followed(program, progress):
+                    done[store.key] = self._stored(store, Path(scratch) / store.key.path)
+        return done
+
+    def _stored(self, store: StoreDone, place: Path) -> WrittenStore:
+        """Store the files of a store, that of its version last; return what counts as the store."""
+        files = {
+            path.relative_to(place).as_posix(): path
+            for path in sorted(place.rglob("*"))
+            if path.is_file() and not path.name.startswith(".") and "_metadata" not in path.parts
+        }
+        of_version = re.compile(rf"({DELTA_DIRECTORY}/)?0*{self.request.version}[_.][^/]*\.(sst|zip)")
+        (last,) = filter(of_version.fullmatch, files)
+        others = [name for name in files if name != last]
+        size_bytes = sum(path.stat().st_size for path in files.values())
+        with closing(open_storage(f"{self.location}/{store.key.path}")) as storage:
+            for name in (*others, last):
+                storage.upload(files[name], name)
+            written = WrittenStore(store.checkpoint_id or "", last, store.rows, size_bytes)
+            counted = self.receipts.claim(store.key, written)
+            if counted != written:
+                for name in others:
+                    storage.delete(name)
+        for path in files.values():
+            path.unlink()
+        return counted
+
+
+def _followed(program: JvmProgram, progress: RowProgress | None) -> Iterator[StoreDone]:
+    """Follow the program to its end; yield the stores as they are done.
 
     Raises the error that the program reports.
     """
-    ids: dict[StoreKey, str] = {}
-    rows = reported = announced = done = 0
+    reported = announced = done = 0
     for event in map(event_of, program.events()):
         if isinstance(event, CopyFailed):
             raise event.error
         if isinstance(event, StoreDone):
-            rows, done = rows + event.rows, done + 1
-            if event.checkpoint_id is not None:
-                ids[event.key] = event.checkpoint_id
+            done += 1
+            yield event
         if progress is None:
             continue
         if isinstance(event, StoreBegun):
@@ -579,4 +713,3 @@ def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[S
                 announced += 1
                 progress.expect(event.rows)
             progress.store_done()
-    return ids, rows

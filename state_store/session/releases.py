@@ -10,6 +10,7 @@ it. Everything here is immutable, safe for any thread.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -95,14 +96,21 @@ def installed_spark() -> str:
 
 
 def installed_pyspark() -> Path:
-    """Return the package directory of the installed pyspark. Raises BuildError without pyspark."""
+    """Return the package directory of the installed pyspark. Raises BuildError without pyspark.
+
+    In a Python worker of Spark, whose pyspark is an archive, it is the directory of the Spark distribution.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise NoSpark(
             f"pyspark is not installed in {sys.executable}: run `pip install 'pyspark>=4.0,<4.4'`, "
             "or name a directory with --pyspark"
         )
-    return Path(spec.origin).parent
+    package = Path(spec.origin).parent
+    if package.parent.name != "pyspark.zip":
+        return package
+    home = package.parents[3]  # the archive is in HOME/python/lib, or in the directory of a container
+    return home if (home / "jars").is_dir() else Path(os.environ.get("SPARK_HOME", home))
 
 
 def jars_of(pyspark: Path) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from query_directory import QueryDirectory, rows
@@ -13,9 +15,17 @@ from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.core.settings.session import MERGE_OPERATOR_KEY, PROVIDER_KEY, UNNAMED
 from state_store.data import migration as module
+from state_store.data.jobs import Threads
 from state_store.data.migration import HDFS, INCREMENTAL, ROCKSDB, StateStore, migrate
 from state_store.data.query import Query, StoreKey
-from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
+from state_store.errors import (
+    ConflictError,
+    DamagedError,
+    InternalError,
+    MissingError,
+    OptionError,
+    StateStoreError,
+)
 from state_store.session import compiler
 from state_store.session import jar_program as jvm_program
 from state_store.session.jar_program import JvmProgram
@@ -277,6 +287,174 @@ def test_an_error_of_the_jvm_is_raised_and_nothing_counts(tmp_path, program):
     message = refused(MissingError, source, target, "incremental").message
     assert message == "2.delta is gone"
     assert not target.exists()
+
+
+class Elsewhere(Threads):
+    """Tasks of a job, one after the other, in this process."""
+
+    are_elsewhere = True
+    parallelism = 1
+
+
+class Copying(Program):
+    """In place of the JVM of a task: writes the files of the stores that it is asked for."""
+
+    files: tuple[str, ...] = ("delta/{version:020d}_{id}_empty_0000.sst",)
+    asked_for: ClassVar[list[tuple[int, str | None]]]
+    fails_at: int | None = None
+
+    def events(self):
+        asked = type(self).asked
+        place = Path(asked["target"]["state"].removeprefix("file:"))
+        for store in asked["stores"]:
+            for partition in store["partitions"]:
+                number, id_ = partition["partition"], f"id-{partition['partition']}-{len(self.asked_for)}"
+                if number == self.fails_at:
+                    yield {"error": {"kind": "damaged", "message": "a row is damaged"}}
+                    return
+                self.asked_for.append((number, partition["id"]))
+                for name in self.files:
+                    path = place / str(store["operator"]) / str(number) / name.format(id=id_, **asked)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(id_)
+                    path.with_name(f".{path.name}.crc").touch()
+                yield {
+                    "done": {
+                        "operator": store["operator"],
+                        "partition": number,
+                        "name": store["name"],
+                        "rows": 5,
+                        "id": id_,
+                    }
+                }
+
+
+@pytest.fixture
+def by_spark(monkeypatch):
+    """A session whose tasks run here, with a JVM each that only writes files."""
+
+    class Context:
+        @staticmethod
+        def getConf():
+            return Context
+
+        @staticmethod
+        def getAll():
+            return [("spark.hadoop.fs.x", "y"), ("spark.hadoop.fs.z", "1"), ("spark.app.name", "n")]
+
+    class Session:
+        sparkContext = Context
+        program = type("Copy", (Copying,), {"asked_for": []})
+
+    monkeypatch.setattr(module, "JvmProgram", Session.program)
+    monkeypatch.setattr(module, "workers", lambda spark: Elsewhere())
+    return Session
+
+
+def stored(target: Path) -> list[str]:
+    state = target / "state/0"
+    return sorted(path.relative_to(state).as_posix() for path in state.glob("[0-9]*/**/*") if path.is_file())
+
+
+def test_a_job_copies_stores_and_writes_the_logs_last(tmp_path, by_spark):
+    source, target = query_of(tmp_path, ROCKSDB, ids=True), tmp_path / "target"
+    done = migrate(str(source), str(target), "incremental", spark=by_spark, conf={"spark.hadoop.fs.z": "2"})
+    assert (done.rows, done.stores, done.version) == (10, 2, VERSIONS)
+    ids = [version.checkpoint_id for version in Query.of_any_store(str(source)).committed().values()]
+    assert by_spark.program.asked_for == list(enumerate(ids))
+    assert by_spark.program.asked["hadoop"] == {"fs.x": "y", "fs.z": "2"}
+    assert [path for path in stored(target) if "_metadata" not in path] == [
+        f"{number}/delta/{VERSIONS:020d}_id-{number}-{number}_empty_0000.sst" for number in range(2)
+    ]
+    assert commit_of(target, VERSIONS - 1)[1]["stateUniqueIds"] == {"0": [["id-0-0"], ["id-1-1"]]}
+    assert not (target / "_written").exists()
+
+
+def test_an_interrupted_job_copies_only_the_other_stores(tmp_path, by_spark):
+    source, target = query_of(tmp_path, ROCKSDB), tmp_path / "target"
+    by_spark.program.fails_at = 1
+    with pytest.raises(
+        DamagedError, match=r"a row is damaged\. .* has a part of it: the same command goes on"
+    ):
+        migrate(str(source), str(target), "incremental", spark=by_spark)
+    assert not list((target / "commits").glob("[0-9]*"))
+    with pytest.raises(
+        ConflictError,
+        match=r"has what migrate of version 3 to incremental in .* by Spark of .* has written so far",
+    ):
+        migrate(str(source), str(target), "rocksdb", spark=by_spark)
+    killed = target / f"state/0/1/delta/{VERSIONS:020d}_killed_empty_0000.sst"
+    killed.parent.mkdir(parents=True)
+    killed.touch()
+    by_spark.program.fails_at = None
+    updates: list = []
+    done = migrate(str(source), str(target), "incremental", spark=by_spark, progress=updates.append)
+    assert (done.rows, updates[-1].stores_done) == (10, 2)
+    assert [number for number, _ in by_spark.program.asked_for] == [0, 1]
+    assert not killed.exists() and len([path for path in stored(target) if path.endswith(".sst")]) == 2
+
+
+def test_archives_are_stored_with_what_they_need(tmp_path, by_spark):
+    """The archive comes last; leftovers of a killed task go, but not what belongs to the archive."""
+    source, target = query_of(tmp_path, INCREMENTAL), tmp_path / "target"
+    by_spark.program.files = ("SSTs/1-{id}.sst", "{version}_{id}.zip.crc", "{version}_{id}.zip")
+    left = target / f"state/0/0/{VERSIONS}_killed.zip"
+
+    class Leaving(module.Receipts):
+        def settle(self, written):
+            left.touch()
+            super().settle(written)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "Receipts", Leaving)
+        migrate(str(source), str(target), "rocksdb", spark=by_spark)
+    assert [path for path in stored(target) if "_metadata" not in path] == [
+        path
+        for number in range(2)
+        for path in (
+            f"{number}/{VERSIONS}_id-{number}-{number}.zip",
+            f"{number}/{VERSIONS}_id-{number}-{number}.zip.crc",
+            f"{number}/SSTs/1-id-{number}-{number}.sst",
+        )
+    ]
+
+
+@pytest.mark.parametrize(("to", "advice"), [("hdfs", "without Spark"), ("rocksdb", "or to format 2")])
+def test_names_that_attempts_would_share_are_refused(tmp_path, by_spark, to, advice):
+    source = query_of(tmp_path, INCREMENTAL)
+    error = refused(OptionError, source, tmp_path / "target", to, checkpoint_format=1, spark=by_spark)
+    assert error.message.endswith(advice) and not (tmp_path / "target").exists()
+
+
+def test_a_second_copy_of_a_task_leaves_nothing(tmp_path, by_spark):
+    source, target = query_of(tmp_path, INCREMENTAL), tmp_path / "target"
+    by_spark.program.files = ("SSTs/1-{id}.sst", "{version}_{id}.zip")
+
+    class Blind(module.Receipts):
+        """Receipts that a copy of a task looks for before the other one has written them."""
+
+        def of(self, key):
+            looked, self.looked = self.looked, self.looked | {key}
+            return super().of(key) if key in looked else None
+
+        looked = frozenset()
+
+    def twice(*given):
+        copies = [once(*given), replace(once(*given), receipts=Blind(str(target)))]
+        return lambda keys, progress: [copy(keys, progress) for copy in copies][1]
+
+    once = module._TaskCopy
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_TaskCopy", twice)
+        migrate(str(source), str(target), "rocksdb", spark=by_spark)
+    assert len(by_spark.program.asked_for) == 4
+    names = [path for path in stored(target) if "_metadata" not in path]
+    assert names == [
+        f"0/{VERSIONS}_id-0-0.zip",
+        "0/SSTs/1-id-0-0.sst",
+        f"1/{VERSIONS}_id-1-2.zip",
+        "1/SSTs/1-id-1-2.sst",
+    ]
 
 
 def test_to_format_2_ids_come_into_the_commit_log(tmp_path, program):

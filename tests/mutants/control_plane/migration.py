@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant(
         "what a killed task left stays in the new checkpoint",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "                    if path != store.path:\n",
+        "                    if not entry.name.startswith(name):\n",
         "                    if False:\n",
         REPARTITION,
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import quick_java
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 
 import state_store
@@ -17,6 +18,7 @@ from state_store.cli.main import main
 from state_store.data.dataset.rewriting import repartition as repartition_module
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.jobs import Threads, on_stores, workers
+from state_store.data.migration import migrate
 from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
 
@@ -212,6 +214,36 @@ def test_a_copy_is_the_same_and_goes_on(spark, tmp_path):
     assert not list(Path(source).rglob("lease/*.json"))
 
 
+def test_files_are_imported_by_spark_as_without_it(spark, tmp_path):
+    source = str(checkpoint("flights", tmp_path))
+    exported, targets = tmp_path / "exported", [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
+    state_store.export(source, exported)
+    done = [
+        state_store.import_state(source, exported, targets[0]),
+        state_store.import_state(source, exported, targets[1], spark=spark),
+    ]
+    assert (done[0].rows, done[0].version) == (done[1].rows, done[1].version) and done[0].rows
+    found = []
+    for target in targets:
+        with state_store.open(target) as state:
+            found.append(in_order(map(shown, state.to_arrow().to_pylist())))
+    assert found[0] == found[1] == expected("flights", VERSIONS[-1])
+    (exported / "other.csv").touch()
+    messages = []
+    for how in ({}, {"spark": spark}):
+        with pytest.raises(OptionError, match=r"other\.csv' is no Parquet file") as raised:
+            state_store.import_state(source, exported, tmp_path / "other", **how)
+        messages.append(str(raised.value))
+    (exported / "other.csv").unlink()
+    (exported / "_SUCCESS").unlink()
+    for how in ({}, {"spark": spark}):
+        with pytest.raises(OptionError, match="is an export that was interrupted"):
+            state_store.import_state(source, exported, tmp_path / "other", **how)
+    assert messages[0] == messages[1] and not (tmp_path / "other").exists()
+    with pytest.raises(OptionError, match="a SparkSession of the classic API is needed"):
+        state_store.import_state(source, exported, tmp_path / "other", spark=3)
+
+
 @pytest.mark.tier("more")
 def test_rows_of_a_data_frame_are_imported_as_those_of_a_table(spark, tmp_path):
     source = str(checkpoint("flights", tmp_path))
@@ -261,6 +293,27 @@ def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
     with pytest.raises(OptionError, match="the rows have a key twice: "):
         state_store.import_state(source, frame.union(frame.limit(1)), target)
     assert not target.exists()
+
+
+@pytest.mark.dear("stands for a migration as a job of Spark")
+@pytest.mark.parametrize("to", ["incremental", pytest.param("rocksdb", marks=pytest.mark.tier("more"))])
+def test_a_query_is_migrated_as_without_spark(spark, tmp_path, to):
+    """The job goes through another store, and comes back: rows, logs and files are those of a process."""
+    source = str(shutil.copytree(JOIN / "ids", tmp_path / "source"))
+    conf = {f"spark.hadoop.{name}": value for name, value in quick_java.CHECKPOINT_FILES.items()}
+    by_spark, back = tmp_path / "by-spark", tmp_path / "back"
+    updates: list = []
+    done = migrate(source, by_spark, to, conf=conf, memory="256m", spark=spark, progress=updates.append)
+    assert (updates[-1].stores_done, updates[-1].done, done.stores) == (done.stores, done.rows, 4)
+    assert not (by_spark / store_writer.DIRECTORY).exists()
+    if to != "incremental":
+        assert migrate(by_spark, back, "incremental", conf=conf).rows == done.rows
+    else:
+        back = by_spark
+    for side in SIDES:
+        with state_store.open(source, store=side) as before, state_store.open(back, store=side) as after:
+            assert in_order(after.to_arrow().to_pylist()) == in_order(before.to_arrow().to_pylist())
+    assert state_store.verify(back, leave_result=False).ok
 
 
 def test_a_command_takes_the_session_of_a_master(spark, tmp_path, capsys):

@@ -25,6 +25,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
 from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.export import METADATA, SUCCESS, fetched_files, listed_names, local_path
+from state_store.data.dataset.rewriting.copying import hadoop_uri
 from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.views import View, default_name, view, views
@@ -57,6 +58,7 @@ def import_state(
     operator: int = 0,
     store: str | None = None,
     *,
+    spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
@@ -80,6 +82,9 @@ def import_state(
         target: an empty directory, a path or a URI.
         operator: the number of the stateful operator in the query.
         store: the store that the rows are of. Default: as for `open`.
+        spark: a SparkSession, whose executors then read Parquet files that all machines share, and write the
+            stores as those of a DataFrame; None: this process. A column that some of the files lack is null
+            there. Lists, whose order a DataFrame does not keep, are read by this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -92,7 +97,8 @@ def import_state(
     """
     require_arrow()
     query = Query.open(checkpoint)
-    replacements = replacements_of(query, rows, operator, store)
+    workers(spark)  # refuses what is no session
+    replacements = replacements_of(query, rows, operator, store, spark)
     with new_checkpoint("import", query.location, target) as (storage, location):
         return write_imported(query, replacements, storage, location, progress=progress, runtime=runtime)
 
@@ -117,8 +123,10 @@ def write_imported(
     )
 
 
-def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -> list[Replacement]:
-    """Return the new rows by store, before any row is read.
+def replacements_of(
+    query: Query, rows: Any, operator: int, store: str | None, spark: Any = None
+) -> list[Replacement]:
+    """Return the new rows by store, before any row is read; Spark reads files if a session is given.
 
     Raises:
         MissingError: there is no such store or file.
@@ -136,9 +144,12 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
         given = dict(rows)
     else:
         given = {default_name(query, operator) if store is None else store: rows}
+    chosen_views = {name: view(query, operator, name) for name in given}
+    if spark is not None and not any(chosen.is_list for chosen in chosen_views.values()):
+        given = {name: _by_spark(spark, table) for name, table in given.items()}
     replacements = []
     for name, table in given.items():
-        chosen = view(query, operator, name)
+        chosen = chosen_views[name]
         others = views(query, chosen.operator)
         if is_data_frame(table):
             _check_columns(chosen, table.columns)
@@ -149,6 +160,36 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
     if len({replacement.frame is None for replacement in replacements}) > 1:
         raise OptionError("rows are DataFrames of Spark or other tables, not both at once", option="rows")
     return replacements
+
+
+def _by_spark(spark: Any, rows: Any) -> Any:
+    """Return the DataFrame of Parquet files, checked as if this process read them; other rows as they are."""
+    if not isinstance(rows, (str, os.PathLike)):
+        return rows
+    location = str(rows)
+    path = local_path(location)
+    if path is not None:
+        _of_files(location)
+        files = [str(file) for file in _local_tables(path)]
+    else:
+        names = listed_names(location)
+        if names:
+            _check_names(location, names)
+        tables = _tables(names)
+        looked_at = [*tables[:1], *(name for name in names if name == SUCCESS)]
+        described, success = [], None
+        for name, local in fetched_files(location, looked_at):  # each file of an export says what it has
+            if name == SUCCESS:
+                success = local.read_bytes()
+            else:
+                described.append(_read_metadata(local, f"{location}/{name}" if name else location))
+        _check_whole(location, tables, described, success, is_directory=bool(names))
+        files = [f"{location.rstrip('/')}/{name}" for name in tables] or [location]
+    try:
+        return spark.read.option("mergeSchema", "true").parquet(*map(hadoop_uri, files))
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise OptionError(f"Spark cannot read '{location}': {reason}", file=location) from error
 
 
 def is_data_frame(rows: Any) -> bool:
@@ -213,9 +254,8 @@ def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
     if not path.exists():
         raise MissingError(f"there is no '{location}'", file=location)
     if path.is_dir():
-        names = sorted(child.relative_to(path).as_posix() for child in path.rglob("*") if child.is_file())
-        _check_names(location, names)
-    files = [path / name for name in _tables(names)] if path.is_dir() else [path]
+        _check_names(location, _names_below(path))
+    files = _local_tables(path)
     success = path / SUCCESS
     schema_metadata = [
         _read_metadata(file, f"{location}/{file.name}" if path.is_dir() else location) for file in files
@@ -228,6 +268,15 @@ def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
         is_directory=path.is_dir(),
     )
     return _rows_of(files)
+
+
+def _names_below(path: Path) -> list[str]:
+    return sorted(child.relative_to(path).as_posix() for child in path.rglob("*") if child.is_file())
+
+
+def _local_tables(path: Path) -> list[Path]:
+    """Return the Parquet files of a directory, or the file itself."""
+    return [path / name for name in _tables(_names_below(path))] if path.is_dir() else [path]
 
 
 def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.RecordBatch]:

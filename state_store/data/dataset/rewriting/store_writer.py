@@ -26,7 +26,7 @@ from typing import Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
-from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName
+from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, marker_of
 from state_store.core.compat import zip
 from state_store.core.engine.database import write_delta
@@ -109,13 +109,16 @@ class Receipts:
         return counted
 
     def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
-        """Remove the deltas that tasks have left beside those that were written, and all receipts."""
+        """Remove the deltas that tasks have left beside those that were written, and all receipts.
+
+        So are archives of Spark's RocksDB store, but not their checksums, whose names begin like theirs.
+        """
         with closing(open_storage(self._location)) as storage:
             for key, store in written:
-                for entry in storage.list_files(f"{key.path}/{DELTA_DIRECTORY}"):
-                    path = f"{DELTA_DIRECTORY}/{entry.name}"
-                    if path != store.path:
-                        storage.delete(f"{key.path}/{path}")
+                directory, _, name = f"{key.path}/{store.path}".rpartition("/")
+                for entry in storage.list_files(directory):
+                    if not entry.name.startswith(name):
+                        storage.delete(f"{directory}/{entry.name}")
             storage.delete_directory(DIRECTORY)
 
 
