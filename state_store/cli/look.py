@@ -116,7 +116,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     "--every",
     metavar="TIME",
     help="Least time between two looks at a query. Default: 5s for local storage, 30s for other storage, "
-    "whose requests cost money.",
+    "whose requests cost money, and more above 200 stores.",
 )
 @click.option(
     "--restore-objective",

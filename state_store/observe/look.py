@@ -8,7 +8,6 @@ its own that looks at it, and everybody is answered from the last look.
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections import Counter
@@ -48,8 +47,11 @@ from state_store.observe.figures import (
 from state_store.observe.rest_answers import Checkpoint, Failure, OperatorNames, Store, Verdict
 from state_store.observe.verdict import Totals, judge, totals_of
 
-_MADE_UP = re.compile(r"field\d+|index|__dummy__|sessionStartTime")
-"""Names of key columns that Spark makes up, for joins and operators without grouping columns."""
+_JOIN = "symmetricHashJoin"
+"""Spark's name of a join. Its key columns are called `field0` and so on, whatever the query calls them."""
+
+_MADE_UP = frozenset({"__dummy__", "sessionStartTime"})
+"""Names of key columns that Spark makes up, for session windows and operators without columns to group by."""
 
 
 OPERATOR_WORDS = {
@@ -57,7 +59,7 @@ OPERATOR_WORDS = {
     "sessionWindowStateStoreSaveExec": "aggregation in session windows",
     "dedupe": "deduplication",
     "dedupeWithinWatermark": "deduplication within the watermark",
-    "symmetricHashJoin": "join of two streams",
+    _JOIN: "join of two streams",
     "flatMapGroupsWithState": "flatMapGroupsWithState",
     "applyInPandasWithState": "applyInPandasWithState",
     "transformWithStateExec": "transformWithState",
@@ -73,6 +75,10 @@ MAX_KEYS = 3
 
 IDLE_S = 600.0
 """Seconds without a request after which storage is not looked at any more, until the next request."""
+
+
+PACED_STORES, LONGEST_PACE_S = 200, 300.0
+"""Stores of a query that are looked at at the usual pace, and the most seconds between two looks at more."""
 
 
 MAX_HISTORY = 2000
@@ -414,7 +420,7 @@ def _title(query: Query, operator: Operator) -> str:
 def _grouping_columns(query: Query, operator: Operator) -> list[str]:
     """Return the names of the columns by which an operator groups; empty if they cannot be read."""
     store = next(iter(operator.stores))
-    if operator.schema_files.get(store):  # column families: each has keys of its own
+    if operator.schema_files.get(store) or operator.name == _JOIN:  # column families have keys of their own
         return []
     path = schema_file(operator, store)
     try:
@@ -424,7 +430,7 @@ def _grouping_columns(query: Query, operator: Operator) -> list[str]:
         names = [str(field["name"]) for field in key["fields"]]
     except (StateStoreError, OSError, ValueError, KeyError, TypeError):  # a name for people can do without
         return []
-    return [name for name in names if not _MADE_UP.fullmatch(name)]
+    return [name for name in names if name not in _MADE_UP]
 
 
 def _batches_ms(query: Query, times: CommitTimes) -> dict[int, int]:
@@ -505,6 +511,8 @@ class Watched:
         name: name in addresses.
         location: the checkpoint directory, a path or URI.
         every_s: least seconds between the beginnings of two looks.
+        grows: they grow in proportion to the stores beyond `PACED_STORES`, to `LONGEST_PACE_S` at most, so
+            that looks at many stores cost no more requests than those at some.
         objective_ms: the restore objective, milliseconds; 0: none; None: the query's own.
         idle_s: seconds without a request after which looking stops.
     """
@@ -515,6 +523,7 @@ class Watched:
         location: str,
         *,
         every_s: float,
+        grows: bool = False,
         objective_ms: int | None = None,
         idle_s: float = IDLE_S,
     ) -> None:
@@ -522,7 +531,7 @@ class Watched:
         self.location = location
         self.requests = Requests()
         self._looker = Looker(location, requests=self.requests, objective_ms=objective_ms)
-        self._every_s, self._idle_s = every_s, idle_s
+        self._every_s, self._grows, self._idle_s = every_s, grows, idle_s
         self._state = State()
         self._changed = threading.Condition()
         self._asked_s = time.monotonic()
@@ -605,13 +614,19 @@ class Watched:
             self._state = state
             self._changed.notify_all()
 
+    def pace_s(self) -> float:
+        """Return the least seconds between the beginnings of two looks, with as many stores as there are."""
+        look = self._state.look
+        stores = len(look.stores) if self._grows and look is not None else 0
+        return max(self._every_s, min(LONGEST_PACE_S, self._every_s * stores / PACED_STORES))
+
     def _watch(self) -> None:
         while not self._stopped:
             began_s = time.monotonic()
             self.look_now()
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._stopped, max(0.0, began_s + self._every_s - time.monotonic())
+                    lambda: self._stopped, max(0.0, began_s + self.pace_s() - time.monotonic())
                 )
                 while (
                     not self._stopped and time.monotonic() - self._asked_s > self._idle_s and not self._fully

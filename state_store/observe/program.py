@@ -237,6 +237,7 @@ class Program:
                 name,
                 location,
                 every_s=settings.every_s or (REMOTE_EVERY_S if _is_remote(location) else LOCAL_EVERY_S),
+                grows=settings.every_s is None and _is_remote(location),
                 objective_ms=settings.objective_ms,
             )
             for name, location in named(locations)

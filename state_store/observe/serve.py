@@ -44,7 +44,7 @@ def serve(
         host: the address to listen on.
         port: the port to listen on; 0: a free one.
         every: the least time between two looks at a query, such as `5s`, at least `1s`. Default: `5s` for
-            local storage, `30s` for other storage, whose requests cost money.
+            local storage, `30s` for other storage, whose requests cost money, and more above 200 stores.
         restore_objective: the longest acceptable restore, such as `10s`; `0`: any time is. Default:
             each query's `restoreObjective`, as its newest merge found it.
         token_file: a file with a token that requests need; its owner alone may read it.

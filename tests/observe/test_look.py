@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from query_directory import QueryDirectory, rows
 from state_store.core.checkpoint.stored_documents import FULL, Cause
 from state_store.errors import MissingError, OptionError, StorageError
 from state_store.observe.figures import store_files
-from state_store.observe.look import CountedStorage, Looker, Requests
+from state_store.observe.look import CountedStorage, Looker, Requests, Watched
 
 
 def files_below(root: Path) -> dict[str, bytes]:
@@ -200,6 +203,38 @@ def test_an_operator_has_a_name_for_people(checkpoint: str, title: str, checkout
     looker = Looker(str(checkout / "tests/golden" / checkpoint))
     assert [operator.title for operator in looker.look().operators] == [title]
     looker.close()
+
+
+def test_a_grouping_column_may_be_called_as_spark_calls_those_of_joins(tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
+    query.commit(rows(0, 3))
+    schema = query.root / "state/0/0/_metadata/schema"
+    for name in ("field0", "index"):
+        key, value = ({"type": "struct", "fields": [field(each)]} for each in (name, "count"))
+        schema.parent.mkdir(parents=True, exist_ok=True)
+        texts = [text.encode() for text in ("v1", json.dumps(key), json.dumps(value))]
+        schema.write_bytes(b"".join(len(text).to_bytes(2, "big") + text for text in texts))
+        looker = Looker(query.location)
+        assert looker.look().operators[0].title == f"applyInPandasWithState on {name}"
+        looker.close()
+
+
+def field(name: str) -> dict[str, object]:
+    return {"name": name, "type": "string", "nullable": True, "metadata": {}}
+
+
+def test_looks_at_many_stores_are_rarer_if_nobody_says_how_often(query: QueryDirectory) -> None:
+    for grows, paces in ((True, [30, 30, 60, 300]), (False, [30, 30, 30, 30])):
+        watched = Watched("query", query.location, every_s=30, grows=grows)
+        found = [watched.pace_s()]
+        watched.look_now()
+        look = watched.state().look
+        assert look is not None
+        for stores in (200, 400, 5000):
+            few = replace(look, stores=tuple(islice(cycle(look.stores), stores)))
+            watched._state = replace(watched.state(), look=few)
+            found.append(watched.pace_s())
+        assert found == paces
 
 
 def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:
