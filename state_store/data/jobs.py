@@ -218,7 +218,7 @@ class SparkTasks:
 
         def of_task(task: Any) -> Any:
             def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-                return iter([task((number, (table_and_rows for _, table_and_rows in rows)))])
+                return iter([task((number, (_or_failure(*table_and_rows) for _, table_and_rows in rows)))])
 
             return parted.mapPartitionsWithIndex(of_partition)
 
@@ -267,8 +267,16 @@ class SparkTasks:
             self._runtime.sleep(_POLL_S)
 
 
+_FAILED = -1
+"""In the place of the number of a table: the rows are an error."""
+
+
 def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int, list[Any]]]]) -> Any:
-    """Return an RDD of the rows of a DataFrame by the number of their partition, with that of the table."""
+    """Return an RDD of the rows of a DataFrame by the number of their partition, with that of the table.
+
+    A row that cannot be encoded travels as its error to the first task, which reports it: Spark would only
+    say that it gave the job up.
+    """
     import pyarrow
 
     def to_bytes(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -280,11 +288,21 @@ def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int,
 
     def to_rows(row: Any) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
         with pyarrow.ipc.open_stream(row.rows) as stream:
-            for batch in stream:
-                for partition, rows in encode(batch):
-                    yield partition, (table, rows)
+            try:
+                for batch in stream:
+                    for partition, rows in encode(batch):
+                        yield partition, (table, rows)
+            except StateStoreError as error:
+                yield 0, (_FAILED, [error.to_json()])
 
     return frame.mapInArrow(to_bytes, "rows binary").rdd.flatMap(to_rows)
+
+
+def _or_failure(table: int, rows: list[Any]) -> tuple[int, list[Any]]:
+    """Return the rows of a table. Raises the error that came in their place."""
+    if table == _FAILED:
+        raise from_json(rows[0])
+    return table, rows
 
 
 class TaskProgress:

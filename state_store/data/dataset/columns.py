@@ -328,11 +328,30 @@ def _typed(
         )
     try:
         # Copied, so that its buffers begin at 0. Casts of slices lose the length of columns of nulls within.
-        return pyarrow.concat_arrays([batch[field.name]]).cast(field.type)
+        return _cast(pyarrow.concat_arrays([batch[field.name]]), field.type)
     except pyarrow.ArrowException as error:
         raise OptionError(
             f"column '{field.name}' of the rows has type {batch[field.name].type}, not {field.type}: {error}"
         ) from error
+
+
+def _cast(column: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+    """Return a column with another type; nulls of any type become those of `void`.
+
+    Parquet has no type for a column of nulls alone: Spark reads it as integers.
+    """
+    import pyarrow
+
+    if pyarrow.types.is_null(kind) and column.null_count == len(column):
+        return pyarrow.nulls(len(column))
+    if not pyarrow.types.is_struct(kind) or not pyarrow.types.is_struct(column.type):
+        return column.cast(kind)
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    given = [field.name for field in column.type]
+    if given != [field.name for field in fields]:
+        return column.cast(kind)
+    inner = [_cast(part, field.type) for part, field in zip(column.flatten(), fields, strict=True)]
+    return pyarrow.StructArray.from_arrays(inner, fields=fields, mask=column.is_null())
 
 
 def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.StructArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.data.dataset.columns import _typed
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.embedded import EmbeddedStore
 from state_store.data.query import Query
@@ -29,6 +31,28 @@ def stored(directory: str) -> list[dict[bytes, bytes]]:
         with EmbeddedStore.open(f"{directory}/{key.path}", version=version) as store:
             found.append(dict(store.scan()))
     return found
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "is_void"),
+    [
+        (pa.array([None, None], pa.int32()), pa.null(), True),
+        (pa.array([None, 1], pa.int32()), pa.null(), False),
+        (pa.array([{"a": 1, "b": None}, None]), pa.struct([("a", pa.int64()), ("b", pa.null())]), True),
+        (pa.array([{"a": 1, "b": 2}, None]), pa.struct([("a", pa.int64()), ("b", pa.null())]), False),
+    ],
+)
+def test_nulls_of_any_type_are_those_of_void(given, kind, is_void):
+    """Parquet has no type for them: Spark reads such a column as integers."""
+    if pa.types.is_struct(kind):
+        given = given.cast(pa.struct([("a", pa.int64()), ("b", pa.int32())]))
+    batch = pa.record_batch({"column": given})
+    if is_void:
+        found = _typed(batch, pa.field("column", kind))
+        assert (found.type, found.to_pylist()) == (kind, given.to_pylist())
+    else:
+        with pytest.raises(OptionError, match=f"has type {re.escape(str(given.type))}, not"):
+            _typed(batch, pa.field("column", kind))
 
 
 @pytest.mark.parametrize("name", ["types", "flights"])

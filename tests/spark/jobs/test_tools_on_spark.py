@@ -285,6 +285,22 @@ def test_both_sides_of_a_join_are_imported_from_data_frames(spark, tmp_path):
         state_store.import_state(source, named, tmp_path / "other", store="left")
 
 
+@pytest.mark.tier("more")
+def test_rows_of_a_data_frame_that_do_not_fit_are_an_error_of_the_caller(spark, tmp_path, capsys):
+    """It comes from a task of Spark's, of which the driver would only say that the job was given up."""
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    rows = state_store.show(source).drop_columns("partition_id")
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    with pytest.raises(OptionError, match=r"column 'flights' of the rows has type list.* not int"):
+        state_store.import_state(
+            source, frame.selectExpr("* except (flights)", "array(1) as flights"), target
+        )
+    with pytest.raises(MissingError, match="the rows have no column 'delay'"):
+        state_store.import_state(source, frame.drop("delay"), target)
+    assert not target.exists()
+
+
 def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     rows = state_store.show(source).drop_columns("partition_id")
