@@ -140,7 +140,7 @@ def test_the_newest_of_several_runs_counts():
 
 @pytest.mark.parametrize("few", [0, 4096])
 def test_keys_of_few_records_and_of_many_are_told_apart(monkeypatch, few):
-    """Those of many are numbered by Arrow, in place of a set."""
+    """Arrow numbers those of many; a set has those of few."""
     monkeypatch.setattr("state_store.core.engine.rows._FEW_KEYS", few)
     keys = [b"", b"a", b"", b"b", b"a", b"a\0", b"c", b"b"]
     data = numpy.frombuffer(b"".join(keys), numpy.uint8)

@@ -81,7 +81,7 @@ def word(value: int) -> bytes:
 
 @pytest.mark.parametrize("few", [0, 4096])
 def test_few_texts_and_many_are_the_same(monkeypatch, few) -> None:
-    """Those of many rows are copied by Arrow, in place of numpy."""
+    """Arrow copies those of many rows, numpy those of few."""
     monkeypatch.setattr(decoder, "_FEW", few)
     texts = ["", "a", None, "äöü" * 7, None, None, "b", ""]
     rows = [{**dict.fromkeys(FIELDS), "text": text, "bytes": text and text.encode()} for text in texts]
