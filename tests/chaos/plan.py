@@ -175,8 +175,10 @@ def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...], kinds: Ma
     profile = PROFILES[(seed + life) % len(PROFILES)]
     # With as many profiles as an even number, each would meet one format only.
     checkpoint_format = formats[(life + life // len(PROFILES)) % len(formats)]
-    drawn = tuple(_fault(rng, kinds) for _ in range(faults))
-    return Plan(seed, life, checkpoint_format, profile, drawn, rng.choice(PLACEMENTS))
+    placement = random.Random(f"{seed}/{life}/placement").choice(PLACEMENTS)
+    return Plan(
+        seed, life, checkpoint_format, profile, tuple(_fault(rng, kinds) for _ in range(faults)), placement
+    )
 
 
 def _fault(rng: random.Random, kinds: Mapping[str, int]) -> Fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -31,6 +32,7 @@ from state_store.session import jar_program as jvm_program
 from state_store.session.jar_program import JvmProgram
 
 VERSIONS = 3
+TASK_COPY = module._TaskCopy
 PROCESSOR = {
     "operatorInfo": {"operatorId": 0, "operatorName": "transformWithStateExec"},
     "stateStoreInfo": [
@@ -290,10 +292,22 @@ def test_an_error_of_the_jvm_is_raised_and_nothing_counts(tmp_path, program):
 
 
 class Elsewhere(Threads):
-    """Tasks of a job, one after the other, in this process."""
+    """Tasks of a job, one after the other, in this process; their work is pickled as for another one."""
 
     are_elsewhere = True
     parallelism = 1
+
+    def run(self, work, items, **how):
+        is_value = isinstance(work, TASK_COPY)
+        return super().run(pickle.loads(pickle.dumps(work)) if is_value else work, items, **how)
+
+
+class Leaving(module.Receipts):
+    """Receipts of a job of which a task was killed when it had stored an archive."""
+
+    def settle(self, written):
+        (Path(self._location) / f"state/0/0/{VERSIONS}_killed.zip").touch()
+        super().settle(written)
 
 
 class Copying(Program):
@@ -398,13 +412,6 @@ def test_archives_are_stored_with_what_they_need(tmp_path, by_spark):
     """The archive comes last; leftovers of a killed task go, but not what belongs to the archive."""
     source, target = query_of(tmp_path, INCREMENTAL), tmp_path / "target"
     by_spark.program.files = ("SSTs/1-{id}.sst", "{version}_{id}.zip.crc", "{version}_{id}.zip")
-    left = target / f"state/0/0/{VERSIONS}_killed.zip"
-
-    class Leaving(module.Receipts):
-        def settle(self, written):
-            left.touch()
-            super().settle(written)
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "Receipts", Leaving)
         migrate(str(source), str(target), "rocksdb", spark=by_spark)

@@ -311,8 +311,8 @@ def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
     assert not target.exists()
 
 
-@pytest.mark.dear("stands for a migration as a job of Spark")
-@pytest.mark.parametrize("to", ["incremental", pytest.param("rocksdb", marks=pytest.mark.tier("more"))])
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("to", ["incremental", "rocksdb"])
 def test_a_query_is_migrated_as_without_spark(spark, tmp_path, to):
     """The job goes through another store, and comes back: rows, logs and files are those of a process."""
     source = str(shutil.copytree(JOIN / "ids", tmp_path / "source"))
