@@ -71,22 +71,30 @@ private[observed] object RecordsListener {
   private val MaxBatchesWithStores = 20
 }
 
-/** The records in a status store. */
-private[observed] final class Records(store: KVStore) {
+/** The records in a status store. One that lacks a field, as of another release, is left out. */
+private[observed] final class Records(store: KVStore) extends Logging {
   /** Returns the newest record of each query, the query that was heard of last at the end. */
   def newest: Seq[BatchRecord] = {
     val all = read(store.view(classOf[StoredRecord]).index("order"))
     val last = all.map(stored => stored.query -> stored).toMap
-    last.values.toSeq.sortBy(_.order).map(stored => BatchRecord.read(stored.record))
+    last.values.toSeq.sortBy(_.order).flatMap(readable)
   }
 
   /** Returns the records of a query, newest first; only the newest of a version that a restart made again. */
   def of(query: String): Seq[BatchRecord] =
     read(store.view(classOf[StoredRecord]).index("query").first(query).last(query)).sortBy(-_.order)
-      .map(stored => BatchRecord.read(stored.record)).distinctBy(_.batch)
+      .flatMap(readable).distinctBy(_.batch)
 
   /** Returns true if there is any record. */
   def nonEmpty: Boolean = store.count(classOf[StoredRecord]) > 0
+
+  private def readable(stored: StoredRecord): Option[BatchRecord] =
+    try Some(BatchRecord.read(stored.record))
+    catch {
+      case Harmless(e) =>
+        logDebug(s"The report ${stored.id} of state stores cannot be read; it is left out", e)
+        None
+    }
 
   private def read(view: org.apache.spark.util.kvstore.KVStoreView[StoredRecord]): Seq[StoredRecord] = {
     val iterator = view.closeableIterator()
