@@ -24,7 +24,7 @@ import pyspark
 from benchmarks import recorded, results
 from benchmarks.environment import jvm, machine_facts, providers
 from benchmarks.page import report
-from benchmarks.runner import RUNNERS, USUAL
+from benchmarks.runner import QUICK, RUNNERS, USUAL
 from benchmarks.scenarios.store_level import EXTENTS, Extent
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ DEFAULT_OUT = jvm.BUILD / "results"
 KEPT = Path(__file__).resolve().parent / "measured"
 """The kept results, a file for each scenario, from which the pages are made."""
 
-IN_SECOND_PROCESS = ("queries", "vectorized", "merges", "hdfs")
+IN_SECOND_PROCESS = ("queries", "vectorized", "merges", "hdfs", "engines")
 """The scenarios that the quick extent runs in a second process; they take about half of its time."""
 
 
@@ -54,12 +54,13 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
+    usual = QUICK if extent.is_quick else USUAL
     if asked.draw:
-        asked.scenario = random.Random(asked.draw).sample(USUAL, -(-len(USUAL) // 5))
-    failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
+        asked.scenario = random.Random(asked.draw).sample(usual, -(-len(usual) // 5))
+    failed = not asked.report and not _run_all(asked.scenario or usual, extent, out)
     is_complete = not asked.scenario and not extent.is_quick and not asked.report
     if is_complete or asked.keep:
-        _keep(asked.scenario or USUAL, out, is_part=bool(asked.cases or asked.stores))
+        _keep(asked.scenario or usual, out, is_part=bool(asked.cases or asked.stores))
     kept = is_complete or asked.keep or asked.report
     found, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
     if asked.record:
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
     parser.add_argument("--bench", choices=list(EXTENTS), help="the sizes: quick, standard (default) or full")
     parser.add_argument(
-        "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
+        "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all that are cheap)"
     )
     parser.add_argument("--draw", metavar="SEED", help="run a fifth of the scenarios, drawn by this word")
     parser.add_argument(

@@ -132,17 +132,25 @@ def _processors(extent: Extent, ours: bool, out: Path) -> Result:
     return {"processors": _comparison("processor_forms", stores, extent, out)["results"]}
 
 
-def _comparison(name: str, stores: Sequence[str], extent: Extent, out: Path) -> Result:
-    """Return what a module of `comparisons` writes, which runs in a process of its own."""
+def _engines(extent: Extent, ours: bool, out: Path) -> Result:
+    """Run the same counter on all engines whose environments exist; the quick extent takes Spark alone."""
+    if not ours:
+        return {}
+    return {"engines": _comparison("side_by_side", [], extent, out, package="engines")}
+
+
+def _comparison(
+    name: str, stores: Sequence[str], extent: Extent, out: Path, *, package: str = "comparisons"
+) -> Result:
+    """Return what a module of `comparisons` or `engines` writes, which runs in a process of its own."""
     found = out / f"{name}.found"
     command = [
         sys.executable,
         "-m",
-        f"benchmarks.comparisons.{name}",
+        f"benchmarks.{package}.{name}",
         "--json",
         str(found),
-        "--stores",
-        ",".join(stores),
+        *(["--stores", ",".join(stores)] if stores else []),
     ]
     with open(out / f"{name}.log", "wb") as log:
         done = subprocess.run(
@@ -172,7 +180,11 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
     "merges": _merges,
     "vectorized": _vectorized,
     "processors": _processors,
+    "engines": _engines,
 }
 
-USUAL = [name for name in RUNNERS if name not in (services.SCENARIO, "processors")]
+USUAL = [name for name in RUNNERS if name not in (services.SCENARIO, "processors", "engines")]
 """The scenarios of a run that names none. The others take minutes, and `services` needs jars from Maven."""
+
+QUICK = [*USUAL, "engines"]
+"""The scenarios of a quick run that names none."""

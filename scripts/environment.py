@@ -9,6 +9,7 @@ The names, and where they lie:
     all      all of them
     docs     `.venv-docs`, with what builds the site
     audit    `.venv-audit`, with what compares packages with advisories
+    flink    `.venv-flink`, with PyFlink (850 MB), for `benchmarks.engines`; so `.venv-bytewax`
     agent    `.venv-agent-3.x`, with what an executor has, and the tests of the agent
 
 An environment is made if it is missing or older than `pyproject.toml`; one with a Spark gets its jar, if that
@@ -36,6 +37,8 @@ NEWEST = RUNNABLE[0]
 OTHERS = {
     "docs": (".venv-docs", ["--editable", ".[docs]"]),
     "audit": (".venv-audit", ["pip-audit"]),
+    "flink": (".venv-flink", ["apache-flink==2.3.0"]),
+    "bytewax": (".venv-bytewax", ["bytewax==0.21.1"]),
     "agent": (
         f".venv-agent-{sys.version_info[0]}.{sys.version_info[1]}",
         [

@@ -38,6 +38,21 @@ PROCESSORS = {
 """Names on pages for the cases of `comparisons/processor_forms.py`."""
 
 
+ENGINES = {
+    "processor": "this project, an unchanged processor",
+    "per_group": "this project, `per_group`",
+    "vectorized": "this project, vectorised",
+    "accelerate": "this project, a function on frames, accelerated",
+    "spark-worker": "Spark's worker, the same processor, RocksDB + changelog",
+    "spark-frames": "Spark's operator, the same function on frames, RocksDB + changelog",
+    "bytewax": "Bytewax, `stateful_map`",
+    "thread-rocksdb": "PyFlink, thread mode, RocksDB",
+    "thread-hashmap": "PyFlink, thread mode, heap",
+    "process-rocksdb": "PyFlink, process mode, RocksDB",
+}
+"""Names on pages for the forms of `engines/side_by_side.py`."""
+
+
 def queries(results: Results, titles: Mapping[str, str]) -> str:
     text = "## Real queries\n\n" + images(titles, "queries")
     rows = []
@@ -121,5 +136,36 @@ def processors(results: Results, titles: Mapping[str, str]) -> str:
         "## Processors of transformWithState\n\nThe median of the whole time of a trigger, after small "
         "batches for the JVM's compiler, and of the CPU time of driver, executor and workers in it; outputs "
         "and states are compared.\n\n"
+    )
+    return text + table(header, rows) if rows else ""
+
+
+def engines(results: Results, titles: Mapping[str, str]) -> str:
+    found = results.scenarios.get("engines", {}).get("engines", {})
+    header = (
+        "engine",
+        "rows a key",
+        "keys",
+        "rows a second",
+        "CPU us a row",
+        "bytes written a row",
+        "peak MB",
+    )
+    rows = [
+        (
+            ENGINES[run["form"]],
+            f"{run['rows_a_key']:.0f}",
+            f"{run['keys']:,.0f}",
+            f"{run['rows_a_second']:,.0f}",
+            f"{run['cpu_us_a_row']:.1f}",
+            f"{run['written_bytes_a_row']:.0f}",
+            f"{run['peak_mb']:,.0f}",
+        )
+        for run in found.get("runs", [])
+    ]
+    text = (
+        "## A counter on other engines\n\nThe same keyed counter in Python, one partition, each row with a "
+        "row out; outputs of a small job are compared by checksum. Resident memory counts shared pages in "
+        f"each process. The load of the machine at the end was {found.get('load', [0])[0]:.1f}.\n\n"
     )
     return text + table(header, rows) if rows else ""

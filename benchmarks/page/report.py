@@ -238,6 +238,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], .
     ("executors", "Executors with many stores", store_sections.many_stores),
     ("vectorized", "Vectorised functions", query_sections.vectorized),
     ("processors", "Processors of transformWithState", query_sections.processors),
+    ("engines", "A counter on other engines", query_sections.engines),
     ("hdfs", "On HDFS", store_sections.hdfs),
     ("merges", "The merge alone", store_sections.merges),
 )
