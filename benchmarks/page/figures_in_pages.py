@@ -2,8 +2,8 @@
 
     python -m benchmarks.page.figures_in_pages
 
-The figures are those of one run each: `vectorized.json`, `processors.json` and `engines.json` of
-`benchmarks/measured`. A sentence is a text with names in braces; in a page it has numbers there, which are replaced.
+The figures are those of one run each: `vectorized.json` and `processors.json` of `benchmarks/measured`. A
+sentence is a text with names in braces; in a page it has numbers there, which are replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.page.query_sections import ENGINES, PROCESSORS
+from benchmarks.page.query_sections import PROCESSORS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STOCK, FORMS = "stock", ("vectorized", "per_group", "accelerate")
@@ -28,12 +28,6 @@ _ROW = (
 _VECTORISED = (
     "| vectorised | {vectorized_s} s | {vectorized_cpu_s} s | {vectorized_times} | {vectorized_cpu_times} |"
 )
-_ENGINE = (
-    "| TITLE | {FORM_keys} | {FORM_thousand_rows_s} | {FORM_cpu_us} | {FORM_written_bytes} | {FORM_peak_mb} |"
-)
-ENGINE_FORMS = ("per_group", "bytewax", "thread-rocksdb")
-"""The forms that the kept run of the engines has."""
-
 _FEW = (
     "With 100 groups a batch took {few_stock_least} to {few_stock_most} ms in Spark's worker and "
     "{few_batched_least} to {few_batched_most} ms in batches: {few_times_least} to {few_times_most} "
@@ -62,10 +56,6 @@ SENTENCES = {
         "| accelerated, the function unchanged | {hdfs_accelerate_times}x | {accelerate_times}x |",
         _BATCHES,
     ),
-    "docs/compare.md": tuple(
-        _ENGINE.replace("TITLE", ENGINES[form]).replace("FORM", form.replace("-", "_"))
-        for form in ENGINE_FORMS
-    ),
 }
 """The sentences of each page. `docs/benchmarks.md` is generated as a whole (`report.py`)."""
 
@@ -78,11 +68,7 @@ def figures(measured: Path) -> dict[str, str]:
     Args:
         measured: the directory of the results.
     """
-    return {
-        **_of_functions(_read(measured, "vectorized")),
-        **_of_processors(_read(measured, "processors")),
-        **_of_engines(_read(measured, "engines")),
-    }
+    return {**_of_functions(_read(measured, "vectorized")), **_of_processors(_read(measured, "processors"))}
 
 
 def filled(text: str, sentence: str, values: Mapping[str, str]) -> str:
@@ -150,18 +136,6 @@ def _of_processors(recorded: Any) -> dict[str, str]:
         found[f"few_{form}_least"], found[f"few_{form}_most"] = f"{min(times_ms):.0f}", f"{max(times_ms):.0f}"
     ratios = [result["times_stock"] for result in few]
     found["few_times_least"], found["few_times_most"] = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
-    return found
-
-
-def _of_engines(recorded: Any) -> dict[str, str]:
-    found = {}
-    for run in recorded["engines"]["runs"]:
-        name = run["form"].replace("-", "_")
-        found[f"{name}_keys"] = f"{run['keys']:.0f}"
-        found[f"{name}_thousand_rows_s"] = f"{run['rows_a_second'] / 1000:.1f}"
-        found[f"{name}_cpu_us"] = f"{run['cpu_us_a_row']:.1f}"
-        found[f"{name}_written_bytes"] = f"{run['written_bytes_a_row']:.0f}"
-        found[f"{name}_peak_mb"] = f"{run['peak_mb']:.0f}"
     return found
 
 
