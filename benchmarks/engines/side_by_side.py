@@ -146,15 +146,20 @@ def run(name: str, keys: int, rows: int, batches: int, *, collect: bool = False)
 def _watch(process: subprocess.Popen[bytes], marks: Path) -> tuple[list[tuple[float, Usage]], int]:
     """Return the time and usage at the end of each batch of a process, and its greatest memory."""
     ends: list[tuple[float, Usage]] = []
-    peak, looked = 0, 0.0
+    latest, peak, looked = Usage(), 0, 0.0
     deadline = time.monotonic() + TIMEOUT_S
-    while process.poll() is None:
+    has_ended = False
+    while not has_ended:
+        has_ended = process.poll() is not None  # asked first, so that the last marks are seen
         if time.monotonic() > deadline:
             process.kill()
         while (marks / str(len(ends))).exists():
-            ends.append((time.monotonic(), usage(process.pid)))
-        if time.monotonic() - looked > 0.5:
-            peak, looked = max(peak, usage(process.pid).resident_bytes), time.monotonic()
+            if not has_ended:
+                latest = usage(process.pid)
+            ends.append((time.monotonic(), latest))
+        if time.monotonic() - looked > 0.5 and not has_ended:
+            latest, looked = usage(process.pid), time.monotonic()
+            peak = max(peak, latest.resident_bytes)
         time.sleep(0.003)
     return ends, peak
 
