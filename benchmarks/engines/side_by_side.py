@@ -40,7 +40,7 @@ class Form:
 
     program: str
     environment: str | None = None
-    most_rows: int = 10**9
+    max_rows: int = 10**9
 
     def python(self) -> str:
         return str(CHECKOUT / self.environment / "bin/python") if self.environment else sys.executable
@@ -50,13 +50,13 @@ FORMS = {
     "processor": Form("on_spark"),
     "per_group": Form("on_spark"),
     "vectorized": Form("on_spark"),
-    "accelerate": Form("on_spark", most_rows=40_000),
-    "spark-worker": Form("on_spark", most_rows=40_000),
-    "spark-frames": Form("on_spark", most_rows=20_000),
+    "accelerate": Form("on_spark", max_rows=40_000),
+    "spark-worker": Form("on_spark", max_rows=40_000),
+    "spark-frames": Form("on_spark", max_rows=20_000),
     "bytewax": Form("on_bytewax", ".venv-bytewax"),
-    "thread-rocksdb": Form("on_flink", ".venv-flink", most_rows=100_000),
-    "thread-hashmap": Form("on_flink", ".venv-flink", most_rows=100_000),
-    "process-rocksdb": Form("on_flink", ".venv-flink", most_rows=5_000),
+    "thread-rocksdb": Form("on_flink", ".venv-flink", max_rows=100_000),
+    "thread-hashmap": Form("on_flink", ".venv-flink", max_rows=100_000),
+    "process-rocksdb": Form("on_flink", ".venv-flink", max_rows=5_000),
 }
 
 
@@ -191,7 +191,7 @@ def measure(names: list[str], keys: int, per_key: list[int], batches: int, turns
     for turn in range(turns):
         for each in per_key:
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                used = min(keys, FORMS[name].most_rows // each)
+                used = min(keys, FORMS[name].max_rows // each)
                 if name in failed or (found := attempted(name, used, used * each, batches)) is None:
                     continue
                 runs.append({**found, "rows_a_key": each})

@@ -15,12 +15,12 @@ from benchmarks.scenarios.store_level import Extent, Run, Step, batches, case, l
 SCENARIO = "size"
 BUDGET = "a sixth of their bytes"
 BYTES_A_KEY = (1 << 30) / 50_000_000
-_LEAST_BUDGET_MB = 16
+_MIN_BUDGET_MB = 16
 
 
 def budget_mb(keys: int) -> int:
     """Return the memory of a store of this many keys, in MB."""
-    return max(_LEAST_BUDGET_MB, round(keys * BYTES_A_KEY / (1 << 20)))
+    return max(_MIN_BUDGET_MB, round(keys * BYTES_A_KEY / (1 << 20)))
 
 
 def size(extent: Extent, ours: bool) -> list[Run]:

@@ -82,7 +82,7 @@ from state_store.errors import BusyError, InternalError, StateStoreError
 CALLS = "calls"
 FILES = "files"
 _ACCEPT_PAUSE_S = 0.1
-_MOST_GREETING_BYTES = 4096
+_MAX_GREETING_BYTES = 4096
 _GREETING_TIMEOUT_S = 60.0
 
 EVENT_WAIT_S = 30.0
@@ -162,7 +162,7 @@ class Server:
     def _greeting(self, channel: socket.socket) -> dict[str, Any]:
         """Return the header of the first frame; refuse one that is large, or does not come soon."""
         channel.settimeout(_GREETING_TIMEOUT_S)
-        frame = read_frame(channel, most_header_bytes=_MOST_GREETING_BYTES, most_body_bytes=0)
+        frame = read_frame(channel, max_header_bytes=_MAX_GREETING_BYTES, max_body_bytes=0)
         channel.settimeout(None)
         return frame[0] if frame else {}
 

@@ -41,8 +41,8 @@ class ProtocolError(Exception):
 def read_frame(
     connection: socket.socket,
     *,
-    most_header_bytes: int = MAX_HEADER_BYTES,
-    most_body_bytes: int = MAX_BODY_BYTES,
+    max_header_bytes: int = MAX_HEADER_BYTES,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> tuple[dict[str, Any], bytes] | None:
     """Return the next header and body, or None if the other side closed the connection between frames.
 
@@ -53,7 +53,7 @@ def read_frame(
     if lengths is None:
         return None
     header_bytes, body_bytes = _LENGTHS.unpack(lengths)
-    if header_bytes > most_header_bytes or body_bytes > most_body_bytes:
+    if header_bytes > max_header_bytes or body_bytes > max_body_bytes:
         raise ProtocolError(
             f"a frame is too large: its header has {header_bytes} bytes, its body {body_bytes}"
         )

@@ -30,7 +30,7 @@ from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.rewriting.repartition import MOST_PARTITIONS
+from state_store.data.dataset.rewriting.repartition import MAX_PARTITIONS
 from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.migration import STORES
 from state_store.data.migration import migrate as write_migrated
@@ -134,7 +134,7 @@ def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
 @json_option
 @click.option(
     "--partitions",
-    type=WholeNumber(1, MOST_PARTITIONS),
+    type=WholeNumber(1, MAX_PARTITIONS),
     required=True,
     metavar="N",
     help="Partitions in TARGET.",

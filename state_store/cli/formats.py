@@ -127,7 +127,7 @@ limit_option = click.option(
 )
 
 
-def most_rows(form: str, limit: int | None) -> int | None:
+def max_rows(form: str, limit: int | None) -> int | None:
     """Return how many rows are shown at most: by `--limit`, or those of a table; None is all."""
     return LIMIT if limit is None and form == "table" else limit or None
 
@@ -156,7 +156,7 @@ def print_first(
     Raises:
         StateStoreError: as `print_rows`.
     """
-    maximum = most_rows(form, limit)
+    maximum = max_rows(form, limit)
     count = print_rows(_first(batches, maximum), schema, form, target, units)
     if form == "table" and target is None:
         noun, _, complement = described.partition(" ")

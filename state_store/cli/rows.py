@@ -36,7 +36,7 @@ from state_store.cli.formats import (
     cell,
     format_options,
     limit_option,
-    most_rows,
+    max_rows,
     plain,
     print_first,
     print_row,
@@ -130,7 +130,7 @@ def show(
             )
             reader = state.scan(names, condition, key=key)
         else:
-            maximum = most_rows(form, limit)
+            maximum = max_rows(form, limit)
             reader = state.ordered(
                 order_by, names, where, key=key, limit=maximum, memory=memory, utc=is_utc()
             )

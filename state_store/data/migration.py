@@ -67,7 +67,7 @@ _TASKS_A_CORE = 4
 """A task copies several stores if there are more of them: each starts a JVM."""
 
 _HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
-_LEAST_HEAP_BYTES = 64 << 20
+_MIN_HEAP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -403,7 +403,7 @@ def _check_memory(memory: str | None) -> None:
     if match is None:
         raise OptionError(f"memory is a size such as 512m or 4g, not {memory!r}", option="memory")
     size_bytes = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()]
-    if not _LEAST_HEAP_BYTES <= size_bytes < 1 << 50:
+    if not _MIN_HEAP_BYTES <= size_bytes < 1 << 50:
         raise OptionError(f"memory is {memory}: a JVM needs at least 64m here", option="memory")
 
 

@@ -445,7 +445,7 @@ def declarations() -> dict[str, Any]:
         "max_stores": MAX_STORES,
         "labels": {subject: list(names) for subject, names in LABELS.items()},
         "operator_words": OPERATOR_WORDS,
-        "most_keys": MAX_KEYS,
+        "max_keys": MAX_KEYS,
         "rules": [_without_none(asdict(rule)) for rule in RULES],
         "metrics": [_without_none(asdict(metric)) for metric in METRICS],
     }

@@ -77,7 +77,7 @@ IDLE_S = 600.0
 """Seconds without a request after which storage is not looked at any more, until the next request."""
 
 
-PACED_STORES, LONGEST_PACE_S = 200, 300.0
+PACED_STORES, MAX_PACE_S = 200, 300.0
 """Stores of a query that are looked at at the usual pace, and the most seconds between two looks at more."""
 
 
@@ -511,7 +511,7 @@ class Watched:
         name: name in addresses.
         location: the checkpoint directory, a path or URI.
         every_s: least seconds between the beginnings of two looks.
-        grows: they grow in proportion to the stores beyond `PACED_STORES`, to `LONGEST_PACE_S` at most, so
+        grows: they grow in proportion to the stores beyond `PACED_STORES`, to `MAX_PACE_S` at most, so
             that looks at many stores cost no more requests than those at some.
         objective_ms: the restore objective, milliseconds; 0: none; None: the query's own.
         idle_s: seconds without a request after which looking stops.
@@ -618,7 +618,7 @@ class Watched:
         """Return the least seconds between the beginnings of two looks, with as many stores as there are."""
         look = self._state.look
         stores = len(look.stores) if self._grows and look is not None else 0
-        return max(self._every_s, min(LONGEST_PACE_S, self._every_s * stores / PACED_STORES))
+        return max(self._every_s, min(MAX_PACE_S, self._every_s * stores / PACED_STORES))
 
     def _watch(self) -> None:
         while not self._stopped:

@@ -27,18 +27,18 @@ class Release:
     Attributes:
         minor: its first two numbers, which name the jar.
         tested: the version that the tests run on.
-        least_python: the oldest Python that this release of PySpark runs on.
+        min_python: the oldest Python that this release of PySpark runs on.
         in_full: True if `make test` runs more than a few operators on it, and installs packages for it.
     """
 
     minor: str
     tested: str
-    least_python: tuple[int, int]
+    min_python: tuple[int, int]
     in_full: bool = True
 
     def runs_here(self) -> bool:
         """Return True if the running Python can install this release of PySpark."""
-        return sys.version_info[:2] >= self.least_python
+        return sys.version_info[:2] >= self.min_python
 
 
 RELEASES = (

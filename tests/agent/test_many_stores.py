@@ -8,7 +8,7 @@ from pathlib import Path
 from agent.harness import AgentProcess, Job
 
 FEW, MANY = 20, 140
-MOST_BYTES_EACH = 32 << 10
+MAX_BYTES_EACH = 32 << 10
 
 
 def anonymous_bytes(process: int) -> int:
@@ -41,5 +41,5 @@ def test_a_store_takes_as_much_beside_many_others_as_beside_few(tmp_path: Path) 
 
         few_bytes, few = open_up_to(FEW)
         many_bytes, many = open_up_to(MANY)
-        assert (many_bytes - few_bytes) / (MANY - FEW) < MOST_BYTES_EACH
+        assert (many_bytes - few_bytes) / (MANY - FEW) < MAX_BYTES_EACH
         assert many == few

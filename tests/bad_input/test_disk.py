@@ -21,11 +21,11 @@ MORE = {b"\0\0more-%05d" % row: os.urandom(100) for row in range(3000)}
 
 
 @contextmanager
-def no_room(agent: AgentProcess, most_bytes: int) -> Iterator[None]:
+def no_room(agent: AgentProcess, max_bytes: int) -> Iterator[None]:
     """Within it, no file that the agent writes may grow beyond that size: the system refuses the rest."""
     pid = agent.process.pid
     old = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes, old[1]))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (max_bytes, old[1]))
     try:
         yield
     finally:

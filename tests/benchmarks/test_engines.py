@@ -33,7 +33,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, rows in outputs.items():
         text = _PROGRAM.format(engines=str(side_by_side.HERE), outputs=rows)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(side_by_side, "FORMS", {name: Form(name, most_rows=600) for name in outputs})
+    monkeypatch.setattr(side_by_side, "FORMS", {name: Form(name, max_rows=600) for name in outputs})
     monkeypatch.setattr(side_by_side, "HERE", tmp_path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm
 
-from state_store.agent.lazy.page_cache import LEAST_BYTES
+from state_store.agent.lazy.page_cache import MIN_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
@@ -118,7 +118,7 @@ def test_a_scan_of_a_state_larger_than_the_cache_evicts_nothing_that_look_ups_re
     written = own_jvm("commit", store="w")
     own_jvm("close_all")
     state_bytes = sum(path.stat().st_size for path in (tmp_path / "state").rglob("*.sst"))
-    assert state_bytes > 2 * LEAST_BYTES
+    assert state_bytes > 2 * MIN_BYTES
 
     own_jvm.provider("reader", location, **limited(tmp_path / "local"))
     own_jvm("begin", provider="reader", store="s", version=written["version"], id=written["id"], read=True)

@@ -27,7 +27,7 @@ batches are."""
 _BASE_S = 1_700_000_000
 _DAY_S = 86_400
 _OPENED_A_FILE = 12
-_LONGEST_LIFE = 30
+_MAX_LIFE = 30
 _IMMORTAL = 8
 
 
@@ -65,7 +65,7 @@ def _open_keys(seed: int, number: int) -> Iterator[tuple[tuple[int, int], int]]:
     none does.
     """
     for place in range(_OPENED_A_FILE):
-        first = 0 if place % _IMMORTAL == 0 else max(0, number - _LONGEST_LIFE)
+        first = 0 if place % _IMMORTAL == 0 else max(0, number - _MAX_LIFE)
         for opens in range(first, number + 1):
             closes = -1 if place % _IMMORTAL == 0 else opens + _life(seed, opens, place)
             if closes < 0 or number <= closes:
@@ -74,7 +74,7 @@ def _open_keys(seed: int, number: int) -> Iterator[tuple[tuple[int, int], int]]:
 
 @functools.lru_cache(maxsize=100_000)
 def _life(seed: int, opens: int, place: int) -> int:
-    return 1 + zlib.crc32(f"{seed}/{opens}/{place}".encode()) % _LONGEST_LIFE
+    return 1 + zlib.crc32(f"{seed}/{opens}/{place}".encode()) % _MAX_LIFE
 
 
 def write(directory: Path, seed: int, stream: str, number: int) -> None:

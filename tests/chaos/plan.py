@@ -12,7 +12,7 @@ FAULTS_A_LIFE = 60
 """Most faults in the life of one set of queries; then they have to be right, and others begin."""
 
 _MEAN_PAUSE_S = 1.2
-_LONGEST_PAUSE_S = 6.0
+_MAX_PAUSE_S = 6.0
 
 KINDS: Mapping[str, int] = {
     "kill-executor": 18,
@@ -183,7 +183,7 @@ def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...], kinds: Ma
 
 def _fault(rng: random.Random, kinds: Mapping[str, int]) -> Fault:
     (kind,) = rng.choices(list(kinds), weights=list(kinds.values()))
-    after_s = min(rng.expovariate(1 / _MEAN_PAUSE_S), _LONGEST_PAUSE_S)
+    after_s = min(rng.expovariate(1 / _MEAN_PAUSE_S), _MAX_PAUSE_S)
     choice, (least_s, most_s) = rng.random(), _STOPS_S.get(kind, (0.0, 0.0))
     # Short and long stops alike: a pause, one that a time-out ends, and one that outlives everything.
     for_s = least_s * (most_s / least_s) ** rng.random() if most_s else 0.0

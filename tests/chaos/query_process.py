@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PERIOD_S = 0.1
-_MOST_FILES = "4"
+_MAX_FILES = "4"
 
 
 class Driver:
@@ -79,7 +79,7 @@ class Driver:
                         self._note(question, str(error))
 
     def _start(self, question: Question) -> StreamingQuery:
-        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _MOST_FILES)
+        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _MAX_FILES)
         streams = (reader.json(str(self.room / "input" / stream)) for stream in STREAMS)
         writer = question.query(*streams).writeStream.queryName(question.name).outputMode(question.mode)
         writer = writer.option("checkpointLocation", checkpoint_of(self._uri, question.name))

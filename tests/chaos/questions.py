@@ -24,7 +24,7 @@ WINDOW_S = 20
 PATIENCE_S = 15
 OUTPUT = "key string, n long, total long"
 STATE = "n long, total long, note string"
-_LONGEST_NOTE = 1200
+_MAX_NOTE_LENGTH = 1200
 
 Rows = list[tuple]
 
@@ -157,9 +157,9 @@ def follow_all(rows: pa.Table, states: pa.Table, context: Any) -> state_store.Re
 
 
 def note(key: str, n: int, total: int) -> str:
-    """Return a text, of any length up to `_LONGEST_NOTE`, that says from what state it comes."""
+    """Return a text, of any length up to `_MAX_NOTE_LENGTH`, that says from what state it comes."""
     rng = random.Random(f"{key}/{n}/{total}")
-    return rng.randbytes(rng.randint(0, _LONGEST_NOTE // 2)).hex()
+    return rng.randbytes(rng.randint(0, _MAX_NOTE_LENGTH // 2)).hex()
 
 
 def _pandas(function: Callable) -> Callable[[DataFrame, DataFrame], DataFrame]:

@@ -16,7 +16,7 @@ from simulation.simulated_storage import Weather, storage_clock
 from simulation.site import Site
 from simulation.stage import Stage
 from simulation.terms import LEASE_EXPIRY_S, TEMPORARY_EXPIRY_S, QueryFailedError
-from simulation.troubles import LEAST_RETAINED, Troubles
+from simulation.troubles import MIN_RETAINED, Troubles
 from simulation.turns import Scheduler, Thread
 
 HONEST = ("error-before", "error-after", "unavailable", "full-disk")
@@ -62,7 +62,7 @@ class History:
         is_late = self.troubles.has("late-effect")
         terms = Terms(
             ids,
-            LEAST_RETAINED if is_reduced else self.retain,
+            MIN_RETAINED if is_reduced else self.retain,
             self.is_lying,
             self.is_prompt and not is_late,
         )

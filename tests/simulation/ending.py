@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from simulation.partition import Partition
 from simulation.provider import Provider
 from simulation.simulated_storage import Bucket
-from simulation.terms import LONGEST_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
-from simulation.troubles import LEAST_RETAINED
+from simulation.terms import MAX_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
+from simulation.troubles import MIN_RETAINED
 from simulation.truth import EMPTY, Version, rows_of
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
@@ -49,7 +49,7 @@ def calm_down(history: History) -> None:
     history.executors.insert(0, history.executors.pop())
     for _ in range(2):
         _quiet_batch(history)
-    history.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
+    history.scheduler.sleep(MAX_LEASE_S + TEMPORARY_EXPIRY_S)
     for process in history.scheduler.processes:
         process.wall_ahead_ms = 30 * 86_400_000  # a lease by a clock that was ahead runs out late
     _quiet_batch(history)
@@ -58,7 +58,7 @@ def calm_down(history: History) -> None:
         assert "base" in made or "skipped" in made, made
     for _ in range(history.retain + 1):  # a clean-up looks at leases when it has files to delete
         _quiet_batch(history)
-    history.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
+    history.scheduler.sleep(MAX_LEASE_S + TEMPORARY_EXPIRY_S)
     _quiet_batch(history)
     providers = _last_providers(history)
     for executor in history.executors:
@@ -129,7 +129,7 @@ def check_end(history: History, directory: Path) -> None:
 
 def _check_partition(history: History, partition: Partition, directory: Path) -> None:
     hides_leftovers = history.troubles.hides_leftovers
-    count = min(LEAST_RETAINED, history.retain) if hides_leftovers else history.retain
+    count = min(MIN_RETAINED, history.retain) if hides_leftovers else history.retain
     retained = [version for version in partition.committed[-count:] if version != EMPTY]
     for version in retained:
         _check_restored(history, partition, version, directory / f"end-{partition.number}-{version[0]}")

@@ -39,13 +39,13 @@ def _model_engine() -> Iterator[None]:
     """Put the model in the place of RocksDB, and let files of its size count as large."""
     sizes = {
         "core.snapshots.restore.MIN_SPARSE_DELTA_BYTES": 600,
-        "core.files.sparse._LEAST_END_BYTES": END_BYTES,
+        "core.files.sparse._MIN_END_BYTES": END_BYTES,
         "core.files.sparse._RECORD_BYTES": 100,
         "core.files.transfer.PART_BYTES": LARGE_BYTES,
         "agent.lazy.hydration.PART_BYTES": LARGE_BYTES,
         "agent.lazy.hydrations.PAGE_BYTES": PAGE_BYTES,
         "agent.lazy.page_cache.PAGE_BYTES": PAGE_BYTES,
-        "agent.lazy.page_cache.LEAST_BYTES": 16 * PAGE_BYTES,
+        "agent.lazy.page_cache.MIN_BYTES": 16 * PAGE_BYTES,
         "core.snapshots.streamed_merge.MIN_TABLE_BYTES": 200,
         "core.snapshots.streamed_merge.MIN_WINDOW_BYTES": 100,
         "core.snapshots.streamed_merge._ALIGNED": 1,

@@ -16,7 +16,7 @@ from state_store.errors import DamagedError, FormatError, MissingError, StateSto
 if TYPE_CHECKING:
     from simulation.cluster_history import History
 
-MOST_FAILURES = 4
+MAX_FAILURES = 4
 """Attempts at a task before the query fails, as Spark's `spark.task.maxFailures`."""
 
 
@@ -60,7 +60,7 @@ class Stage:
         over = [attempt for attempt in self._attempts if attempt.has_failed or attempt.is_lost]
         if len(over) > self._failures:
             self._failures = len(over)
-            if self._failures >= MOST_FAILURES:
+            if self._failures >= MAX_FAILURES:
                 raise QueryFailedError
         if len(over) == len(self._attempts):
             self._launch(self._anywhere())

@@ -1,7 +1,7 @@
 """Terms that the parts of a history share: durations, and failures of a query."""
 
 LEASE_EXPIRY_S = 120
-LONGEST_LEASE_S = 3600  # that of an embedded store
+MAX_LEASE_S = 3600  # that of an embedded store
 TEMPORARY_EXPIRY_S = 600
 LARGE_BYTES = 1000
 """Files of this many bytes are fetched in parts."""

@@ -42,7 +42,7 @@ TROUBLES = {
     "cleaner": "a cleaner of temporary directories removes local files that no process has open",
 }
 
-LEAST_RETAINED = 2
+MIN_RETAINED = 2
 """Versions that stay, whatever policy there is."""
 
 _RATES = {"late-effect": 0.02, "threads": 0.1, "local-disk": 0.01}
@@ -106,7 +106,7 @@ class Troubles:
     def restarted(self) -> None:
         """Change what a query may have changed when it starts again."""
         if self.has("retention"):
-            self._history.retain = self._history.site.retain = self._chance.randrange(LEAST_RETAINED, 7)
+            self._history.retain = self._history.site.retain = self._chance.randrange(MIN_RETAINED, 7)
             self._history.count("retention changed")
 
     def storage_fault(self, operation: str, path: str) -> Fault | None:

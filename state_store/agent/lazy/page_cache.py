@@ -46,9 +46,9 @@ from state_store.errors import InternalError, LocalDiskError
 QUIET_MS = 60_000.0
 """Time without a full disk after which the room grows, and time between two steps."""
 
-MOST_QUIET_MS = 3_600_000.0
+MAX_QUIET_MS = 3_600_000.0
 
-_LEAST_PAGES = 16
+_MIN_PAGES = 16
 """Pages that the cache has however small the disk is."""
 
 PAGE_BYTES = 4 << 10
@@ -64,10 +64,10 @@ _TAIL_BYTES = 64 << 10
 FileKey = tuple[str, str]
 """Location of a store, and the path of a file of it in checkpoint storage."""
 
-LEAST_BYTES = 16 << 20
+MIN_BYTES = 16 << 20
 """Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
 
-MOST_AT_ONCE_BYTES = 32 << 20
+MAX_AT_ONCE_BYTES = 32 << 20
 """Bytes of pages that a call brings at most, or a quarter of the room: they stay until they are read."""
 
 LIST_NAME = "pages.json"
@@ -104,10 +104,10 @@ class DiskRoom:
 
     def shrink(self, pages: int) -> None:
         """Keep to so many pages: the disk is full with more."""
-        self.pages = max(_LEAST_PAGES, pages)
+        self.pages = max(_MIN_PAGES, pages)
         self.shrinks += 1
         if self._has_grown:
-            self._quiet_ms = min(2 * self._quiet_ms, MOST_QUIET_MS)
+            self._quiet_ms = min(2 * self._quiet_ms, MAX_QUIET_MS)
         self._has_grown = False
         self._grows_at_ms = self._runtime.uptime_ms() + self._quiet_ms
 
@@ -226,7 +226,7 @@ class _Piece(NamedTuple):
 class PageCache:
     """The cached files of all stores of an executor. Safe for any thread.
 
-    Its disk is at most the limit, or the tails of its files and LEAST_BYTES if that is more. A base that was
+    Its disk is at most the limit, or the tails of its files and MIN_BYTES if that is more. A base that was
     removed is forgotten when room is needed.
     """
 
@@ -269,12 +269,12 @@ class PageCache:
     def at_once_bytes(self) -> int:
         """Bytes of pages that a caller asks for at a time, so that they stay until it has read them."""
         with self._lock:
-            return min(MOST_AT_ONCE_BYTES, self._page_limit() * PAGE_BYTES // 4)
+            return min(MAX_AT_ONCE_BYTES, self._page_limit() * PAGE_BYTES // 4)
 
     @property
     def merge_bytes(self) -> int:
         """Bytes of disk that a merge may take besides: a quarter of the limit."""
-        return max(LEAST_BYTES, self._limit_bytes) // 4
+        return max(MIN_BYTES, self._limit_bytes) // 4
 
     # ---- bases -------------------------------------------------------------------------------------------
 
@@ -506,7 +506,7 @@ class PageCache:
         return min(self._option_pages(), self._disk.pages)
 
     def _option_pages(self) -> int:
-        return max(LEAST_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        return max(MIN_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
 
     def _evict(self, pages: int) -> None:
         """Evict so many pages: the first that were not read since the hand has passed them.

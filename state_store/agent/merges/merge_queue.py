@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.snapshots.merge import FULL, INGEST
 
-LEAST_BACK_OFF_MS = 1000
-LONGEST_BACK_OFF_MS = 600_000
+MIN_BACK_OFF_MS = 1000
+MAX_BACK_OFF_MS = 600_000
 
 IsReady = Callable[[int], bool]
 
@@ -333,5 +333,5 @@ class MergeQueue:
 
 
 def _back_off_s(limits: MergeLimits, failures: int) -> float:
-    first_ms = max(LEAST_BACK_OFF_MS, limits.pause_ms)
-    return min(LONGEST_BACK_OFF_MS, first_ms << min(failures - 1, 20)) / 1000
+    first_ms = max(MIN_BACK_OFF_MS, limits.pause_ms)
+    return min(MAX_BACK_OFF_MS, first_ms << min(failures - 1, 20)) / 1000

@@ -27,7 +27,7 @@ from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.snapshots.streamed_merge import StreamSizes, is_young, merge_young, publish_streamed
 from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
-LONGEST_REASON = 500
+MAX_REASON_LENGTH = 500
 """Characters of a reason that a manifest keeps."""
 
 
@@ -361,7 +361,7 @@ def _publish(store: OpenStore, context: StoreContext, merged: Merged, request: M
 def _cause(store: OpenStore, request: MergeRequest) -> Cause:
     before = store.head.chain.back_to(request.version)
     predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
-    return Cause(request.reason[:LONGEST_REASON], predicted_ms, changed_texts(store.options))
+    return Cause(request.reason[:MAX_REASON_LENGTH], predicted_ms, changed_texts(store.options))
 
 
 def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:

@@ -26,7 +26,7 @@ from state_store.core.storage.contract import Storage
 from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import local_disk_errors
 
-_LEAST_END_BYTES = 64 << 10
+_MIN_END_BYTES = 64 << 10
 """Least size of a tail. The properties and the list of metadata, which name the places of the rest, take a
 few KB.
 """
@@ -66,8 +66,8 @@ def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
     Raises:
         LocalDiskError: The disk fails.
     """
-    size, end = read_end(path, _LEAST_END_BYTES)
-    tail = max(metadata_bytes(end) or size, min(size, _LEAST_END_BYTES))
+    size, end = read_end(path, _MIN_END_BYTES)
+    tail = max(metadata_bytes(end) or size, min(size, _MIN_END_BYTES))
     aside = path.with_name(f"{path.name}.tail")
     with local_disk_errors(aside):
         aside.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
 
 def end_bytes(size_bytes: int) -> int:
     """Return the length of the tail that a lazy restore fetches first, of a file of that size."""
-    return min(size_bytes, max(_LEAST_END_BYTES, size_bytes // _END_SHARE))
+    return min(size_bytes, max(_MIN_END_BYTES, size_bytes // _END_SHARE))
 
 
 def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
@@ -121,7 +121,7 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     size = wanted.size_bytes
     fetched = end_bytes(size)
     fetch_part_again(storage, wanted.path, wanted.target, size - fetched, fetched)
-    tail = read_end(wanted.target, min(fetched, max(_LEAST_END_BYTES, wanted.tail_bytes)))[1]
+    tail = read_end(wanted.target, min(fetched, max(_MIN_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size or not is_plain_end(tail):
         return False, 1

@@ -27,7 +27,7 @@ shares with the entry before, `rocksdb.comparator`.
 
 _FILTER = b"fullfilter."
 _USUAL_BYTES = 4 << 10
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def metadata_bytes(end: bytes) -> int | None:
@@ -87,7 +87,7 @@ def is_plain_tail(tail: bytes) -> bool:
 
 def end_bytes(path: Path) -> int | None:
     """Return the bytes that the end of a file has; None if that cannot be found out."""
-    data = read_end(path, _MOST_BYTES)[1]
+    data = read_end(path, _MAX_BYTES)[1]
     try:
         return _end_bytes(data)
     except (IndexError, ValueError):

@@ -228,13 +228,13 @@ class RemoteTransfers:
         times: times of the requests.
         threads: requests at a time.
         part_bytes: larger files are fetched in parts of about this size.
-        least_sparse_bytes: a lazy restore fetches smaller deltas as a whole.
+        min_sparse_bytes: a lazy restore fetches smaller deltas as a whole.
     """
 
     times: RequestTimes
     threads: int
     part_bytes: int
-    least_sparse_bytes: int
+    min_sparse_bytes: int
 
     def choice_ms(self, archives: int, *, is_lazy: bool = False) -> float:
         """Return the time until it is known which files are needed: two listings and the first archive.
@@ -264,8 +264,8 @@ class RemoteTransfers:
         stream_mib_ms: float,
     ) -> float:
         """Return the time to fetch the ends of files of these sizes (bytes), and small deltas as a whole."""
-        sparse = [*tables, *(size for size in deltas if size >= self.least_sparse_bytes)]
-        small = [size for size in deltas if size < self.least_sparse_bytes]
+        sparse = [*tables, *(size for size in deltas if size >= self.min_sparse_bytes)]
+        small = [size for size in deltas if size < self.min_sparse_bytes]
         line, more = self.times.line(PART, stream_mib_ms), self.times.requests_per_end - 1
         ends_ms = [line.ms(end_bytes(size)) + more * line.request_ms for size in sparse]
         average_ms = sum(ends_ms) / max(1, len(ends_ms))
@@ -309,12 +309,12 @@ class LazyPolicy:
     """Rule by which a restore is lazy: it fetches only the ends of files before the first batch.
 
     Attributes:
-        least_bytes: bytes of a restore below which it is never lazy.
+        min_bytes: bytes of a restore below which it is never lazy.
         objective_ms: time to fetch everything above which it is lazy; 0: always.
         end_bytes: returns the bytes of an end, given the size of its file.
     """
 
-    least_bytes: int
+    min_bytes: int
     objective_ms: int
     end_bytes: Callable[[int], int]
 
@@ -388,7 +388,7 @@ class CostModel:
     def is_lazy(self, work: RestoreWork) -> bool:
         """Return True if a restore that has to fetch these files fetches only their ends at first."""
         policy = None if self.thorough or self._is_local else self.lazy_policy
-        if policy is None or not work.files or work.size_bytes < policy.least_bytes:
+        if policy is None or not work.files or work.size_bytes < policy.min_bytes:
             return False
         return not policy.objective_ms or self._fetch_all_ms(work) > policy.objective_ms
 

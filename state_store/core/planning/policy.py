@@ -42,7 +42,7 @@ MIN_FULL_SAVING = 0.5
 """Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
 
 _MINUTE_MS = 60_000
-_LONGEST_MS = 366 * 5 * 24 * 60 * _MINUTE_MS
+_MAX_MS = 366 * 5 * 24 * 60 * _MINUTE_MS
 
 
 class StoreStatistics:
@@ -162,7 +162,7 @@ class Schedule:
 
     def _find_last(self, now_ms: int) -> int | None:
         at_ms = now_ms - now_ms % _MINUTE_MS
-        while at_ms > now_ms - _LONGEST_MS:
+        while at_ms > now_ms - _MAX_MS:
             local = self._local(at_ms)
             if not self._has_date(local):
                 at_ms = self._midnight_ms(local.date()) - _MINUTE_MS
@@ -177,7 +177,7 @@ class Schedule:
     def _find_next(self, now_ms: int) -> int:
         """Return the first time after `now_ms`, or a time five years later."""
         at_ms = now_ms - now_ms % _MINUTE_MS + _MINUTE_MS
-        while at_ms < now_ms + _LONGEST_MS:
+        while at_ms < now_ms + _MAX_MS:
             local = self._local(at_ms)
             if not self._has_date(local):
                 at_ms = self._midnight_ms(local.date() + timedelta(days=1))

@@ -26,7 +26,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.data.dataset.pinned import MAX_OPEN_FILES, PinnedVersion
 from state_store.data.dataset.views import View
 from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Progress, Query, StoreKey
 from state_store.data.query.arguments import counted
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.compute
 
-READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
+READING = DatabaseSettings(max_open_files=MAX_OPEN_FILES)
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ from state_store.data.query import Progress, Query, StoreKey
 from state_store.data.query.arguments import check_number
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError, StorageError
 
-MOST_OPEN_FILES = 512
+MAX_OPEN_FILES = 512
 _TRIES = 3
 
 
@@ -270,7 +270,7 @@ class PinnedVersion:
             self._view,
             LocalCache(directory / "cache", 0).store(self.storage.location),
             workspace,
-            DatabaseSettings(max_open_files=MOST_OPEN_FILES),
+            DatabaseSettings(max_open_files=MAX_OPEN_FILES),
             runtime=self._runtime,
         )
 

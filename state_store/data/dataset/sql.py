@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MEMORY = "1g"
 """Bound of the memory of a query, unless the caller gives another."""
 
-LEAST_MEMORY_BYTES = 32 << 20
+MIN_MEMORY_BYTES = 32 << 20
 THREADS = 2
 BATCH_ROWS = 1 << 16
 
@@ -221,7 +221,7 @@ def memory_bytes(text: str) -> int:
         found = int(BYTES.parse(text))
     except (ValueError, AttributeError, TypeError) as error:
         raise OptionError(f"memory is {text!r}, but {error}", option="memory") from error
-    if found < LEAST_MEMORY_BYTES:
+    if found < MIN_MEMORY_BYTES:
         raise OptionError(f"memory is '{text}', but at least 32m are needed", option="memory")
     return min(found, 1 << 50)
 

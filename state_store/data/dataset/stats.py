@@ -34,8 +34,8 @@ WATERMARK, TIME = "watermark", "time"
 
 _TIMEOUT, _EXPIRES_MICROS = "timeoutTimestamp", "expiresAtMicros"
 
-MOST_DELTAS = 100
-MOST_BYTES = 64 << 20
+MAX_DELTAS = 100
+MAX_BYTES = 64 << 20
 """Bound of the deltas that are read of one partition, in bytes."""
 
 SAMPLE = 4
@@ -177,10 +177,10 @@ def _last_written(
     directory = partitions.directory / "ages"
     seen: set[bytes] = set()
     counts: dict[int, int] = {}
-    expected, remaining_bytes = pin.version.number, MOST_BYTES
+    expected, remaining_bytes = pin.version.number, MAX_BYTES
     for delta in reversed(pin.lineage):
         remaining_bytes -= pin.delta_bytes(delta)
-        is_old = delta.version <= pin.version.number - MOST_DELTAS
+        is_old = delta.version <= pin.version.number - MAX_DELTAS
         if delta.version != expected or remaining_bytes < 0 or is_old:
             break
         expected -= 1
@@ -354,7 +354,7 @@ def part_statistics(
     written: dict[int, int] = {}
     times_ms: dict[int, int | None] = {}
     changes: dict[int, tuple[int, int, int]] = {}
-    reach = max(recent, MOST_DELTAS if is_sampled else 0)
+    reach = max(recent, MAX_DELTAS if is_sampled else 0)
     with partitions.pinned(partitions.version, max(0, partitions.version - reach), [number]) as pins:
         for pin in pins.values():
             changes = dict(_changes(partitions, pin, partitions.version - recent))

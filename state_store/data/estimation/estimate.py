@@ -29,11 +29,11 @@ MAINTENANCE_MS = 60_000
 """Spark's default of `maintenanceInterval`."""
 
 HIT_RATIO = 0.9
-MOST_BATCHES = 12_000
+MAX_BATCHES = 12_000
 _CYCLES = 8
 """Number of cycles between full checkpoints that are simulated."""
 
-MOST_RETAINED, MOST_EXECUTORS = 100_000, 1_000_000
+MAX_RETAINED, MAX_EXECUTORS = 100_000, 1_000_000
 
 _MS_PER_HOUR = 3_600_000
 
@@ -158,7 +158,7 @@ def estimate(
     maintenance_ms: float = MAINTENANCE_MS,
     cost: CostModel | None = None,
     settings: DatabaseSettings | None = None,
-    batches: int = MOST_BATCHES,
+    batches: int = MAX_BATCHES,
     prices: Prices | None = None,
     progress: ProgressOption = None,
 ) -> Estimate:
@@ -196,9 +196,9 @@ def estimate(
         raise OptionError(f"hit_ratio is above 0 and at most 1, not {shown(hit_ratio)}", option="hit_ratio")
     if prices is not None and not isinstance(prices, Prices):
         raise OptionError(f"prices are a state_store.Prices, not {shown(prices)}", option="prices")
-    check_number("retain", retain, minimum=1, maximum=MOST_RETAINED)
-    check_number("executors", executors, minimum=1, maximum=MOST_EXECUTORS)
-    check_number("batches", batches, minimum=10, maximum=10 * MOST_BATCHES)
+    check_number("retain", retain, minimum=1, maximum=MAX_RETAINED)
+    check_number("executors", executors, minimum=1, maximum=MAX_EXECUTORS)
+    check_number("batches", batches, minimum=10, maximum=10 * MAX_BATCHES)
     if not isinstance(maintenance_ms, (int, float)) or not 0 < maintenance_ms < math.inf:
         raise OptionError(
             f"maintenance_ms is finite and above 0, not {shown(maintenance_ms)}", option="maintenance_ms"
@@ -323,7 +323,7 @@ _FULLEST = 0.85
 """Share of current rows in memory; above it the oldest are dropped instead of copied together."""
 
 _SPARE_BATCHES = 1.5
-LEAST_BYTES = 16 << 20
+MIN_BYTES = 16 << 20
 
 JVM_BYTES = 384 << 20
 """Memory of an executor's JVM outside its heap and the budget: the least overhead that Spark adds."""
@@ -347,7 +347,7 @@ def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
     spare_bytes = _SPARE_BATCHES * touches.distinct(1) * row
     used = stores * (rows * row / _FULLEST + spare_bytes + _slots(rows) * _SLOT_BYTES)
     processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
-    return max(LEAST_BYTES, round(used + processes))
+    return max(MIN_BYTES, round(used + processes))
 
 
 def _slots(rows: float) -> int:

@@ -42,16 +42,16 @@ from state_store.data.query import Filter, Progress, ProgressOption, Query, Stor
 from state_store.data.query.arguments import Location, check_name, check_number, counted, require_arrow
 from state_store.errors import MissingError
 
-MOST_DELTAS = 32
-MOST_BYTES = 32 << 20
+MAX_DELTAS = 32
+MAX_BYTES = 32 << 20
 """Bound of the deltas that are read of one partition, in bytes."""
 
 SAMPLED = 4
 """The number of partitions whose files are read."""
 
 DEFAULT_INTERVAL_MS = 10_000
-_MOST_TIMES = 100
-_LEAST_RESTORES, _MOST_RESTORES, _LONG_MS = 2, 9, 300
+_MAX_TIMES = 100
+_MIN_RESTORES, _MAX_RESTORES, _LONG_MS = 2, 9, 300
 """Restores of one partition that are timed: at least 2, at most 9, until 300 ms have passed."""
 
 _REPEATS = 8
@@ -186,8 +186,8 @@ def _last(pin: PinnedVersion) -> list[DeltaName]:
     The first batch is left out if there are others, because it is unlike them.
     """
     deltas: list[DeltaName] = []
-    remaining_bytes = MOST_BYTES
-    for delta in reversed(pin.lineage[-MOST_DELTAS:]):
+    remaining_bytes = MAX_BYTES
+    for delta in reversed(pin.lineage[-MAX_DELTAS:]):
         remaining_bytes -= pin.delta_bytes(delta)
         follows = not deltas or delta.version == deltas[-1].version - 1
         if not follows or (deltas and (remaining_bytes < 0 or delta.version == 1)):
@@ -345,7 +345,7 @@ def _measured(
             storage = query.storage(key)
             if not storage.is_local:
                 storage = MeasuredStorage(storage, times, runtime)
-            since = max(0, version - MOST_DELTAS)
+            since = max(0, version - MAX_DELTAS)
             pin = PinnedVersion(key, storage, version, committed[key], since=since, runtime=runtime)
             if progress is not None:
                 pin.follow(progress)
@@ -402,8 +402,8 @@ def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) ->
     The first restore meets cold caches, and other programs may delay any of them.
     """
     restores: list[Restored] = []
-    while len(restores) < _LEAST_RESTORES or (
-        len(restores) < _MOST_RESTORES and sum(map(_total_ms, restores)) < _LONG_MS
+    while len(restores) < _MIN_RESTORES or (
+        len(restores) < _MAX_RESTORES and sum(map(_total_ms, restores)) < _LONG_MS
     ):
         if progress is not None:
             progress.expect(pin.size_bytes)
@@ -502,6 +502,6 @@ def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
 
 def _interval_ms(query: Query) -> float:
     """Return the median time between the last batches."""
-    times = [at_ms for _, at_ms in sorted(query.logs.end_times_ms().items())][-_MOST_TIMES:]
+    times = [at_ms for _, at_ms in sorted(query.logs.end_times_ms().items())][-_MAX_TIMES:]
     steps = [after - before for before, after in pairwise(times) if after > before]
     return median(steps) if steps else DEFAULT_INTERVAL_MS

@@ -34,7 +34,7 @@ _FILE_BYTES = 1_450
 PARTITIONS = 200
 """Spark's default of `spark.sql.shuffle.partitions`."""
 
-MOST_PARTITION_BYTES = 512 << 30
+MAX_PARTITION_BYTES = 512 << 30
 """Bound of the rows of a partition, in bytes: the simulation keeps each file of the state in memory."""
 
 COMPRESSED_TO = 0.5
@@ -294,9 +294,9 @@ class Workload:
             raise OptionError("an estimate needs finite numbers")
         if self.keys < 1 or self.partitions < 1 or self.interval_ms <= 0:
             raise OptionError("an estimate needs a key, a partition and an interval above 0")
-        if self.keys / self.partitions * (self.key_bytes + self.value_bytes) > MOST_PARTITION_BYTES:
+        if self.keys / self.partitions * (self.key_bytes + self.value_bytes) > MAX_PARTITION_BYTES:
             raise OptionError(
-                f"a partition would have more than {MOST_PARTITION_BYTES >> 30} GiB: "
+                f"a partition would have more than {MAX_PARTITION_BYTES >> 30} GiB: "
                 "estimate with more partitions"
             )
         rates = (self.zipf, self.new_per_batch, self.removed_per_batch or 0)

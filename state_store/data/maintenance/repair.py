@@ -46,7 +46,7 @@ LAST_RUN_MS = 3_600_000
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 
-_LEAST_AGE_MS = 3_600_000
+_MIN_AGE_MS = 3_600_000
 """Age below which no file is removed: its writer may be at work."""
 
 _DISCARDED = tuple(f"{directory}/" for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY))
@@ -391,7 +391,7 @@ def repair(
     if not isinstance(older_than, str):
         raise OptionError(f"{shown(older_than)} is not an age: give a text such as '1d'", option="older_than")
     try:
-        older_than_ms = int(at_least(DURATION, _LEAST_AGE_MS).parse(older_than))
+        older_than_ms = int(at_least(DURATION, _MIN_AGE_MS).parse(older_than))
     except ValueError as error:
         raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
     for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):

@@ -18,7 +18,7 @@ from state_store.errors import OptionError
 Location = Union[str, "os.PathLike[str]"]
 """A directory: a path, or a URI that `open_storage` knows."""
 
-LONGEST_SHOWN = 80
+MAX_SHOWN_LENGTH = 80
 """Characters of a wrong value that a message shows."""
 
 
@@ -131,7 +131,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:
         text = f"a {type(value).__name__}"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 3]}..."
 
 
 def require_arrow() -> None:

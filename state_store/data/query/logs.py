@@ -21,7 +21,7 @@ from state_store.core.storage import Storage
 from state_store.data.query.operators import JavaTexts, Operator, StoreKey, schema_file, text_of
 from state_store.errors import DamagedError, MissingError
 
-_MOST_SKEW_MS = 60_000
+_MAX_SKEW_MS = 60_000
 """The most that the clocks of the driver and of the storage are taken to differ."""
 
 FROM_A_COPY = "put it back from a copy of the checkpoint of the same batch"
@@ -74,7 +74,7 @@ class CommitTimes:
             return file_ms
         if batch > max(self.ends_ms):
             return None if max(self.ends_ms) in self.copied else file_ms
-        return file_ms if file_ms <= self.ends_ms[min(self.ends_ms)] + _MOST_SKEW_MS else None
+        return file_ms if file_ms <= self.ends_ms[min(self.ends_ms)] + _MAX_SKEW_MS else None
 
 
 class BatchLogs:
@@ -167,7 +167,7 @@ class BatchLogs:
             if began_ms is None:
                 return None
             self._batch_ms[batch] = began_ms
-        return began_ms if 0 < began_ms <= at_ms - _MOST_SKEW_MS else None
+        return began_ms if 0 < began_ms <= at_ms - _MAX_SKEW_MS else None
 
     def watermark_ms(self, batch: int) -> int | None:
         """Return the watermark with which a batch ran, in ms since 1970 UTC.

@@ -20,12 +20,12 @@ from state_store.core.files import holes
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError, StorageError
 
-LEAST_BYTES = 20 * PAGE_BYTES
+MIN_BYTES = 20 * PAGE_BYTES
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
 
 
 def counted(cache: PageCache) -> int:
@@ -176,12 +176,12 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
     for name in base.names:
         job.call("range", directory=str(base.directory), name=name, offset=0, length=1 << 20)
     cache.limit(2)
-    assert cache._resident_pages == counted(cache) > LEAST_BYTES // PAGE_BYTES
+    assert cache._resident_pages == counted(cache) > MIN_BYTES // PAGE_BYTES
     assert caplog.text.count("above pageCacheLimit") == 1
     monkeypatch.undo()
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
     cache.limit(1)
-    assert cache._resident_pages <= LEAST_BYTES // PAGE_BYTES
+    assert cache._resident_pages <= MIN_BYTES // PAGE_BYTES
     assert base.rows(answer, tmp_path / "copy") == written.state
 
 

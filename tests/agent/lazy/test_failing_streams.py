@@ -38,10 +38,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     No thread looks at the readers' leases, so all operations that are counted are those of the merge.
     """
     monkeypatch.setattr(hydrations.LeaseRounds, "look", lambda rounds: None)
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", 8 << 10)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", 8 << 10)
     monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", 64 << 10)
     monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", 64 << 10)
-    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 8 << 10)
+    monkeypatch.setattr(sparse, "_MIN_END_BYTES", 8 << 10)
 
 
 class FailingOnce(OnRemoteStorage):

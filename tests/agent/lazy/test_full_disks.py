@@ -18,18 +18,18 @@ from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import reader
 from agent.lazy.test_page_cache import PageReader, cache_of, limited
 from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.page_cache import MOST_QUIET_MS, PAGE_BYTES, QUIET_MS, DiskRoom
+from state_store.agent.lazy.page_cache import MAX_QUIET_MS, PAGE_BYTES, QUIET_MS, DiskRoom
 from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError
 
-LEAST_BYTES = 20 * PAGE_BYTES
+MIN_BYTES = 20 * PAGE_BYTES
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
 
 
 class Clock:
@@ -187,13 +187,13 @@ def test_the_cache_never_grows_above_the_option(
     disk = Disk(monkeypatch, job, size_bytes=1 << 30)
     disk.fill()
     read_a_page(base)
-    assert cache._page_limit() < LEAST_BYTES // PAGE_BYTES
+    assert cache._page_limit() < MIN_BYTES // PAGE_BYTES
     disk.others_bytes = 0
     for _ in range(10):
         clock.ms += QUIET_MS
         base.read_all()
-        assert cache._resident_pages <= LEAST_BYTES // PAGE_BYTES
-    assert cache._page_limit() == LEAST_BYTES // PAGE_BYTES
+        assert cache._resident_pages <= MIN_BYTES // PAGE_BYTES
+    assert cache._page_limit() == MIN_BYTES // PAGE_BYTES
 
 
 def test_a_disk_that_is_full_after_each_step_is_left_alone_for_longer(
@@ -207,13 +207,13 @@ def test_a_disk_that_is_full_after_each_step_is_left_alone_for_longer(
     waits = []
     for _ in range(9):
         began_ms = clock.ms
-        while room.pages == 50 and clock.ms < began_ms + 2 * MOST_QUIET_MS:
+        while room.pages == 50 and clock.ms < began_ms + 2 * MAX_QUIET_MS:
             clock.ms += QUIET_MS / 2
             room.grow(tmp_path, 50, 10_000)
         waits.append((clock.ms - began_ms) / QUIET_MS)
         room.shrink(50)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert waits[-1] == MOST_QUIET_MS / QUIET_MS
+    assert waits[-1] == MAX_QUIET_MS / QUIET_MS
     room.forget()
     assert room.pages == sys.maxsize
 

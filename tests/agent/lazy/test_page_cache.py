@@ -17,13 +17,13 @@ from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.core.files import holes
 from state_store.errors import DamagedError, InternalError, StorageError
 
-LEAST_BYTES = 20 * PAGE_BYTES
+MIN_BYTES = 20 * PAGE_BYTES
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
 
 
 def limited(written: Job, directory: Path, limit: str = "1", **options: str) -> Job:
@@ -101,9 +101,9 @@ class PageReader:
         return rows_of({**answer, "directory": str(copy), "beside": deltas})
 
 
-def most_bytes(job: Job) -> int:
+def max_bytes(job: Job) -> int:
     """Return the disk that the cached files may take: their tails, and pages."""
-    return cache_of(job)._other_bytes + LEAST_BYTES
+    return cache_of(job)._other_bytes + MIN_BYTES
 
 
 def test_all_rows_are_read_within_the_limit(written: Job, tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_all_rows_are_read_within_the_limit(written: Job, tmp_path: Path) -> Non
     assert len(answer["beside"]) == 2
     base = PageReader(job, answer)
     state_bytes = sum(map(len, base.stored.values()))
-    assert most_bytes(job) < state_bytes / 2
+    assert max_bytes(job) < state_bytes / 2
     for _ in range(2):
         base.read_all()
-        assert cache_of(job).disk_bytes <= most_bytes(job)
-        assert disk_bytes(base.directory) <= most_bytes(job) + 4096 * 3 * len(base.names) + (64 << 10)
+        assert cache_of(job).disk_bytes <= max_bytes(job)
+        assert disk_bytes(base.directory) <= max_bytes(job) + 4096 * 3 * len(base.names) + (64 << 10)
     assert base.asked > state_bytes / PAGE_BYTES
     assert base.rows(answer, tmp_path / "copy") == written.state
 
@@ -133,7 +133,7 @@ def test_pages_that_are_read_stay(written: Job, tmp_path: Path) -> None:
                 fetched = base.asked
                 base.read(name, 0, 10)
                 again += base.asked - fetched
-    assert base.asked > 10 * LEAST_BYTES // PAGE_BYTES
+    assert base.asked > 10 * MIN_BYTES // PAGE_BYTES
     assert again <= 2  # the hand passes a page at first that nobody has read for the second time
 
 
@@ -200,7 +200,7 @@ def test_rows_are_right_and_the_disk_is_bounded_after_random_steps(
         else:
             cache_of(job).limit(chance.choice([1, 400_000]))
         used = cache_of(job).disk_bytes
-        assert used <= max(most_bytes(job), 400_000)
+        assert used <= max(max_bytes(job), 400_000)
         assert disk_bytes(base.directory) <= used + (4096 * 4 * len(base.names)) + (200 << 10)
     assert base.rows(answer, tmp_path / "copy") == job.versions[answer.get("version", 5)][1]
 
@@ -267,7 +267,7 @@ def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_pat
     job.call("range", directory=answer["directory"], name=base.names[0], offset=0, length=10)
     assert abs(cache_of(job).disk_bytes - before) <= PAGE_BYTES
     base.read_all()
-    assert cache_of(job).disk_bytes <= most_bytes(job)
+    assert cache_of(job).disk_bytes <= max_bytes(job)
 
 
 def test_the_limit_is_given_up_if_no_holes_can_be_made(
@@ -316,17 +316,17 @@ def suspected(written: Job, tmp_path: Path) -> Job:
 def test_a_restore_that_verifies_all_files_keeps_to_the_limit(
     suspected: Job, written: Job, tmp_path: Path
 ) -> None:
-    most_bytes = 0
+    max_bytes = 0
 
     def measure() -> None:
-        nonlocal most_bytes
-        most_bytes = max(most_bytes, disk_bytes(tmp_path / "reader"))
+        nonlocal max_bytes
+        max_bytes = max(max_bytes, disk_bytes(tmp_path / "reader"))
 
     suspected.client.before_reads = measure
     answer = suspected.restore_by_blocks(5)
     stored_bytes = sum(map(len, PageReader(suspected, answer).stored.values()))
     assert sum(length or 0 for _, length in suspected.client.reads) >= stored_bytes
-    assert 0 < most_bytes < stored_bytes / 2
+    assert 0 < max_bytes < stored_bytes / 2
     assert suspected.open_store.suspicions.of(str(written.location)) == 0
     assert PageReader(suspected, answer).rows(answer, tmp_path / "copy") == written.state
 

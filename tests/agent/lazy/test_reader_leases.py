@@ -32,8 +32,8 @@ paged_or_hydrated = pytest.mark.parametrize("options", [PAGES, FILES], ids=["pag
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tails and the least cache are as small beside a state of some hundred KB as usual."""
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", 64 << 10)
-    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 8 << 10)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", 64 << 10)
+    monkeypatch.setattr(sparse, "_MIN_END_BYTES", 8 << 10)
 
 
 class Executor(FailingStorage):

@@ -40,10 +40,10 @@ PAGES = 64 << 10
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 1 MB is meant as it is: windows, tables and tails are as small beside it as usual."""
-    monkeypatch.setattr(page_cache, "LEAST_BYTES", PAGES)
+    monkeypatch.setattr(page_cache, "MIN_BYTES", PAGES)
     monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", TABLE)
-    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 16 << 10)
+    monkeypatch.setattr(sparse, "_MIN_END_BYTES", 16 << 10)
 
 
 def key(row: int) -> bytes:
@@ -66,7 +66,7 @@ class Watched(FailingStorage):
     """An agent whose disk is measured at each request to storage; a chosen upload can fail."""
 
     def __init__(self, directory: Path) -> None:
-        self.most_bytes = 0
+        self.max_bytes = 0
         self.is_measured = True
         self.uploads = 0
         self.before_upload: Callable[[int], object] = lambda number: None
@@ -75,7 +75,7 @@ class Watched(FailingStorage):
 
     def _schedule(self, operation: str, path: str) -> Any:
         if self.is_measured:
-            self.most_bytes = max(self.most_bytes, disk_bytes(self.directory))
+            self.max_bytes = max(self.max_bytes, disk_bytes(self.directory))
         if operation == "upload" and path.startswith("shared/"):
             self.uploads += 1
             self.before_upload(self.uploads)
@@ -125,7 +125,7 @@ def test_the_disk_is_bounded_and_the_rows_are_right(large: Job, tmp_path: Path) 
     # The cache's limit; tails and windows of the inputs, the table that is written, and the tails of tables.
     inputs = before // 32 + LIMIT // 8 + 2 * WINDOW
     outputs = 2 * TABLE + made["new_files"] * (16 << 10) + before // 32
-    assert watched.most_bytes < LIMIT + inputs + outputs < before / 2
+    assert watched.max_bytes < LIMIT + inputs + outputs < before / 2
     assert read_elsewhere(job, tmp_path / "elsewhere") == large.state
     job.commit({key(ROWS + 2): b"newer"})
     job.merge("full")
@@ -314,7 +314,7 @@ def test_incremental_merges_share_the_oldest_run_and_read_no_row_of_it(settled: 
         job.call("release", directory=made["directory"])
         read = sum(length or 0 for _, length in job.client.reads)
         assert read < state_bytes(job) / 4, f"merge {number} read {read} bytes"
-    assert job.client.most_bytes < LIMIT
+    assert job.client.max_bytes < LIMIT
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 
@@ -347,7 +347,7 @@ def test_young_runs_that_do_not_fit_are_merged_in_parts(settled: Job, tmp_path: 
     assert young > LIMIT
     assert written < 4 * young, "younger runs are written again and again"
     assert made["chain"]["files"] <= 8 + 4 + 2 * young / room
-    assert job.client.most_bytes < 3 * LIMIT  # ends of some thirty small files lie in two directories
+    assert job.client.max_bytes < 3 * LIMIT  # ends of some thirty small files lie in two directories
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state
 
 
@@ -439,7 +439,7 @@ def test_a_long_stretch_of_removed_rows_is_passed_with_two_windows(
     monkeypatch.setattr(Hydrations, "merge_bytes", 256 << 10)
     made = reading.merge("full")
     assert made["kind"] == "full"
-    assert reading.client.most_bytes < 3 * LIMIT < state_bytes(job) / 2
+    assert reading.client.max_bytes < 3 * LIMIT < state_bytes(job) / 2
     assert read_elsewhere(reading, tmp_path / "elsewhere") == job.state
 
 
@@ -502,7 +502,7 @@ def test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared(
     tombstone = Path(job.location) / tombstone_path("0123456789abcdef0123456789abcdef")
     tombstone.parent.mkdir(exist_ok=True)
     tombstone.write_bytes(b"" if condemned == "all" else pack_tombstone({f"shared/{file.name}"}))
-    job.client.most_bytes = 0
+    job.client.max_bytes = 0
     kinds = []
     for row in range(2):
         job.commit({key(row): b"new"})
@@ -510,7 +510,7 @@ def test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared(
         kinds.append(made["kind"])
         job.call("release", directory=made["directory"])
     assert kinds == ["full", "full" if condemned == "all" else "incremental"]
-    assert job.client.most_bytes < 3 * LIMIT
+    assert job.client.max_bytes < 3 * LIMIT
     assert nothing_is_left(job)
     file.unlink()
     assert read_elsewhere(job, tmp_path / "elsewhere") == job.state

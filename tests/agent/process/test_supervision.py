@@ -104,7 +104,7 @@ def fail_once(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("state_store.agent.supervision.RESTART_PAUSE_S", 0.01)
-    monkeypatch.setattr("state_store.agent.merges.merge_queue.LEAST_BACK_OFF_MS", 10)
+    monkeypatch.setattr("state_store.agent.merges.merge_queue.MIN_BACK_OFF_MS", 10)
     monkeypatch.setattr(hydration, "RETRY_S", 0.01)
 
 

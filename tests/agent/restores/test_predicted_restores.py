@@ -139,7 +139,7 @@ def test_ends_that_take_two_requests_are_predicted(
     written: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of short rows, whose index and filter are a larger share of a file."""
-    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 2048)
+    monkeypatch.setattr(sparse, "_MIN_END_BYTES", 2048)
     monkeypatch.setattr(sparse, "_END_SHARE", 1 << 20)
     answers = restores(
         written, tmp_path, 100, restoreMode="lazy", lazyRestoreThreshold="1", localRecovery="false"

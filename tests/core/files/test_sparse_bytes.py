@@ -149,7 +149,7 @@ def test_a_download_leaves_no_file_of_its_own(storage: Changeable, base: Path, l
 @pytest.fixture
 def inherited(base: Path, monkeypatch: pytest.MonkeyPatch) -> SparseBytes:
     """A file of which an earlier process has placed some bytes and the tail."""
-    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 5)
+    monkeypatch.setattr(sparse, "_MIN_END_BYTES", 5)
     (base / "a.sst").write_bytes(bytes(10) + STORED[10:30] + bytes(65) + STORED[95:])
     file = SparseFile("a.sst", PATH, len(STORED), hashlib.sha256(STORED).hexdigest())
     return SparseBytes(file, base, is_inherited=True)

@@ -16,7 +16,7 @@ from state_store.data.rows.encoder import partitions_of
 LENGTHS = (100, 1_000, 16_000, 100_000, 1 << 20)
 SHORT = 200
 SPARE_BYTES = 48 << 20
-MOST_COPIES = 12
+MAX_COPIES = 12
 
 
 def long_rows(schema: pa.Schema, lengths: tuple[int, ...]) -> pa.Table:
@@ -87,7 +87,7 @@ def check(directory, rows, root, read):
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak_bytes < SPARE_BYTES + MOST_COPIES * rows.nbytes
+    assert peak_bytes < SPARE_BYTES + MAX_COPIES * rows.nbytes
 
 
 @pytest.mark.parametrize("read", [opened, shown, counted, exported, imported])

@@ -104,7 +104,7 @@ def test_ages_of_keys_are_those_of_their_last_changes(flights, version):
 
 
 def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
-    monkeypatch.setattr("state_store.data.dataset.stats.MOST_DELTAS", 2)
+    monkeypatch.setattr("state_store.data.dataset.stats.MAX_DELTAS", 2)
     with state_store.open(flights) as state:
         found = state.stats(sample=None).ages
         assert [change.version for change in found.last_changes] == [3, 4]

@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "bodies of frames may be of any size",
         f"{_AGENT}/jvm_connections.py",
-        "if header_bytes > most_header_bytes or body_bytes > most_body_bytes:",
-        "if header_bytes > most_header_bytes:",
+        "if header_bytes > max_header_bytes or body_bytes > max_body_bytes:",
+        "if header_bytes > max_header_bytes:",
         ("tests/agent/wire/test_server.py",),
     ),
     Mutant(

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600), pytest.mark.tier("mo
 FIRST = 2
 """The batch in which a query is interrupted for the first time; then each batch is interrupted."""
 
-LEAST_BATCHES = 5
+MIN_BATCHES = 5
 AT_ONCE = 2
 CONF = {f"spark.hadoop.{name}": value for name, value in quick_java.CHECKPOINT_FILES.items()}
 
@@ -45,7 +45,7 @@ class Journey:
     @property
     def batches(self) -> int:
         """The number of batches of records."""
-        return max(FIRST + len(self.hops), LEAST_BATCHES)
+        return max(FIRST + len(self.hops), MIN_BATCHES)
 
 
 FEW = [

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import session_options
 
-from state_store.agent.lazy.page_cache import LEAST_BYTES
+from state_store.agent.lazy.page_cache import MIN_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long"), pytest.mark.timeout(3000)]
 
@@ -35,7 +35,7 @@ def disk_bytes(directory: Path) -> int:
 
 def test_rows_are_right_and_the_disk_is_small(spark, tmp_path):
     """The first ten batches write each key once, the others every other key again."""
-    assert STATE_BYTES > 10 * LEAST_BYTES
+    assert STATE_BYTES > 10 * MIN_BYTES
     stored, results = tmp_path / "stored", str(tmp_path / "results")
     stored.mkdir()
     options = {

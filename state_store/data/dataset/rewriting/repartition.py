@@ -37,7 +37,7 @@ from state_store.data.query.targets import Stopped, new_checkpoint
 if TYPE_CHECKING:
     import pyarrow
 
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def repartition(
         FormatError: the partition of a key is not known.
         LocalDiskError: the disk of temporary files has too little room.
     """
-    check_number("partitions", partitions, minimum=1, maximum=MOST_PARTITIONS)
+    check_number("partitions", partitions, minimum=1, maximum=MAX_PARTITIONS)
     require_arrow()
     tasks = workers(spark, runtime)
     query = Query.open(checkpoint)
