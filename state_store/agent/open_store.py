@@ -63,11 +63,12 @@ from state_store.errors import (
 )
 
 
-class Suspicions:
-    """Stores, by their location, in which a block was found damaged since they were verified last.
+class DamageReports:
+    """Counts, by the location of a store, of blocks found damaged since its files were verified last.
 
-    Their next restore verifies every file as a whole. All providers of an executor share them: the provider
-    that finds a damaged block is closed with its query, and the next one starts anew. Safe for any thread.
+    The next restore of such a store verifies every file as a whole. All providers of an executor share them:
+    the provider that finds a damaged block is closed with its query, and the next one starts anew. Safe for
+    any thread.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -75,16 +76,16 @@ class Suspicions:
         self._counts: dict[str, int] = {}
 
     def of(self, location: str) -> int:
-        """Return the number of damaged blocks that were reported; 0 means no suspicion."""
+        """Return the number of damaged blocks that were reported since."""
         with self._lock:
             return self._counts.get(location, 0)
 
-    def raised(self, location: str) -> None:
+    def add(self, location: str) -> None:
         """Note that a block was found damaged."""
         with self._lock:
             self._counts[location] = self._counts.get(location, 0) + 1
 
-    def settled(self, location: str, count: int) -> None:
+    def clear(self, location: str, count: int) -> None:
         """Forget `count` reports, after which all files were verified, unless more have come since."""
         with self._lock:
             if self._counts.get(location) == count:
@@ -106,7 +107,7 @@ class OpenStore:
         cleaning: The lock that a clean-up holds.
         log: The log of the store.
         prune: Bounds the local files that all stores keep.
-        suspicions: The damage that the JVM has found, in all stores of the executor.
+        damage_reports: The damage that the JVM has found, in all stores of the executor.
         hydrations: The lazy restores.
         readers: The leases on the files that they have not fetched.
         request_times: The times of requests to the service that has the checkpoint, shared by its stores;
@@ -123,7 +124,7 @@ class OpenStore:
     cleaning: Lock
     log: LoggerAdapter[Any]
     prune: Callable[[], object]
-    suspicions: Suspicions
+    damage_reports: DamageReports
     hydrations: Hydrations
     readers: Readers
     request_times: RequestTimes | None
@@ -275,8 +276,8 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
         StateStoreError: The storage or the local disk failed. Nothing is left behind.
     """
     location = store.store_id.location
-    suspicion = store.suspicions.of(location)
-    thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
+    reports = store.damage_reports.of(location)
+    thorough = request.thorough or reports > 0 or store.options.restore_verification == FILES
     forecast = store.head.forecast()
     paged = store.hydrations.caches_pages
     # The disk may be smaller than the state: a restore that verifies all of it keeps to that, too.
@@ -298,7 +299,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     directory = restored.base.directory
     with _removed_on_failure(store, directory):
         if thorough:
-            store.suspicions.settled(location, suspicion)
+            store.damage_reports.clear(location, reports)
         paging = begin_paging(store, restored)
         if restored.sparse and store.request_times is not None:
             store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
@@ -443,7 +444,7 @@ def found_damage(store: OpenStore, directory: Path) -> None:
 
     No merge starts from it any more, and the next restore of the store verifies every file.
     """
-    store.suspicions.raised(store.store_id.location)
+    store.damage_reports.add(store.store_id.location)
     store.head.forget_directory(directory)
 
 

@@ -34,7 +34,7 @@ from state_store.agent.lazy.page_cache import PageCache
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.messages import StoreFields
-from state_store.agent.open_store import OpenStore, Suspicions
+from state_store.agent.open_store import DamageReports, OpenStore
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
@@ -342,7 +342,7 @@ class Stores:
         self._changed = runtime.condition()
         self._opening: set[int] = set()
         self._executor = ExecutorOptions(runtime)
-        self._suspicions = Suspicions(runtime)
+        self._damage_reports = DamageReports(runtime)
         self._hydration = HydrationBudget(runtime)
         self._pages = PageCache(runtime)
         self._lease_rounds = LeaseRounds(runtime)
@@ -491,7 +491,7 @@ class Stores:
             cleaning=runtime.lock(),
             log=log,
             prune=partial(cache.prune, kept_files),
-            suspicions=self._suspicions,
+            damage_reports=self._damage_reports,
             hydrations=hydrations,
             readers=readers,
             request_times=request_times,

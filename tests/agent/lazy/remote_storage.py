@@ -122,7 +122,7 @@ def missing(sizes: Iterable[int]) -> int:
 def settled(job: Job) -> None:
     """Wait until the damage is known."""
     end_s = time.monotonic() + PATIENCE_S
-    while not job.open_store.suspicions.of(str(job.location)):
+    while not job.open_store.damage_reports.of(str(job.location)):
         assert time.monotonic() < end_s
         time.sleep(0.01)
 

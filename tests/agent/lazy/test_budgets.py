@@ -189,4 +189,4 @@ def test_a_restore_that_verifies_all_files_keeps_to_the_budget(written: Job, tmp
     idle(job.open_store.hydrations._running[again])
     taken = [path.stat().st_blocks * 512 for path in again.glob("*.sst")]
     assert sum(taken) < sum(path.stat().st_size for path in again.glob("*.sst"))
-    assert job.open_store.suspicions.of(str(written.location)) == 0
+    assert job.open_store.damage_reports.of(str(written.location)) == 0

@@ -67,7 +67,7 @@ def test_storage_that_fails_loses_nothing(
         job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
     job.commit({b"\0\0more": b"1"})
     assert job.open_store.hydrations.readiness(directory) is Readiness.COMING
-    assert job.open_store.suspicions.of(str(written.location)) == 0
+    assert job.open_store.damage_reports.of(str(written.location)) == 0
     job.client.is_down = False
     wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
@@ -274,7 +274,7 @@ def test_a_file_that_is_gone_ends_the_wait(
     job.commit({b"\0\0more": b"1"})
     go_on()
     wait_for(lambda: job.open_store.hydrations.readiness(directory) is Readiness.FAILED)
-    assert not job.open_store.suspicions.of(str(job.location))
+    assert not job.open_store.damage_reports.of(str(job.location))
     assert contents(job.merge("full")["directory"]) == job.state
 
 

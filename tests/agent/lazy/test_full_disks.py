@@ -230,7 +230,7 @@ def test_a_disk_that_stays_full_fails_the_read_alone(
         read_a_page(base)
     is_full = False
     assert base.rows(answer, tmp_path / "copy") == written.state
-    assert job.open_store.suspicions.of(str(written.location)) == 0
+    assert job.open_store.damage_reports.of(str(written.location)) == 0
 
 
 @pytest.fixture

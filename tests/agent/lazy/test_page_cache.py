@@ -327,7 +327,7 @@ def test_a_restore_that_verifies_all_files_keeps_to_the_limit(
     stored_bytes = sum(map(len, PageReader(suspected, answer).stored.values()))
     assert sum(length or 0 for _, length in suspected.client.reads) >= stored_bytes
     assert 0 < max_bytes < stored_bytes / 2
-    assert suspected.open_store.suspicions.of(str(written.location)) == 0
+    assert suspected.open_store.damage_reports.of(str(written.location)) == 0
     assert PageReader(suspected, answer).rows(answer, tmp_path / "copy") == written.state
 
 
@@ -354,7 +354,7 @@ def test_a_damaged_file_is_found_by_a_restore_that_verifies(
     if where == "delta":
         with pytest.raises(DamagedError, match=f"{path.name}' is damaged: its CRC-32"):
             suspected.restore_by_blocks(5)
-        assert suspected.open_store.suspicions.of(str(written.location)) > 0
+        assert suspected.open_store.damage_reports.of(str(written.location)) > 0
     else:
         answer = suspected.restore_by_blocks(5)
         assert answer["snapshot_version"] is None

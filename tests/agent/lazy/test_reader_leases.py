@@ -270,7 +270,7 @@ class TestFailures:
             (Path(job.location) / path).unlink()
         with pytest.raises(MissingError):
             read(job, base)
-        assert not job.open_store.suspicions.of(str(job.location))
+        assert not job.open_store.damage_reports.of(str(job.location))
         again = job.restore_by_blocks(job.version)
         assert again["sparse"]
         assert not set(again["stored"].values()) & set(base["stored"].values())
