@@ -61,7 +61,7 @@ private[observed] object Model {
     root.path("operator_words").properties.asScala.map(words => words.getKey -> words.getValue.asText).toMap
 
   /** The number of columns that the title of an operator names. */
-  private val mostKeys: Int = root.path("most_keys").asInt
+  private val maxKeys: Int = root.path("max_keys").asInt
 
   /**
    * Returns the name of an operator for people, such as `aggregation on user`.
@@ -70,8 +70,8 @@ private[observed] object Model {
    * @param keys the columns by which it groups its rows
    */
   def titleOf(name: String, keys: Seq[String]): String = {
-    val more = if (keys.size > mostKeys) s" and ${keys.size - mostKeys} more" else ""
-    operatorWords.getOrElse(name, name) + (if (keys.isEmpty) "" else s" on ${keys.take(mostKeys).mkString(", ")}$more")
+    val more = if (keys.size > maxKeys) s" and ${keys.size - maxKeys} more" else ""
+    operatorWords.getOrElse(name, name) + (if (keys.isEmpty) "" else s" on ${keys.take(maxKeys).mkString(", ")}$more")
   }
 
   /** The labels of the metrics of a subject. */
