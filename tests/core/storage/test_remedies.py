@@ -78,7 +78,10 @@ def test_the_jvm_learns_that_a_local_disk_failed_and_not_the_checkpoint() -> Non
         ("No space left on device", "`state-store files`"),
         ("Read-only file system", "must be mounted"),
         ("Not a directory", "remove the file"),
-        ("Authentication failure. Check your credentials.", "asks for Kerberos, which this program does not"),
+        (
+            "Authentication failure. Check your credentials.",
+            "asks for Kerberos: pip install requests-kerberos",
+        ),
         ("The operation is not valid for the object's storage class", "archive tier"),
         ("UNAVAILABLE: Could not create a OAuth2 access token to authenticate", "application-default login"),
     ],
