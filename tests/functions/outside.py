@@ -36,5 +36,5 @@ def run(program: str, directory: Path, *arguments: str) -> tuple[Any, str]:
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    assert lines, done.stdout[-2000:] + done.stderr[:4000] + done.stderr[4000:][-4000:]
     return json.loads(lines[0].removeprefix("FOUND ")), done.stderr

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from state_store.core.storage.hadoop_conf import read_properties
+from state_store.core.storage.hadoop_conf import read_properties, webhdfs_endpoints
 from state_store.errors import OptionError, StorageError
 
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
@@ -124,18 +124,25 @@ def delegation_token(endpoints: list[str], environment: Mapping[str, str] = os.e
         ) from error
     if not tokens:
         return None
-    hosts = {address for endpoint in endpoints for address in _addresses(urlsplit(endpoint).hostname or "")}
-    # A name service has no address: its token counts where no other names the host.
-    for token in sorted(tokens, key=lambda token: token.service.startswith("ha-hdfs:")):
-        host = token.service.rpartition(":")[0]
-        if token.service.startswith("ha-hdfs:") or hosts & _addresses(host):
+    for token in tokens:
+        if _is_for(token.service, endpoints, environment):
             return token.to_parameter()
     raise OptionError(
         f"'{path}' has delegation tokens for {', '.join(sorted(token.service for token in tokens))}, and "
-        f"none for {', '.join(endpoints)}: fetch one from there with `hdfs fetchdt`",
+        f"none for {', '.join(endpoints)}: fetch one from there with `hdfs fetchdt`. The NameNodes of a name "
+        "service are known from HADOOP_CONF_DIR",
         file=path,
         option=TOKEN_FILE,
     )
+
+
+def _is_for(service: str, endpoints: list[str], environment: Mapping[str, str]) -> bool:
+    """Return True if a token of the service may be sent to these NameNodes: who has it acts for its user."""
+    kind, colon, name = service.partition(":")
+    if colon and kind == "ha-hdfs":
+        return not set(endpoints).isdisjoint(webhdfs_endpoints(name, environment))
+    hosts = {address for endpoint in endpoints for address in _addresses(urlsplit(endpoint).hostname or "")}
+    return not hosts.isdisjoint(_addresses(service.rpartition(":")[0]))
 
 
 def parse_tokens(content: bytes) -> list[Token]:
