@@ -34,7 +34,7 @@ class VersionFigures:
         deltas_since_full: deltas since the newest full checkpoint.
         files: SST files that a restore needs.
         bytes: bytes of these.
-        new_bytes: bytes that the version wrote.
+        new_bytes: bytes of the files that a restore of it reads and no older version needs.
         shared_bytes: bytes that were written before the snapshot that a restore starts from.
         restore_ms: predicted duration of a restore, milliseconds.
         reason: why a snapshot of the version was made; None: there is none, or an older release made it.
@@ -85,7 +85,6 @@ def lineage_figures(
         files = deltas + (len(base.files) if base else 0)
         size = delta_bytes + (base.total_bytes if base else 0)
         wrote = (("delta",) if delta else ()) + (((FULL if own.kind == FULL else "merge"),) if own else ())
-        merged = sum(entry.size_bytes for entry in own.files if entry.origin == own.version) if own else 0
         found.append(
             VersionFigures(
                 version.number,
@@ -95,7 +94,7 @@ def lineage_figures(
                 deltas + (base.deltas_since_full if base else 0),
                 files,
                 size,
-                merged + (sizes[delta] if delta else 0),
+                store.new_bytes(version),
                 base.older[1] if base else 0,
                 cost.predict_restore_ms(RestoreWork(files, size, deltas)) if files else 0.0,
                 None if own is None else own.reason,

@@ -242,7 +242,9 @@ class Store:
     shared_bytes: int | None = declared("Bytes of these.", default=None)
     own_files: int | None = declared("The other files: written by the snapshot or later.", default=None)
     own_bytes: int | None = declared("Bytes of these.", default=None)
-    new_bytes: int | None = declared("Bytes that this version wrote.", default=None)
+    new_bytes: int | None = declared(
+        "Bytes of the files that this version needs and no older one does.", default=None
+    )
     bytes_by_age: list[AgeBytes] = declared("Bytes by the age of the files.", sources=(SERVE,), default=[])
     snapshot_kind: str | None = declared("Kind of the snapshot: `merge` or `full`.", default=None)
     snapshot_version: int | None = declared(
@@ -391,7 +393,7 @@ class Checkpoint:
     deltas: int = declared("Longest chain of deltas of a store.")
     files: int = declared("Files that it needs, in all stores.")
     bytes: int = declared("Bytes of these.")
-    new_bytes: int = declared("Bytes that it wrote itself.")
+    new_bytes: int = declared("Bytes of the files that it needs and no older version does.")
     made_ms: int | None = declared(
         "When it was committed, since 1970 UTC; absent if nothing says it but the time at which the "
         "checkpoint was copied.",

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from query_directory import QueryDirectory, rows
 
+from state_store.cli.main import main
 from state_store.core.checkpoint.stored_documents import FULL, Cause
+from state_store.data.dataset.checkpoints import checkpoints
 from state_store.errors import MissingError, OptionError, StorageError
 from state_store.observe.figures import store_files
 from state_store.observe.look import CountedStorage, Looker, Requests, Watched
@@ -248,3 +250,26 @@ def test_a_batch_took_what_spark_s_logs_say(query: QueryDirectory) -> None:
     (query.root / "offsets/0").unlink(missing_ok=True)
     (query.root / "commits/0").unlink(missing_ok=True)
     assert Looker(query.location).look().history[0].batch_ms is None, "its log entry is gone"
+
+
+@pytest.mark.parametrize("checkpoint", ["release-0.2.0/ids", "release-0.2.0/no-ids", "states/flights"])
+def test_notebooks_commands_and_serve_say_the_same_of_each_version(
+    checkpoint: str, checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(checkout / "tests/golden" / checkpoint)
+    history = Looker(directory).look().history
+    served = {made.version: (made.new_bytes, made.bytes, made.files) for made in history}
+    in_notebooks: dict[int, tuple[int, ...]] = {}
+    for _, lines in checkpoints(directory).groups():
+        for line in lines:
+            figures = (line.new_bytes, line.size_bytes, line.files)
+            others = in_notebooks.get(line.version, (0, 0, 0))
+            in_notebooks[line.version] = tuple(map(sum, zip(others, figures, strict=True)))
+    assert served == in_notebooks
+    assert any(set(made.wrote) > {"delta"} for made in history), "no version has a delta and a snapshot"
+    main(["checkpoints", directory, "--json"])
+    printed: dict[int, int] = {}
+    for store in json.loads(capsys.readouterr().out)["stores"]:
+        for made in store["checkpoints"]:
+            printed[made["version"]] = printed.get(made["version"], 0) + made["new_bytes"]
+    assert printed == {version: figures[0] for version, figures in served.items()}

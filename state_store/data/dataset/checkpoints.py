@@ -120,6 +120,19 @@ class FoundStore:
         snapshot = self.plan(version).snapshot
         return None if snapshot is None else self.contents.manifests[snapshot]
 
+    def new_bytes(self, version: VersionId) -> int:
+        """Return the bytes of the files that a restore of `version` reads and no older version needs.
+
+        If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
+        """
+        own, delta = self.contents.restorable_snapshots.get(SnapshotName(*version)), self.delta(version)
+        new = {
+            entry.path: entry.size_bytes
+            for entry in (own.files if own else ())
+            if entry.origin == version.number
+        }
+        return sum(new.values()) or (self.contents.listing.deltas[delta] if delta else 0)
+
 
 class Start(NamedTuple):
     """The snapshot that a restore starts from: `merge` or `full`, and its version."""
@@ -300,7 +313,6 @@ def _checkpoint(store: FoundStore, version: VersionId, committed: bool, times: C
     manifest = store.manifest(version)
     delta, own = store.delta(version), store.contents.manifests.get(SnapshotName(*version))
     wrote = (["delta"] if delta else []) + ([_kind(own.kind)] if own else [])
-    new = {file.path: file.size_bytes for file in files if file.origin == version.number}
     return Checkpoint(
         store.key,
         version,
@@ -311,7 +323,7 @@ def _checkpoint(store: FoundStore, version: VersionId, committed: bool, times: C
         len(store.plan(version).deltas),
         len(files),
         sum(file.size_bytes for file in files),
-        sum(new.values()) or (store.contents.listing.deltas[delta] if delta else 0),
+        store.new_bytes(version),
         None if own is None else own.reason,
     )
 
