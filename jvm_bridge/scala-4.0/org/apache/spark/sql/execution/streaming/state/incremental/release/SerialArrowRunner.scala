@@ -13,11 +13,8 @@ abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
     evalType: Int,
     schema: StructType,
-    timeZoneId: String,
-    largeVarTypes: Boolean,
-    runnerConf: Map[String, String],
-    metrics: Map[String, SQLMetric],
-    jobArtifactUUID: Option[String])
+    settings: WorkerSettings,
+    metrics: Map[String, SQLMetric])
     extends ArrowPythonRunner(
-      functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-      jobArtifactUUID, profiler = None)
+      functions, evalType, Array(Array(0)), schema, settings.timeZoneId, settings.largeVarTypes,
+      settings.runnerConf, metrics, settings.jobArtifactUUID, profiler = None)

@@ -15,7 +15,7 @@ import org.apache.arrow.vector.{VectorSchemaRoot, VectorUnloader}
 import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
 import org.apache.arrow.vector.ipc.message.MessageSerializer
 
-import org.apache.spark.{JobArtifactSet, SparkEnv, TaskContext}
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.api.python.{
   ChainedPythonFunctions, PythonEvalType, PythonFunction, PythonWorker, SimplePythonFunction
 }
@@ -27,14 +27,13 @@ import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.execution.metric.SQLMetric
-import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.streaming.state.{
   NoPrefixKeyStateEncoderSpec, RocksDBStateStoreProvider, StateStore, StateStoreOps
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
-  ArrowTypes, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors
+  ArrowTypes, Jar, ProcessorHandles, SerialArrowRunner, StatefulProcessors, WorkerSettings
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
@@ -143,15 +142,11 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec with Repl
       takesRows = ProcessorHandles.takesRows(this),
       batchTimestampMs = batchTimestampMs,
       watermarkMs = eventTimeWatermarkForEviction,
-      timeZoneId = conf.sessionLocalTimeZone,
-      largeVarTypes = conf.arrowUseLargeVarTypes,
-      maxRecords = if (conf.arrowMaxRecordsPerBatch > 0) conf.arrowMaxRecordsPerBatch else Int.MaxValue,
+      settings = WorkerSettings.of(conf),
       maxBytes = ProcessorHandles.maxBytesPerBatch(conf),
       maxStateRecords = ProcessorHandles.maxStateRecords(conf),
       maxMessageBytes = OptionTexts.of(conf).bytes("vectorized.maxBatchBytes"),
-      maxGroupBytes = OptionTexts.of(conf).bytes("vectorized.maxGroupBytes"),
-      runnerConf = ArrowPythonRunner.getPythonRunnerConfMap(conf),
-      jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
+      maxGroupBytes = OptionTexts.of(conf).bytes("vectorized.maxGroupBytes"))
   }
 
   /** Sets the metrics of the store, as the release of Spark does. */
@@ -228,9 +223,7 @@ private[processors] trait BatchedProcessor extends PythonProcessorExec with Repl
  */
 private[processors] class RowsRunner(
     call: ProcessorCall, server: StateServer, rows: Iterator[InternalRow], metrics: Map[String, SQLMetric])
-    extends UncompressedArrowRunner(
-      call.command(server), call.inputType, call.timeZoneId, call.largeVarTypes, call.runnerConf, metrics,
-      call.jobArtifactUUID) {
+    extends UncompressedArrowRunner(call.command(server), call.inputType, call.settings, metrics) {
 
   private var batch: ArrowWriter = _
   private val struct = new org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
@@ -250,7 +243,7 @@ private[processors] class RowsRunner(
         case unsafe: UnsafeRow => bytes += unsafe.getSizeInBytes
         case _ =>
       }
-    } while (count < call.maxRecords && bytes < call.maxBytes && rows.hasNext)
+    } while (count < call.settings.maxRecords && bytes < call.maxBytes && rows.hasNext)
     batch.finish()
   }
 
@@ -275,15 +268,11 @@ private[processors] case class ProcessorCall(
     takesRows: Boolean,
     batchTimestampMs: Option[Long],
     watermarkMs: Option[Long],
-    timeZoneId: String,
-    largeVarTypes: Boolean,
-    maxRecords: Int,
+    settings: WorkerSettings,
     maxBytes: Long,
     maxStateRecords: Int,
     maxMessageBytes: Long,
-    maxGroupBytes: Long,
-    runnerConf: Map[String, String],
-    jobArtifactUUID: Option[String]) {
+    maxGroupBytes: Long) {
 
   val keyType: StructType = DataTypeUtils.fromAttributes(groupingAttributes)
 
@@ -321,12 +310,12 @@ private[processors] case class ProcessorCall(
       "of_rows" -> takesRows,
       "batch_time_ms" -> batchTimestampMs.getOrElse(-1L),
       "watermark_ms" -> watermarkMs.getOrElse(-1L),
-      "time_zone" -> timeZoneId,
-      "max_records" -> maxRecords,
+      "time_zone" -> settings.timeZoneId,
+      "max_records" -> settings.maxRecords,
       "max_bytes" -> maxBytes,
       "max_state_records" -> maxStateRecords,
       "max_group_bytes" -> maxGroupBytes,
-      "runner" -> runnerConf).toString
+      "runner" -> settings.runnerConf).toString
     val wrapped = SimplePythonFunction(
       PickledCall("state_store.functions.processors.processor_loop", "processor_command", function.command.toArray,
         header),
@@ -376,14 +365,9 @@ private[incremental] object PickledCall {
 private[incremental] abstract class UncompressedArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
     schema: StructType,
-    timeZoneId: String,
-    largeVarTypes: Boolean,
-    runnerConf: Map[String, String],
-    metrics: Map[String, SQLMetric],
-    jobArtifactUUID: Option[String])
-    extends SerialArrowRunner(
-      functions, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-      jobArtifactUUID) {
+    settings: WorkerSettings,
+    metrics: Map[String, SQLMetric])
+    extends SerialArrowRunner(functions, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, schema, settings, metrics) {
 
   private var uncompressed: VectorUnloader = _
 

@@ -25,7 +25,7 @@ import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.processors.UncompressedArrowRunner
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Lookups}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Lookups, WorkerSettings}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 import org.apache.spark.sql.streaming.GroupStateTimeout
 import org.apache.spark.sql.types._
@@ -60,13 +60,9 @@ private[vectorized] case class GroupsCall(
     batchTimestampMs: Option[Long],
     watermarkMs: Option[Long],
     watermarkPresent: Boolean,
-    timeZoneId: String,
-    largeVarTypes: Boolean,
-    maxRecordsPerBatch: Int,
+    settings: WorkerSettings,
     maxBatchBytes: Long,
-    maxGroupBytes: Long,
-    runnerConf: Map[String, String],
-    jobArtifactUUID: Option[String]) {
+    maxGroupBytes: Long) {
 
   private val keyType = DataTypeUtils.fromAttributes(groupingAttributes)
   val rowType: StructType = DataTypeUtils.fromAttributes(rowAttributes)
@@ -103,10 +99,10 @@ private[vectorized] case class GroupsCall(
     "watermark_ms" -> watermarkMs.getOrElse(GroupsCall.NoTimestamp),
     "watermark_present" -> watermarkPresent,
     "max_group_bytes" -> maxGroupBytes,
-    "time_zone" -> timeZoneId,
-    "large_types" -> largeVarTypes,
-    "max_records" -> maxRecordsPerBatch,
-    "runner" -> runnerConf).toString
+    "time_zone" -> settings.timeZoneId,
+    "large_types" -> settings.largeVarTypes,
+    "max_records" -> settings.maxRecords,
+    "runner" -> settings.runnerConf).toString
 }
 
 private[vectorized] object GroupsCall {
@@ -204,9 +200,7 @@ private[vectorized] class GroupsPartition(
 /** A runner that sends groups to the worker. [[StateChanges]] reads the batches that come back. */
 private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String,
     metrics: Map[String, SQLMetric])
-    extends UncompressedArrowRunner(
-      call.function, call.inputType, call.timeZoneId, call.largeVarTypes, call.runnerConf, metrics,
-      call.jobArtifactUUID) {
+    extends UncompressedArrowRunner(call.function, call.inputType, call.settings, metrics) {
 
   private var batch: GroupBatch = _
 
@@ -233,7 +227,7 @@ private[vectorized] case class GroupMetrics(
  * is larger than the limit for groups. The two limits together bound the memory of a batch for any data.
  *
  * For functions in Spark's own form the pieces are those of Spark's operator: a group ends a piece where its rows,
- * counted over all groups, fill a batch of `maxRecordsPerBatch`.
+ * counted over all groups, fill a batch of `maxRecords`.
  *
  * It adds the keys to `pending` as it sends their groups.
  */
@@ -258,14 +252,14 @@ private[vectorized] class GroupSource(
   /** Fills a batch with the next groups; there must be at least one. */
   def fill(batch: GroupBatch): Unit = {
     bytes = 0
-    if (!asSparkCuts || rows >= call.maxRecordsPerBatch) rows = 0
+    if (!asSparkCuts || rows >= call.settings.maxRecords) rows = 0
     do {
       sendPiece(batch)
       if (run.length >= runLength || open != null || isFull || !groups.hasNext) sendStates(batch)
     } while (open == null && !isFull && groups.hasNext)
   }
 
-  private def isFull: Boolean = rows >= call.maxRecordsPerBatch || bytes >= call.maxBatchBytes
+  private def isFull: Boolean = rows >= call.settings.maxRecords || bytes >= call.maxBatchBytes
 
   /**
    * Returns the number of states that are read at once: few if they are large, so that they cannot outgrow the batch.
@@ -300,7 +294,7 @@ private[vectorized] class GroupSource(
       pieceBytes += row.getSizeInBytes
       pieceRows += 1
       room =
-        if (asSparkCuts) rows + pieceRows < call.maxRecordsPerBatch
+        if (asSparkCuts) rows + pieceRows < call.settings.maxRecords
         else pieceBytes < call.maxGroupBytes
     }
     bytes += pieceBytes

@@ -4,14 +4,12 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.JobArtifactSet
 import org.apache.spark.api.python.{ChainedPythonFunctions, SimplePythonFunction}
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
-import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.execution.streaming.state.incremental.lookahead.LookAheadRule
@@ -19,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.placement.Plac
 import org.apache.spark.sql.execution.streaming.state.incremental.processors.{
   PickledCall, ReplacedOperator, StatefulProcessorRule
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar, OperatorTwin}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar, OperatorTwin, WorkerSettings}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
   StateData, StatefulOperatorStateInfo
 }
@@ -190,13 +188,9 @@ class VectorizedGroupsExec(
     batchTimestampMs = batchTimestampMs,
     watermarkMs = eventTimeWatermarkForEviction,
     watermarkPresent = watermarkPresent,
-    timeZoneId = conf.sessionLocalTimeZone,
-    largeVarTypes = conf.arrowUseLargeVarTypes,
-    maxRecordsPerBatch = if (conf.arrowMaxRecordsPerBatch > 0) conf.arrowMaxRecordsPerBatch else Int.MaxValue,
+    settings = WorkerSettings.of(conf),
     maxBatchBytes = options.maxBatchBytes,
-    maxGroupBytes = options.maxGroupBytes,
-    runnerConf = ArrowPythonRunner.getPythonRunnerConfMap(conf),
-    jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
+    maxGroupBytes = options.maxGroupBytes)
 
   override def nodeName: String = "VectorizedFlatMapGroupsInPandasWithState"
 
