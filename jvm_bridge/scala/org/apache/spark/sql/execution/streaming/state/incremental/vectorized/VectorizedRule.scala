@@ -17,7 +17,9 @@ import org.apache.spark.sql.execution.streaming.state.incremental.placement.Plac
 import org.apache.spark.sql.execution.streaming.state.incremental.processors.{
   PickledCall, ReplacedOperator, StatefulProcessorRule
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar, OperatorTwin, WorkerSettings}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{
+  ArrowTypes, Jar, OperatorTwin, WorkerSettings
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{
   StateData, StatefulOperatorStateInfo
 }
