@@ -137,7 +137,7 @@ class RangesRequest:
         """Return the ranges.
 
         Raises:
-            InternalError: Some range is of another form.
+            InternalError: A range is malformed.
         """
         for part in self.ranges:
             if [type(field) for field in part] != [str, int, int]:

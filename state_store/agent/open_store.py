@@ -396,7 +396,7 @@ def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
     """Fetch a part of a sparse file.
 
     Raises:
-        InternalError: The directory is no base of this store.
+        InternalError: The directory is not a base of this store.
         StateStoreError: The storage failed.
     """
     ranges = [(request.name, request.offset, request.length)]
@@ -410,7 +410,7 @@ def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRange:
 
 def _read_ranges(store: OpenStore, directory: Path, ranges: list[tuple[str, int, int]]) -> ReadRange:
     if not store.context.workspace.owns(directory):
-        raise InternalError(f"'{directory}' is no base of this store")
+        raise InternalError(f"'{directory}' is not a base of this store")
     try:
         return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
     except MissingError:
@@ -432,7 +432,7 @@ def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStore
 def _lost_file(store: OpenStore, directory: Path) -> None:
     """Note that a stored file of a base is gone, since a newer snapshot has taken its place.
 
-    That is no damage: the next restore is lazy, and fails if nothing has taken its place. No merge starts
+    That is not damage: the next restore is lazy, and fails if nothing has taken its place. No merge starts
     from the base any more, and another is offered to the JVM.
     """
     store.head.forget_directory(directory)

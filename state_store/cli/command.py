@@ -91,7 +91,7 @@ class Location(click.ParamType):
             self.fail(f"{text!a} {NO_FILE_NAME}", param, ctx)
         try:
             if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
-                self.fail("the root of the file system is no target", param, ctx)
+                self.fail("the root of the file system is not a target", param, ctx)
             if not self._is_target and "://" not in text and Path(text).is_file():
                 self.fail(f"'{text}' is a file; a directory is needed", param, ctx)
         except (OSError, ValueError) as error:
@@ -171,7 +171,7 @@ class Number(click.ParamType):
         try:
             found = float(value)
         except ValueError:
-            self.fail(f"'{value}' is no number", param, ctx)
+            self.fail(f"'{value}' is not a number", param, ctx)
         if not math.isfinite(found) or not self._minimum <= found <= self._maximum:
             self.fail(f"{value} is not from {self._minimum:g} to {self._maximum:g}", param, ctx)
         return found

@@ -115,7 +115,7 @@ def import_(
 
 
 def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
-    """Return the rows of one store, or those of several by their names. Raise OptionError if names lack."""
+    """Return one store's rows, or those of several by their names. Raise OptionError if names are missing."""
     if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
         return rows[0]
     pairs = [text.partition("=") for text in rows]

@@ -56,7 +56,7 @@ class Planned:
         """Return the workload. Raise OptionError if a number is missing, or is given twice."""
         updates = self.updates
         if updates is not None and self.share is not None:
-            raise OptionError("--updates-per-batch and --update-share are two ways to say the same: give one")
+            raise OptionError("--updates-per-batch and --update-share are mutually exclusive: give one")
         if updates is None and self.share is not None and self.keys is not None:
             updates = self.share * self.keys
         if self.keys is None or self.key_bytes is None or self.value_bytes is None or updates is None:

@@ -70,7 +70,7 @@ _CUT_CELL, _FOLDED_CELL = 24, 12
 
 
 class _Output(Console):
-    """Standard output; a reader that has seen enough (`| head`) is no error."""
+    """Standard output; a reader that has seen enough (`| head`) is not an error."""
 
     def on_broken_pipe(self) -> NoReturn:
         stop_writing()
@@ -105,7 +105,7 @@ def output() -> Console:
     """Return a console on `sys.stdout` that prints texts as they are, without markup.
 
     It is as wide as the terminal. Elsewhere, and with `wide_option`, it has no bound, unless the variable
-    COLUMNS has one for what is no terminal.
+    COLUMNS has one for what is not a terminal.
     """
     columns = os.environ.get("COLUMNS", "")
     is_bounded = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)

@@ -263,7 +263,7 @@ class _VersionName(click.ParamType):
         try:
             return MomentType().convert(value, param, ctx)
         except click.BadParameter as error:
-            self.fail(f"'{value}' is no version: give 41, batch:40 or a time; {error.message}", param, ctx)
+            self.fail(f"'{value}' is not a version: give 41, batch:40 or a time; {error.message}", param, ctx)
 
 
 @state_command(

@@ -98,7 +98,7 @@ def workers(spark: Any, runtime: Runtime = SYSTEM) -> Workers:
     """Return the executors of a Spark session, or the threads of this process if `spark` is None.
 
     Raises:
-        OptionError: `spark` is no session of the classic API.
+        OptionError: `spark` is not a session of the classic API.
     """
     return Threads(runtime) if spark is None else SparkTasks.of(spark, runtime)
 
@@ -149,7 +149,7 @@ class SparkTasks:
         """Return the executors of a session.
 
         Raises:
-            OptionError: the object is no session, or one of Spark Connect.
+            OptionError: the object is not a session, or one of Spark Connect.
         """
         try:
             from pyspark import SparkContext

@@ -109,7 +109,7 @@ def serve(
 
 
 def _check_texts(name: str, values: object) -> None:
-    """Raise OptionError if values are no sequence of texts that are not empty."""
+    """Raise OptionError if values are not a sequence of texts that have characters."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
         raise OptionError(f"{name} is a list of texts, not {values!r}", option=name)
     for value in values:
@@ -118,7 +118,7 @@ def _check_texts(name: str, values: object) -> None:
 
 
 def _file(name: str, given: object) -> Path | None:
-    """Return the path of a file; None if there is none. Raise OptionError for what is no path."""
+    """Return the path of a file; None if there is none. Raise OptionError for what is not a path."""
     if given is None:
         return None
     if not isinstance(given, (str, os.PathLike)):

@@ -187,7 +187,7 @@ def test_mistakes_are_named(flights, capsys):
     assert "there are: default" in run(capsys, "show", flights, "--store", "left", code=exit_codes.NOT_FOUND)
     assert "one column (carrier), not 2" in run(capsys, "get", flights, "C1", "C2", code=exit_codes.USAGE)
     assert main(["diff", flights, "older"]) == exit_codes.USAGE
-    assert "'older' is no version: give 41, batch:40 or" in capsys.readouterr().err
+    assert "'older' is not a version: give 41, batch:40 or" in capsys.readouterr().err
 
 
 def test_a_negative_number_says_where_it_belongs(flights, capsys):

@@ -78,7 +78,7 @@ class Hydrations:
 
     @property
     def merge_bytes(self) -> int:
-        """Bytes of disk that a merge may take besides the cache, if the state does not fit."""
+        """Bytes of disk that a merge may take in addition to the cache, if the state does not fit."""
         return self._pages.merge_bytes
 
     def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:

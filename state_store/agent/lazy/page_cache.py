@@ -273,7 +273,7 @@ class PageCache:
 
     @property
     def merge_bytes(self) -> int:
-        """Bytes of disk that a merge may take besides: a quarter of the limit."""
+        """Bytes of disk that a merge may take in addition: a quarter of the limit."""
         return max(MIN_BYTES, self._limit_bytes) // 4
 
     # ---- bases -------------------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ class PageCache:
         return max(MIN_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
 
     def _evict(self, pages: int) -> None:
-        """Evict so many pages: the first that were not read since the hand has passed them.
+        """Evict that many pages: the first that were not read since the hand has passed them.
 
         After two rounds every page has been looked at without a use, and there are no more.
         """

@@ -225,7 +225,7 @@ def _moved(
 ) -> MergedStore | Skipped:
     """Make a base of the newest snapshot for the bases whose files only their leases keep.
 
-    Merges do not start from these any more. A failure is no failed merge: the next look asks again.
+    Merges do not start from these any more. A failure is not a failed merge: the next look asks again.
     """
     if not store.readers.wants_to_move:
         return Skipped("no base reads files that nobody else needs")

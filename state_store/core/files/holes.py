@@ -59,7 +59,7 @@ def punch_hole(path: Path, offset: int, length: int) -> None:
 
 
 def data_ranges(path: Path, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the ranges below `end` that are no holes, in order.
+    """Yield start and end of the ranges below `end` that are not holes, in order.
 
     A file system that does not know them says that there are none.
     """

@@ -29,7 +29,7 @@ _FIRST_ANSWER_S = 30
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
 
-NO_FILE_NAME = "is no path or URI: it has a NUL or half of a surrogate pair, and no name of a file has"
+NO_FILE_NAME = "is not a path or URI: it contains a NUL or an unpaired surrogate"
 """Predicate of a message about a text that is not `is_file_name`."""
 
 

@@ -92,8 +92,8 @@ class Columns:
             chosen: names of columns, in their order; None is all.
 
         Raises:
-            MissingError: a name in `chosen` is no column.
-            OptionError: `chosen` is no sequence of names.
+            MissingError: a name in `chosen` is not a column.
+            OptionError: `chosen` is not a sequence of names.
         """
         import pyarrow
 
@@ -198,7 +198,7 @@ class Columns:
             The keys without the id of a column family, the values, and the columns of the keys.
 
         Raises:
-            MissingError: a column lacks.
+            MissingError: a column is missing.
             OptionError: a column has another type.
         """
         import pyarrow
@@ -549,7 +549,7 @@ def scalar_of(text: str, kind: pyarrow.DataType, zone: tzinfo | None = None) -> 
         zone: the zone of moments whose texts name none; None is the local one.
 
     Raises:
-        ArrowException or ValueError: the text is no value of the type.
+        ArrowException or ValueError: the text is not a value of the type.
     """
     import pyarrow
 
@@ -633,7 +633,7 @@ def _check_structs(value: Any, kind: pyarrow.DataType) -> None:
         for inner in value:
             _check_structs(inner, kind.value_type)
     elif pyarrow.types.is_integer(kind) and isinstance(value, (Real, Decimal)) and value % 1 != 0:
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     elif pyarrow.types.is_date(kind) and isinstance(value, datetime) and value.time() != time.min:
         raise ValueError("it has a time of the day")
 
@@ -656,5 +656,5 @@ def _typed_key(value: Any, field: pyarrow.Field, zone: tzinfo | None, unit: str 
         return pyarrow.array([scalar_of(value, field.type, zone).as_py()], field.type)
     except (pyarrow.ArrowException, TypeError, ValueError) as error:
         raise OptionError(
-            f"{value!r} is no value of column '{field.name}', which has type {field.type}: {error}"
+            f"{value!r} is not a value of column '{field.name}', which has type {field.type}: {error}"
         ) from error

@@ -268,7 +268,7 @@ def write_export(
 
     Raises:
         ConflictError: the directory exists.
-        OptionError: Parquet does not have a type, or the target is no name of a directory.
+        OptionError: Parquet does not have a type, or the target is not a name of a directory.
         StorageError: as the storage raises it.
     """
     location = checked_location(target, "target")

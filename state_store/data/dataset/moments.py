@@ -84,7 +84,7 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
     """Return a moment that a caller gave, with a zone.
 
     Raises:
-        OptionError: the value is no moment.
+        OptionError: the value is not a moment.
     """
     if isinstance(value, date):
         try:

@@ -79,7 +79,7 @@ class Connection:
             option: the name of the query in errors, such as `--where`.
 
         Raises:
-            OptionError: if DuckDB is not installed, or `memory` is no size.
+            OptionError: if DuckDB is not installed, or `memory` is not a size.
         """
         require_duckdb()
         import duckdb
@@ -215,7 +215,7 @@ def memory_bytes(text: str) -> int:
     """Return the bytes of a bound of memory, such as `512m`.
 
     Raises:
-        OptionError: if the text is no size, or less than 32m.
+        OptionError: if the text is not a size, or less than 32m.
     """
     try:
         found = int(BYTES.parse(text))
@@ -501,7 +501,7 @@ class Condition:
             utc: read texts as moments in UTC, not in the local zone.
 
         Raises:
-            OptionError: if the text is no condition on the columns of the view.
+            OptionError: if the text is not a condition on the columns of the view.
         """
         self._text = text
         self._option = option

@@ -134,7 +134,7 @@ def files(
 
     Raises:
         MissingError: there is no such query or store, or the version cannot be restored.
-        OptionError: another provider keeps the query's state, or `needed_by` is no number.
+        OptionError: another provider keeps the query's state, or `needed_by` is not a number.
     """
     check_number("needed_by", needed_by, optional=True)
     check_flag("unneeded", unneeded)

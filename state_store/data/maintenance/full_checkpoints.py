@@ -85,7 +85,7 @@ def share(stores: int) -> Share:
         stores: stores that are to be worked on at a time; fewer are if descriptors are short.
 
     Raises:
-        OptionError: `stores` is no number from 1 to 1024.
+        OptionError: `stores` is not a number from 1 to 1024.
     """
     check_number("stores", stores, minimum=1, maximum=MAX_STORES)
     available = _raise_limit() - _RESERVED

@@ -384,7 +384,7 @@ def repair(
 
     Raises:
         MissingError: there is no such query or store.
-        OptionError: `older_than` is no such age, or another provider keeps the query's state.
+        OptionError: `older_than` is not such an age, or another provider keeps the query's state.
         FormatError: a file is of a newer program.
         StateStoreError: as `full_checkpoint` and the storage raise it.
     """

@@ -454,7 +454,7 @@ def verify(
             all the same, and the reason in `Verification.not_left`.
 
     Returns:
-        The verdicts; damage is no exception here but in `Verification.findings`.
+        The verdicts; damage is not an exception here but in `Verification.findings`.
 
     Raises:
         MissingError: there is no such query or store.

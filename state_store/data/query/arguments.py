@@ -96,7 +96,7 @@ def check_name(name: str, value: object) -> None:
 
 
 def check_names(name: str, values: object) -> None:
-    """Raise OptionError, which names the argument, if a value is no sequence of texts."""
+    """Raise OptionError, which names the argument, if a value is not a sequence of texts."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
         raise OptionError(f"{name} are names such as ['a', 'b'], not {shown(values)}", option=name)
     for value in values:
@@ -104,13 +104,13 @@ def check_names(name: str, values: object) -> None:
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return a text. Raise OptionError, with an example, if a value is no text that UTF-8 has."""
+    """Return a text. Raise OptionError, with an example, if a value is not a text that UTF-8 has."""
     if not isinstance(value, str):
         raise OptionError(f"{name} is a text such as {example}, not {shown(value)}", option=name)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise OptionError(f"{name} is {value!a}: it has half of a surrogate pair", option=name) from None
+        raise OptionError(f"{name} is {value!a}: it contains an unpaired surrogate", option=name) from None
     return value
 
 

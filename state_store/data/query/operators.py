@@ -82,7 +82,7 @@ class Filter:
 
 
 class JavaTexts:
-    """A reader of texts and numbers, one after the other. Methods raise DamagedError where bytes lack."""
+    """A reader of texts and numbers, one after the other. Methods raise DamagedError if bytes are missing."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data, self._path, self._at = data, path, 0
@@ -133,7 +133,7 @@ class JavaTexts:
         return struct.unpack(form, data)
 
     def _damaged(self) -> DamagedError:
-        return DamagedError(f"'{self._path}' is damaged: it is no schema of Spark's", file=self._path)
+        return DamagedError(f"'{self._path}' is damaged: it is not a schema of Spark's", file=self._path)
 
 
 def _from_java(data: bytes) -> str:
@@ -275,7 +275,7 @@ def relative_schema_file(named: str) -> str:
     """
     path = "/".join(named.split("/")[-5:])
     if not _SCHEMA_FILE.fullmatch(path):
-        raise ValueError(f"'{named}' is no schema file of Spark's")
+        raise ValueError(f"'{named}' is not a schema file of Spark's")
     return path
 
 

@@ -221,7 +221,7 @@ class Query:
 
         Raises:
             MissingError: no stateful query has committed a batch there, or what is there is incomplete.
-            OptionError: another provider keeps its state, or `location` is no directory's name.
+            OptionError: another provider keeps its state, or `location` is not a directory's name.
             DamagedError: Spark's metadata cannot be read.
         """
         query = cls._described(location, check_pinned)

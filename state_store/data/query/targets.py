@@ -168,7 +168,7 @@ def new_checkpoint(
         goes_on: the same operation goes on after a failure.
 
     Raises:
-        OptionError: `target` is no name of a directory, or is inside of the source or around it.
+        OptionError: `target` is not a name of a directory, or is inside of the source or around it.
         ConflictError: `target` has something.
         Interrupted: the body was interrupted from the keyboard.
     """

@@ -50,7 +50,7 @@ def decode_avro(
         writers: the fields with which rows were written, by number.
 
     Raises:
-        DamagedError: a row is no Avro record.
+        DamagedError: a row is not an Avro record.
         FormatError: a schema or a type is not known.
     """
     readers = {number: _record(written) for number, written in writers.items()}
@@ -132,7 +132,7 @@ def _entire_record(data: bytes, at: int, reader: Reader) -> dict[str, Any]:
     try:
         record, end = reader(data, at)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise DamagedError(f"a row is no Avro record: {error!r}") from error
+        raise DamagedError(f"a row is not an Avro record: {error!r}") from error
     if end != len(data):
         raise DamagedError(f"a row has {len(data)} bytes, but its Avro record ends after {end}")
     return dict(record)

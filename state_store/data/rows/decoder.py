@@ -221,7 +221,7 @@ def _maps(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarr
     offsets, keys = _elements(kind.key_field, Region(parts.data, firsts, middles), nulls)
     item_offsets, items = _elements(kind.item_field, Region(parts.data, middles, parts.ends), nulls)
     if (offsets != item_offsets).any():
-        raise DamagedError("a map has other numbers of keys and values")
+        raise DamagedError("a map has different numbers of keys and values")
     entries = pyarrow.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
     return built(kind, nulls, [offsets], children=[entries])
 

@@ -114,7 +114,7 @@ def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]
         The number of the list of each value, and the values as (data, starts, lengths).
 
     Raises:
-        DamagedError: the bytes are no list of values.
+        DamagedError: the bytes are not a list of values.
     """
     import numpy
 

@@ -61,7 +61,7 @@ def schema_of(text: str, *, file: str) -> pyarrow.Schema:
         file: the file that has it, for errors.
 
     Raises:
-        DamagedError: the text is no such JSON.
+        DamagedError: the text is not such JSON.
         FormatError: a type is not known.
     """
     import pyarrow

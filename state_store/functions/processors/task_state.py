@@ -398,7 +398,7 @@ def _is_usual(value: float) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Return True if UTF-8 has the text: half of a surrogate pair comes back as another character."""
+    """Return True if UTF-8 has the text: an unpaired surrogate comes back as another character."""
     if value.isascii():
         return True
     try:

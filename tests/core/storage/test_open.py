@@ -108,7 +108,7 @@ class TestEndpoints:
 
 @pytest.mark.parametrize("location", ["/data/\ud800", "/data/\0", "s3://bucket/\0"])
 def test_a_location_that_no_file_can_have_is_refused(location: str) -> None:
-    with pytest.raises(OptionError, match=r"(ud800|x00)' is no path or URI"):
+    with pytest.raises(OptionError, match=r"(ud800|x00)' is not a path or URI"):
         open_storage(location)
 
 

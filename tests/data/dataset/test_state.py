@@ -72,7 +72,7 @@ def test_a_missing_key_is_none_and_a_wrong_one_is_refused(flights):
         with pytest.raises(OptionError, match="the columns carrier, not name"):
             state.get({"name": "C0"})
         for wrong in (5, ("C0", "C1")):
-            with pytest.raises(OptionError, match="no value of column 'carrier'"):
+            with pytest.raises(OptionError, match="is not a value of column 'carrier'"):
                 state.get(wrong)
 
 

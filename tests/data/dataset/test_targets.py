@@ -363,7 +363,7 @@ def test_files_that_are_no_parquet_are_refused(
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content)
-    with pytest.raises(OptionError, match="no Parquet file"):
+    with pytest.raises(OptionError, match="is not a Parquet file"):
         state_store.import_state(source, tmp_path / name.split("/")[0], tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

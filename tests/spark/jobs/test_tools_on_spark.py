@@ -231,7 +231,7 @@ def test_files_are_imported_by_spark_as_without_it(spark, tmp_path):
     (exported / "other.csv").touch()
     messages = []
     for how in ({}, {"spark": spark}):
-        with pytest.raises(OptionError, match=r"other\.csv' is no Parquet file") as raised:
+        with pytest.raises(OptionError, match=r"other\.csv' is not a Parquet file") as raised:
             state_store.import_state(source, exported, tmp_path / "other", **how)
         messages.append(str(raised.value))
     (exported / "other.csv").unlink()

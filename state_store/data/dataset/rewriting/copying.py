@@ -244,7 +244,7 @@ def copy_logs(
 ) -> None:
     """Copy Spark's logs up to a committed batch, and the offsets of the next batch if it has begun.
 
-    The commit of the batch comes last: before it the target is no query's checkpoint. Files that exist
+    The commit of the batch comes last: before it the target is not a query's checkpoint. Files that exist
     already stay.
 
     Args:

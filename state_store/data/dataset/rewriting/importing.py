@@ -70,7 +70,7 @@ def import_state(
     of a query that has never run.
 
     Rows whose time to live was over when the last batch ran are left out. The columns `matched` of a join
-    (default: false) and `timeoutTimestamp` (default: never) may lack.
+    (default: false) and `timeoutTimestamp` (default: never) may be missing.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -89,15 +89,15 @@ def import_state(
         runtime: clocks and threads.
 
     Raises:
-        MissingError: there is no state, no such store, or a column lacks.
+        MissingError: there is no state, no such store, or a column is missing.
         ConflictError: the target is not empty, or the query has gone on meanwhile.
         OptionError: a column is unknown or has another type; a key comes twice (but in lists and in the sides
             of joins); a row with a time to live does not say when it expires; rows of a store follow from
-            those of others; a file is no Parquet, or one of an export that is not whole.
+            those of others; a file is not Parquet, or one of an export that is not whole.
     """
     require_arrow()
     query = Query.open(checkpoint)
-    workers(spark)  # refuses what is no session
+    workers(spark)  # refuses what is not a session
     replacements = replacements_of(query, rows, operator, store, spark)
     with new_checkpoint("import", query.location, target) as (storage, location):
         return write_imported(query, replacements, storage, location, progress=progress, runtime=runtime)
@@ -223,7 +223,7 @@ def _check_columns(view: View, names: Sequence[str]) -> None:
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:
-    """Return the batches of a table. Raises OptionError or MissingError at once if it is no table."""
+    """Return the batches of a table. Raises OptionError or MissingError at once if it is not a table."""
     import pyarrow
 
     if isinstance(rows, (str, os.PathLike)):
@@ -308,7 +308,7 @@ def _check_names(location: str, names: list[str]) -> None:
         name for name in names if name.rpartition("/")[2][0] not in "._" and not name.endswith(_PARQUET)
     ]
     if others:
-        raise OptionError(f"'{location}/{others[0]}' is no Parquet file (*{_PARQUET})", file=others[0])
+        raise OptionError(f"'{location}/{others[0]}' is not a Parquet file (*{_PARQUET})", file=others[0])
     if not _tables(names):
         raise MissingError(f"there is no file *{_PARQUET} in '{location}'", file=location)
 
@@ -316,7 +316,7 @@ def _check_names(location: str, names: list[str]) -> None:
 def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
     """Return the metadata of an export in a file; None if the file is of no export.
 
-    Raises OptionError if the file is no Parquet.
+    Raises OptionError if the file is not Parquet.
     """
     import pyarrow
     import pyarrow.parquet
@@ -324,7 +324,7 @@ def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
     try:
         text = (pyarrow.parquet.read_schema(file).metadata or {}).get(METADATA)
     except (pyarrow.ArrowException, OSError) as error:
-        raise OptionError(f"'{shown}' is no Parquet file: {error}", file=shown) from error
+        raise OptionError(f"'{shown}' is not a Parquet file: {error}", file=shown) from error
     try:
         found = None if text is None else json.loads(text)
         return found if isinstance(found, dict) else None

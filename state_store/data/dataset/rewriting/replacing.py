@@ -306,7 +306,7 @@ class Replacement:
         """Yield the rows of a batch, encoded, by the number of their partition.
 
         Raises:
-            MissingError: a column lacks.
+            MissingError: a column is missing.
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """
@@ -373,7 +373,7 @@ class Replaced:
             directory: a local directory for the file.
 
         Raises:
-            MissingError: a column lacks.
+            MissingError: a column is missing.
             OptionError: a column has another type.
             FormatError: a key cannot be encoded.
         """

@@ -8,7 +8,7 @@ A store that is written has a receipt, a file made by its only valid writer. A t
 time or after a failure, and may end after the job. So a task stores a delta under a name of its own, and then
 makes the store's receipt, which only one task can do: the others remove their deltas and return what the
 receipt says. The driver removes the deltas that no receipt names, which tasks left that were killed, before
-it writes Spark's logs; until then the directory is no checkpoint. A job that is started again finds the
+it writes Spark's logs; until then the directory is not a checkpoint. A job that is started again finds the
 receipts, and writes only the other stores.
 """
 
