@@ -167,9 +167,9 @@ class Server:
         return frame[0] if frame else {}
 
     def _knows_token(self, greeting: dict[str, Any]) -> bool:
-        given = greeting.get("token")
-        return isinstance(given, str) and hmac.compare_digest(
-            given.encode("utf-8", "replace"), self._token.encode("utf-8")
+        token = greeting.get("token")
+        return isinstance(token, str) and hmac.compare_digest(
+            token.encode("utf-8", "replace"), self._token.encode("utf-8")
         )
 
     def _answer_all(self, channel: socket.socket) -> None:
@@ -384,8 +384,8 @@ class Calls:
     def _store(self, request: dict[str, Any]) -> OpenStore:
         named = request.get("store")
         instance = named.get("instance") if isinstance(named, dict) else None
-        known = self.stores.known(instance) if isinstance(instance, int) else None
-        return known or self.stores.of(_store_fields(request))
+        store = self.stores.known(instance) if isinstance(instance, int) else None
+        return store or self.stores.of(_store_fields(request))
 
 
 def _store_fields(request: dict[str, Any]) -> StoreFields:

@@ -429,9 +429,9 @@ class Stores:
             self._warned_of_missing_ids = True
             AGENT.warning(WITHOUT_IDS)
         root = self._roots.of(options, store_id.location)
-        kept = root.parent / KEPT if options.local_dir else root / KEPT
+        cache_directory = root.parent / KEPT if options.local_dir else root / KEPT
         disks = 1 if options.local_dir else self._roots.disks
-        cache = self._cache_of(kept, options.local_recovery_budget_bytes // disks)
+        cache = self._cache_of(cache_directory, options.local_recovery_budget_bytes // disks)
         digest = _digest(store_id.run, store_id.location, str(fields.instance))
         workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
@@ -504,8 +504,8 @@ class Stores:
 
     def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
         """Return the files kept on a disk, which all stores on it share."""
-        made = LocalCache(kept, budget_bytes, runtime=self._runtime)
-        return self._caches.setdefault((kept, budget_bytes), made)
+        cache = LocalCache(kept, budget_bytes, runtime=self._runtime)
+        return self._caches.setdefault((kept, budget_bytes), cache)
 
     def _times_of(self, location: str) -> RequestTimes:
         """Return the times of requests to the service that has the location."""

@@ -130,13 +130,13 @@ class OptionValue(click.ParamType):
         if not isinstance(value, str):
             return value
         try:
-            found = self._type.parse(value)
+            number = self._type.parse(value)
         except ValueError as error:
             self.fail(f"'{value}': {error}", param, ctx)
-        if not self._minimum <= found <= self._maximum:
+        if not self._minimum <= number <= self._maximum:
             bounds = f"{self._minimum} to {self._maximum} {self._type.unit}"
             self.fail(f"'{value}' is not from {bounds}", param, ctx)
-        return found
+        return number
 
 
 class WholeNumber(click.ParamType):
@@ -150,11 +150,11 @@ class WholeNumber(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number, or fail with the bounds."""
-        found = int(click.INT.convert(value, param, ctx))
-        if not self._minimum <= found <= self._maximum:
+        number = int(click.INT.convert(value, param, ctx))
+        if not self._minimum <= number <= self._maximum:
             bound = "" if self._maximum >= _MAXIMUM else f" and at most {self._maximum}"
             self.fail(f"{value} is not a whole number of at least {self._minimum}{bound}", param, ctx)
-        return found
+        return number
 
 
 class Number(click.ParamType):
@@ -169,12 +169,12 @@ class Number(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or fail with the bounds."""
         try:
-            found = float(value)
+            number = float(value)
         except ValueError:
             self.fail(f"'{value}' is not a number", param, ctx)
-        if not math.isfinite(found) or not self._minimum <= found <= self._maximum:
+        if not math.isfinite(number) or not self._minimum <= number <= self._maximum:
             self.fail(f"{value} is not from {self._minimum:g} to {self._maximum:g}", param, ctx)
-        return found
+        return number
 
 
 def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -166,14 +166,14 @@ def print_first(
 
 def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
     """Yield at most `limit` rows of the batches; None is all."""
-    left = limit
+    rows_left = limit
     for batch in batches:
-        if left is None:
+        if rows_left is None:
             yield batch
             continue
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
+        yield batch.slice(0, rows_left)
+        rows_left -= min(rows_left, batch.num_rows)
+        if not rows_left:
             return
 
 
@@ -298,8 +298,8 @@ def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
         unit: `ms` or `us`, if the value is a moment in numbers since 1970 UTC; None if it is not. Of a row,
             or a list of rows: the units of those of its columns that are such moments.
     """
-    shown = _cell(value, unit)
-    return Text(shown) if isinstance(shown, str) else shown
+    text = _cell(value, unit)
+    return Text(text) if isinstance(text, str) else text
 
 
 def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) -> Iterator[Cell]:

@@ -77,12 +77,12 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     examination = examine(checkpoint, restore_objective=restore_objective)
     verdict, look = examination.verdict, examination.look
     if as_json:
-        shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}
+        document = {"checkpoint": checkpoint, "verdict": to_json(verdict)}
         if look is not None:
-            shown["batch"] = look.batch
-            shown["verified"] = look.verified.to_json()
-            shown["stores"] = to_json(list(look.stores))
-        print_json(shown)
+            document["batch"] = look.batch
+            document["verified"] = look.verified.to_json()
+            document["stores"] = to_json(list(look.stores))
+        print_json(document)
     else:
         is_fine = verdict.severity == FINE
         say(verdict.sentence if is_fine else f"{checkpoint}:")

@@ -555,12 +555,12 @@ def _print_repairs(repairs: Sequence[Repair], *, apply: bool) -> None:
             say(f"store {repair.key}: nothing is removed: {repair.skipped}")
         if repair.undecided is not None:
             say(f"store {repair.key}: nothing is discarded: {repair.undecided}")
-    left = [finding for repair in repairs for finding in repair.left]
-    if left:
-        print_table(_LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in left))
-        say(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in left) else _ADVICE_UNREAD}")
+    findings = [finding for repair in repairs for finding in repair.left]
+    if findings:
+        print_table(_LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings))
+        say(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in findings) else _ADVICE_UNREAD}")
     if not steps:
-        say("nothing can be done" if left else "nothing to do")
+        say("nothing can be done" if findings else "nothing to do")
         return
     removed = sum(step.size_bytes for _, step in steps if step.action != REBUILD)
     done = f"{counted(len(steps), 'step')}, {size(removed)} to remove"

@@ -150,16 +150,16 @@ def ended_by_signals() -> Iterator[None]:
         yield
         return
     usual = {number: signal.getsignal(number) for number in _ENDING}
-    taken = [n for n in _ENDING if usual[n] in (signal.SIG_DFL, signal.default_int_handler)]
+    numbers = [n for n in _ENDING if usual[n] in (signal.SIG_DFL, signal.default_int_handler)]
     interruption.note(interrupted=False)
-    watcher = _Watcher(taken)
+    watcher = _Watcher(numbers)
     _running.append(watcher)
     try:
-        for number in taken:
+        for number in numbers:
             signal.signal(number, watcher.interrupt)
         yield
     finally:
-        for number in taken:
+        for number in numbers:
             signal.signal(number, usual[number])
         _running.remove(watcher)
         watcher.close()

@@ -199,8 +199,8 @@ def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Seq
         parsed = parsed_key(state, key)
         if target is not None or form not in ("table", DOCUMENT):
             with metered(state, "read", 1):
-                found = state.history_rows(parsed, every=every)
-            print_rows(iter(found.to_batches()), found.schema, form, target)
+                table = state.history_rows(parsed, every=every)
+            print_rows(iter(table.to_batches()), table.schema, form, target)
             return
         with metered(state, "read", 1):
             key_versions = state.history(parsed)
@@ -233,7 +233,7 @@ def _print_history(state: State, versions: Sequence[KeyVersion]) -> None:
     committed, times = moment_cells("committed", [version.committed_ms for version in versions])
     headings = (number_column("version"), number_column("batch"), committed, text_column("state"))
     states = (_state_cell(state, version) for version in versions)
-    rows = ((at.version, at.version - 1, time, shown) for at, time, shown in zip(versions, times, states))
+    rows = ((at.version, at.version - 1, time, text) for at, time, text in zip(versions, times, states))
     print_table(headings, rows, cut=True)
 
 
@@ -473,8 +473,8 @@ def _print_statistics(statistics: Statistics) -> None:
         f"{size(statistics.size_bytes)} in files; "
         f"the largest partition has {statistics.skew:.2f} times the average\n"
     )
-    largest = sorted(statistics.partitions, key=lambda found: -found.rows)[:_MAX_PARTITIONS]
-    print_table(_PARTITIONS, ((found.partition, found.rows, size(found.size_bytes)) for found in largest))
+    largest = sorted(statistics.partitions, key=lambda part: -part.rows)[:_MAX_PARTITIONS]
+    print_table(_PARTITIONS, ((part.partition, part.rows, size(part.size_bytes)) for part in largest))
     say(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
     print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
     say()

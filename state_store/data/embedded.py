@@ -124,8 +124,8 @@ class WriteBuffer:
     def create_family(self, name: str) -> None:
         """Make a column family, unless it exists."""
         if name not in self._families:
-            taken = [column_family.id for column_family in self._families.values()]
-            self._families[name] = ColumnFamily(max(taken, default=-1) + 1)
+            ids = [column_family.id for column_family in self._families.values()]
+            self._families[name] = ColumnFamily(max(ids, default=-1) + 1)
 
     def in_order(self) -> list[tuple[bytes, bytes | None]]:
         """Return the writes in the order of their full keys; None removes."""

@@ -116,9 +116,9 @@ def of_provider(provider: str | None, checkpoint: str) -> StateStore:
     for store in STORES.values():
         if store.provider == provider:
             return store
-    found = f"has the state store {provider}" if provider else "does not say which state store it has"
+    predicate = f"has the state store {provider}" if provider else "does not say which state store it has"
     raise OptionError(
-        f"the query of {checkpoint} {found}; a query can be moved between "
+        f"the query of {checkpoint} {predicate}; a query can be moved between "
         + " and ".join([", ".join(list(STORES)[:-1]), list(STORES)[-1]]),
         option=PROVIDER_KEY,
     )
@@ -477,8 +477,8 @@ class _Migration:
             keys = [*self._versions]
             count = min(len(keys), _TASKS_A_CORE * tasks.parallelism)
             with self._stopped.during():
-                found = tasks.run(copy, [keys[n::count] for n in range(count)], at_once=1, meter=progress)
-                written = {key: store for stores in found for key, store in stores.items()}
+                results = tasks.run(copy, [keys[n::count] for n in range(count)], at_once=1, meter=progress)
+                written = {key: store for stores in results for key, store in stores.items()}
                 receipts.settle(written.items())
             ids = {key: store.checkpoint_id for key, store in written.items()}
             return self._finish(storage, ids, sum(store.rows for store in written.values()))
@@ -558,7 +558,7 @@ class _Migration:
         return pins
 
     def _request(self) -> _Request:
-        given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
+        conf = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
         return _Request(
             version=self._batch + 1,
             hadoop={
@@ -569,10 +569,10 @@ class _Migration:
             source=Side(
                 copying.hadoop_uri(self._query.location),
                 self._pinned,
-                {**given, **self._from.conf_of(self._source_format)},
+                {**conf, **self._from.conf_of(self._source_format)},
             ),
             pins={**self._pinned, **self._new_pins()},
-            conf={**given, **self._to.conf_of(self._format)},
+            conf={**conf, **self._to.conf_of(self._format)},
             operators=self._query.operators,
             versions=self._versions,
         )
@@ -643,8 +643,8 @@ class _TaskCopy:
 
     def __call__(self, keys: Sequence[StoreKey], progress: Any) -> dict[StoreKey, WrittenStore]:
         """Copy the stores that have no receipt yet."""
-        found = {key: self.receipts.of(key) for key in keys}
-        done = {key: written for key, written in found.items() if written is not None}
+        receipts = {key: self.receipts.of(key) for key in keys}
+        done = {key: written for key, written in receipts.items() if written is not None}
         if progress is not None:
             for _ in done:
                 progress.store_done()
@@ -678,9 +678,9 @@ class _TaskCopy:
         with closing(open_storage(f"{self.location}/{store.key.path}")) as storage:
             for name in (*others, last):
                 storage.upload(files[name], name)
-            written = WrittenStore(store.checkpoint_id or "", last, store.rows, size_bytes)
-            counted = self.receipts.claim(store.key, written)
-            if counted != written:
+            stored = WrittenStore(store.checkpoint_id or "", last, store.rows, size_bytes)
+            counted = self.receipts.claim(store.key, stored)
+            if counted != stored:
                 for name in others:
                     storage.delete(name)
         for path in files.values():

@@ -457,8 +457,8 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 def documents() -> dict[str, str]:
     """Return the texts of the documents by their names."""
-    made = {"schema.json": schema(), "openapi.json": openapi(), "declarations.json": declarations()}
-    return {name: json.dumps(content, indent=1, ensure_ascii=False) + "\n" for name, content in made.items()}
+    files = {"schema.json": schema(), "openapi.json": openapi(), "declarations.json": declarations()}
+    return {name: json.dumps(content, indent=1, ensure_ascii=False) + "\n" for name, content in files.items()}
 
 
 def main(checkout: Path) -> None:

@@ -68,7 +68,7 @@ def lineage_figures(
     snapshots, sizes = contents.restorable_snapshots, contents.listing.deltas
     cost = CostModel(is_local=is_local)
     history = list(reversed(contents.lineages.history(newest)))
-    found: list[VersionFigures] = []
+    figures: list[VersionFigures] = []
     base: Manifest | None = None
     deltas = delta_bytes = 0
     is_complete = False
@@ -85,7 +85,7 @@ def lineage_figures(
         files = deltas + (len(base.files) if base else 0)
         size = delta_bytes + (base.total_bytes if base else 0)
         wrote = (("delta",) if delta else ()) + (((FULL if own.kind == FULL else "merge"),) if own else ())
-        found.append(
+        figures.append(
             VersionFigures(
                 version.number,
                 store.made_ms(version, times),
@@ -100,7 +100,7 @@ def lineage_figures(
                 None if own is None else own.reason,
             )
         )
-    return found
+    return figures
 
 
 def store_figures(
@@ -128,8 +128,8 @@ def store_figures(
     shared = [size for origin, size in sizes if manifest is not None and origin < manifest.version]
     stored = {**contents.listing.sst_bytes()}
     stored.update({name.path: size for name, size in contents.listing.snapshots.items()})
-    needed = {file.path for file in store.registry.entries()}
-    unneeded = [size for path, size in stored.items() if path not in needed]
+    needed_paths = {file.path for file in store.registry.entries()}
+    unneeded = [size for path, size in stored.items() if path not in needed_paths]
     full = _newest_full(store, version, manifest)
     return Store(
         operator=store.key.operator,
@@ -164,7 +164,7 @@ def store_figures(
         stored_bytes=sum(stored.values()),
         unneeded_files=len(unneeded),
         unneeded_bytes=sum(unneeded),
-        undeletable_files=len(_overdue(store) - needed),
+        undeletable_files=len(_overdue(store) - needed_paths),
         restorable=len(store.registry.checkpoints()),
         keys=manifest.keys if manifest is not None and not plan.deltas else None,
     )
@@ -247,13 +247,15 @@ def store_files(store: FoundStore, *, version: int | None = None, limit: int) ->
     sizes.update({name.path: size for name, size in listing.snapshots.items()})
     files = []
     for path, size in sizes.items():
-        found = holders.get(path, [])
-        if version is not None and version not in found:
+        numbers = holders.get(path, [])
+        if version is not None and version not in numbers:
             continue
         origin = archives[path] if path in archives else origin_of(path)
         kind = "snapshot" if path in archives else path.partition("/")[0]
         files.append(
-            File(path, kind, size, origin, len(found), min(found, default=None), max(found, default=None))
+            File(
+                path, kind, size, origin, len(numbers), min(numbers, default=None), max(numbers, default=None)
+            )
         )
     files.sort(key=lambda file: (file.origin, file.kind, file.path))
     kinds = {

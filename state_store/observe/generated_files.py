@@ -646,10 +646,10 @@ def _endpoint(endpoint: Endpoint) -> str:
     lines = [f"\n### {endpoint.method} /v1{endpoint.path}\n", f"\n{endpoint.summary} "]
     lines.append(f"Answers {endpoint.status} `{endpoint.answer.__name__}`. ")
     lines.append(f"From: {', '.join(names[source] for source in endpoint.sources)}.\n")
-    chosen = [parameter for parameter in endpoint.parameters if parameter.place == "query"]
-    if chosen:
+    parameters = [parameter for parameter in endpoint.parameters if parameter.place == "query"]
+    if parameters:
         lines.append("\n| parameter | default | meaning |\n|---|---|---|\n")
-        for parameter in chosen:
+        for parameter in parameters:
             choices = f" One of {', '.join(parameter.choices)}." if parameter.choices else ""
             lines.append(
                 f"| `{parameter.name}` | {parameter.default or ''} | {parameter.meaning}{choices} |\n"
@@ -682,15 +682,15 @@ def written(checkout: Path) -> dict[str, str]:
         "docs/rest.md": rest_section(),
         "docs/alerts.md": alert_section(),
     }
-    made = {}
+    texts = {}
     for name, section in sections.items():
         above, mark, _ = (checkout / name).read_text(encoding="utf-8").partition(MARK)
         if not mark:
             raise ValueError(f"{name} lacks the line {MARK.strip()}")
-        made[name] = above + MARK + section
-    made["conf/prometheus/state-store-rules.yml"] = alert_rules()
-    made["conf/grafana/state-store-dashboard.json"] = dashboard_text()
-    return {**made, **page_files()}
+        texts[name] = above + MARK + section
+    texts["conf/prometheus/state-store-rules.yml"] = alert_rules()
+    texts["conf/grafana/state-store-dashboard.json"] = dashboard_text()
+    return {**texts, **page_files()}
 
 
 def main(checkout: Path) -> None:

@@ -228,12 +228,12 @@ class Looker:
         pairs = parallel(
             LISTED_AT_ONCE, lambda key: self._read(key, committed.get(key), names[key.operator], times), keys
         )
-        found = {key: store for key, (store, _, _) in zip(keys, pairs, strict=True) if store is not None}
-        options = _options(found.values())
+        by_key = {key: store for key, (store, _, _) in zip(keys, pairs, strict=True) if store is not None}
+        options = _options(by_key.values())
         objective_ms = self.objective_ms
         if objective_ms is None:
             objective_ms = _objective_ms(options or {})
-        verified = _still_true(self._verified(), found)
+        verified = _still_true(self._verified(), by_key)
         problems = {problem.key: _failure(problem) for problem in reversed(verified.problems)}
         look = Look(
             began_ms,
@@ -241,7 +241,7 @@ class Looker:
             self._id,
             batch,
             None if batch is None else times.ends_ms.get(batch),
-            tuple(_names(operator, found, self._titles.get(operator.id)) for operator in query.operators),
+            tuple(_names(operator, by_key, self._titles.get(operator.id)) for operator in query.operators),
             tuple(
                 replace(
                     figures,
@@ -250,7 +250,7 @@ class Looker:
                 )
                 for key, (_, figures, _) in zip(keys, pairs, strict=True)
             ),
-            found,
+            by_key,
             tuple(_history([history for _, _, history in pairs], objective_ms, _batches_ms(query, times))),
             objective_ms,
             self._pinned,
@@ -366,13 +366,13 @@ def broken_place(place: Store, failure: Failure) -> Store:
 
 def _options(stores: Iterable[FoundStore]) -> Mapping[str, str] | None:
     """Return the options that the newest snapshot with options says, or None."""
-    known = [
+    pairs = [
         (manifest.created_ms, manifest.cause.options)
         for store in stores
         for manifest in store.contents.manifests.values()
         if manifest.cause is not None and manifest.cause.options is not None
     ]
-    return max(known, key=lambda pair: pair[0])[1] if known else None
+    return max(pairs, key=lambda pair: pair[0])[1] if pairs else None
 
 
 def _objective_ms(options: Mapping[str, str]) -> int:
@@ -390,13 +390,13 @@ def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str 
             newest = max(store.contents.manifests.values(), key=lambda manifest: manifest.version)
             families.update({name: family.internal for name, family in newest.column_families.items()})
             break
-    shown = sorted(families, key=lambda name: (families[name], name))
+    names = sorted(families, key=lambda name: (families[name], name))
     return OperatorNames(
         operator.id,
         operator.name,
         list(operator.stores),
         title,
-        [name for name in shown if name != "default"],
+        [name for name in names if name != "default"],
     )
 
 
@@ -454,14 +454,14 @@ def _history(
     for figures in of_stores:
         for version in figures:
             rows.setdefault(version.version, []).append(version)
-    found = []
+    checkpoints = []
     for number in sorted(rows):
         same = rows[number]
         wrote: dict[str, int] = {}
         for version in same:
             for kind in version.wrote:
                 wrote[kind] = wrote.get(kind, 0) + 1
-        found.append(
+        checkpoints.append(
             Checkpoint(
                 version=number,
                 batch=number - 1,
@@ -481,7 +481,7 @@ def _history(
                 reasons=sorted({version.reason for version in same if version.reason is not None}),
             )
         )
-    return found
+    return checkpoints
 
 
 @dataclass(frozen=True)

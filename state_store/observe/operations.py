@@ -100,11 +100,11 @@ class Operations:
         with self._lock:
             if self._stopped:
                 raise BusyError("the service is stopping")
-            known = None if trigger is None else self._known.get(trigger)
-            if known is not None:
-                if known.query != watched.name or _range(known.wanted) != _range(wanted):
+            operation = None if trigger is None else self._known.get(trigger)
+            if operation is not None:
+                if operation.query != watched.name or _range(operation.wanted) != _range(wanted):
                     raise ConflictError(f"the id '{trigger}' belongs to another request", option="triggerId")
-                return _described(known)
+                return _described(operation)
             running = next(
                 (
                     each
@@ -135,14 +135,14 @@ class Operations:
             MissingError: it is not known, or not any more.
         """
         with self._lock:
-            known = self._known.get(request_id)
-            if known is None or known.query != query:
+            operation = self._known.get(request_id)
+            if operation is None or operation.query != query:
                 raise MissingError(
                     "this request is not known (any more: the last 100 are kept, until the service ends). "
                     "`checkpoints/latest` says of each store when its last full checkpoint was made: "
                     "`full_ms`."
                 )
-            return _described(known)
+            return _described(operation)
 
     def merges(self, query: str) -> tuple[list[Merge], list[Merge], list[Merge]]:
         """Return merges of a query that wait, run, and failed, of those that were requested here."""
@@ -154,9 +154,9 @@ class Operations:
                 if each.query != query:
                     continue
                 done = {(o.operator, o.partition, o.store) for o in each.outcomes}
-                left = [key for key in each.keys if (key.operator, key.partition, key.name) not in done]
+                keys = [key for key in each.keys if (key.operator, key.partition, key.name) not in done]
                 if each.ended_ms is None:
-                    for number, key in enumerate(left):
+                    for number, key in enumerate(keys):
                         runs = number < self._at_once
                         (running if runs else waiting).append(
                             Merge(
@@ -199,21 +199,21 @@ class Operations:
 
     def _make(self, watched: Watched, running: _Running) -> None:
         try:
-            wanted = running.wanted
+            request = running.wanted
             query = Query.open(watched.location)
-            chosen = [
+            keys = [
                 key
                 for key in query.stores()
-                if wanted.operator in (None, key.operator)
-                and wanted.partition in (None, key.partition)
-                and wanted.store in (None, key.name)
+                if request.operator in (None, key.operator)
+                and request.partition in (None, key.partition)
+                and request.store in (None, key.name)
             ]
             with self._lock:
-                running.keys = chosen
+                running.keys = keys
             if query.committed_batch() is None:
                 raise MissingError(f"Spark has not committed a batch of query '{watched.name}' yet")
             with ThreadPoolExecutor(self._at_once, thread_name_prefix="full-checkpoint") as workers:
-                for _ in workers.map(lambda key: self._make_store(query, running, key), chosen):
+                for _ in workers.map(lambda key: self._make_store(query, running, key), keys):
                     pass
         except Exception as error:
             failure = _failure(error)
@@ -263,13 +263,13 @@ def _already(query: Query, key: StoreKey) -> StoreOutcome | None:
     """Return the outcome for a store whose committed version is full already; None otherwise."""
     storage = open_storage(query.uri(key))
     try:
-        found = FoundStore.read(key, storage)
+        store = FoundStore.read(key, storage)
     finally:
         storage.close()
-    version = found.restorable(query.committed()[key])
+    version = store.restorable(query.committed()[key])
     if version is None:
         return None
-    manifest = found.manifest(version)
+    manifest = store.manifest(version)
     if manifest is None or manifest.kind != FULL or manifest.version_id != version:
         return None
     return StoreOutcome(

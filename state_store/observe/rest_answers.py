@@ -67,10 +67,10 @@ def to_json(value: Any) -> Any:
         Dicts, lists and plain values, which `json.dumps` takes.
     """
     if is_dataclass(value):
-        found = {
+        members = {
             (entry.metadata.get("name") or entry.name): getattr(value, entry.name) for entry in fields(value)
         }
-        return {name: to_json(inner) for name, inner in found.items() if inner is not None}
+        return {name: to_json(inner) for name, inner in members.items() if inner is not None}
     if isinstance(value, (list, tuple)):
         return [to_json(inner) for inner in value]
     if isinstance(value, dict):

@@ -101,8 +101,8 @@ class Answers:
 
     def queries(self) -> Queries:
         """List the queries, the worst first."""
-        found = [self.query(name) for name in self.watched]
-        return Queries(sorted(found, key=lambda query: (-LEVELS[query.verdict], query.name)))
+        queries = [self.query(name) for name in self.watched]
+        return Queries(sorted(queries, key=lambda query: (-LEVELS[query.verdict], query.name)))
 
     def query(self, name: str) -> QueryAnswer:
         """Describe a query."""
@@ -147,14 +147,14 @@ class Answers:
             full=sum("full" in each for each in wrote),
             restorable=sum(bool(checkpoint.restorable) for checkpoint in history),
         )
-        chosen = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
-        page = chosen[::-1][:limit]
+        checkpoints = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
+        page = checkpoints[::-1][:limit]
         oldest = min(look.stores, key=lambda store: store.full_ms or 0, default=None)
         return Checkpoints(
             counts,
             _summary(look.stores),
             page,
-            len(chosen) > len(page),
+            len(checkpoints) > len(page),
             history[-1] if history else None,
             full_version=oldest.full_version if oldest else None,
             full_ms=oldest.full_ms if oldest else None,
@@ -180,10 +180,10 @@ class Answers:
             MissingError: the version is not known.
         """
         state, look = self._read(name)
-        found = next((each for each in state.history if each.version == version), None)
-        if found is None:
-            known = [each.version for each in state.history]
-            have = f"versions {known[0]} to {known[-1]} are known" if known else "none is known yet"
+        checkpoint = next((each for each in state.history if each.version == version), None)
+        if checkpoint is None:
+            numbers = [each.version for each in state.history]
+            have = f"versions {numbers[0]} to {numbers[-1]} are known" if numbers else "none is known yet"
             raise MissingError(f"query '{name}' has no version {version}; {have}")
         if look.batch is not None and version == look.batch + 1:
             return self.latest(name, chosen=chosen, sort=sort, offset=offset, limit=limit)
@@ -199,7 +199,7 @@ class Answers:
             for key, files in _needed(look, version)
         ]
         total, page = paged(places, chosen, sort, offset, limit)
-        return CheckpointDetails(found, total, offset, page)
+        return CheckpointDetails(checkpoint, total, offset, page)
 
     def stores(
         self, name: str, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
@@ -230,14 +230,14 @@ class Answers:
     def config(self, name: str) -> Configuration:
         """Return the configuration that Spark pinned and the query's merges found, and the objective."""
         _, look = self._read(name)
-        known = {key[len(PREFIX) :]: value for key, value in look.pinned.items() if key.startswith(PREFIX)}
+        values = {key[len(PREFIX) :]: value for key, value in look.pinned.items() if key.startswith(PREFIX)}
         if look.options is not None:
-            known = {**{option.name: option.default for option in OPTIONS}, **known, **look.options}
-        known["restoreObjective"] = f"{look.objective_ms}ms"
+            values = {**{option.name: option.default for option in OPTIONS}, **values, **look.options}
+        values["restoreObjective"] = f"{look.objective_ms}ms"
         declared: dict[str, Option] = {option.name: option for option in OPTIONS}
         settings = [
             Setting(option, value, declared[option].default, declared[option].doc)
-            for option, value in sorted(known.items())
+            for option, value in sorted(values.items())
             if option in declared
         ]
         checkpoint_format = look.pinned.get(FORMAT_KEY)
@@ -305,12 +305,14 @@ class Answers:
 
 
 def _needed(look: Look, version: int) -> list:
-    found = []
+    files_by_store = []
     for key, store in look.found.items():
         held = next((each for each in store.registry.checkpoints() if each.number == version), None)
         if held is not None:
-            found.append((key, [file for file in store.registry.files(held) if not file.is_snapshot]))
-    return found
+            files_by_store.append(
+                (key, [file for file in store.registry.files(held) if not file.is_snapshot])
+            )
+    return files_by_store
 
 
 def paged(
@@ -325,11 +327,11 @@ def paged(
         offset: stores to skip.
         limit: stores to return at most.
     """
-    found = [store for store in stores if chosen(store)]
+    selected = [store for store in stores if chosen(store)]
     if sort == "partition":
-        found.sort(key=lambda store: (store.operator, store.store, store.partition))
+        selected.sort(key=lambda store: (store.operator, store.store, store.partition))
     else:
-        found.sort(
+        selected.sort(
             key=lambda store: (
                 store.error is None,
                 -(getattr(store, sort) or 0),
@@ -337,7 +339,7 @@ def paged(
                 store.partition,
             )
         )
-    return len(found), found[offset : offset + limit]
+    return len(selected), selected[offset : offset + limit]
 
 
 def _latest_failure(failed: Sequence[Merge]) -> Happening | None:

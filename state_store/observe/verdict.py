@@ -510,7 +510,7 @@ def totals_of(
     if committed_ms is None:
         committed_ms = max((s.committed_ms for s in stores if s.committed_ms is not None), default=None)
     unneeded = sum(s.unneeded_bytes or 0 for s in stores)
-    needed = sum(s.stored_bytes or 0 for s in stores) - unneeded
+    needed_bytes = sum(s.stored_bytes or 0 for s in stores) - unneeded
     return Totals(
         unreadable=int(unreadable),
         damaged_stores=sum(s.error is not None for s in stores),
@@ -519,7 +519,7 @@ def totals_of(
         verified_ms=verified_ms,
         unverified_since_ms=began_ms if verified_ms is None else verified_ms,
         committed_ms=committed_ms,
-        wasted_ratio=unneeded / needed if unneeded > UNNEEDED_MIN_BYTES and needed > 0 else None,
+        wasted_ratio=unneeded / needed_bytes if unneeded > UNNEEDED_MIN_BYTES and needed_bytes > 0 else None,
     )
 
 
@@ -619,23 +619,25 @@ def _of_query(rule: Rule, totals: Totals, now_ms: int, error: Failure | None) ->
 
 
 def _of_stores(rule: Rule, stores: Sequence[Store], now_ms: int) -> Finding | None:
-    hits = [(found, store) for store in stores if (found := _excess(rule, store, now_ms)) is not None]
+    hits = [(excess, store) for store in stores if (excess := _excess(rule, store, now_ms)) is not None]
     if not hits:
         return None
     (figure, limit), worst = max(hits, key=lambda hit: hit[0][0])
     place = f"store {worst.operator}/{worst.partition}/{worst.store}"
-    shown = place if len(hits) == 1 else f"{len(hits)} stores (the worst is {place})"
-    return _finding(rule, figure, limit, stores=shown, error=worst.last_failure, count=len(hits), at=worst)
+    place_text = place if len(hits) == 1 else f"{len(hits)} stores (the worst is {place})"
+    return _finding(
+        rule, figure, limit, stores=place_text, error=worst.last_failure, count=len(hits), at=worst
+    )
 
 
 def _of_groups(rule: Rule, groups: Sequence[Group], now_ms: int) -> Finding | None:
-    hits = [(found, group) for group in groups if (found := _excess(rule, group, now_ms)) is not None]
+    hits = [(excess, group) for group in groups if (excess := _excess(rule, group, now_ms)) is not None]
     if not hits:
         return None
     (figure, limit), worst = max(hits, key=lambda hit: hit[0][0])
     at = Store(worst.operator, worst.largest_partition or 0, worst.store)
-    shown = f"operator {worst.operator} ({worst.operator_name or worst.store}, partition {at.partition})"
-    return _finding(rule, figure, limit, group=shown, count=len(hits), at=at)
+    group_text = f"operator {worst.operator} ({worst.operator_name or worst.store}, partition {at.partition})"
+    return _finding(rule, figure, limit, group=group_text, count=len(hits), at=at)
 
 
 def _finding(

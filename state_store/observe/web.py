@@ -187,9 +187,9 @@ class Guard:
         return self._token_refusal(authorization) if self.token is not None else None
 
     def _token_refusal(self, authorization: str | None) -> Refusal | None:
-        scheme, _, given = (authorization or "").partition(" ")
+        scheme, _, token = (authorization or "").partition(" ")
         expected = self.token or ""
-        is_right = hmac.compare_digest(given.strip().encode(), expected.encode())
+        is_right = hmac.compare_digest(token.strip().encode(), expected.encode())
         if scheme.lower() == "bearer" and is_right and expected:
             return None
         return Refusal(
@@ -558,7 +558,7 @@ def wanted_of(body: bytes) -> FullCheckpointRequest:
 
 
 def _parameters(endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for parameter in endpoint.parameters:
         source = request.path_params if parameter.place == "path" else request.query_params
         text = source.get(parameter.name, parameter.default)
@@ -567,15 +567,15 @@ def _parameters(endpoint: Endpoint, request: Request) -> dict[str, Any]:
                 raise OptionError(
                     f"'{parameter.name}' must be one of {', '.join(parameter.choices)}", option=parameter.name
                 )
-            found[parameter.name] = text
+            values[parameter.name] = text
             continue
         number = int(text) if str(text).isascii() and str(text).isdigit() and len(str(text)) < 19 else None
         least = parameter.minimum or 0
         if number is None or number < least or (parameter.maximum is not None and number > parameter.maximum):
             bounds = f"from {least}" + (f" to {parameter.maximum}" if parameter.maximum is not None else "")
             raise OptionError(f"'{parameter.name}' must be a number {bounds}", option=parameter.name)
-        found[parameter.name] = number
-    return found
+        values[parameter.name] = number
+    return values
 
 
 def _page(given: dict[str, Any]) -> dict[str, Any]:

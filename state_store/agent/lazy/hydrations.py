@@ -164,9 +164,9 @@ class Hydrations:
         # download for one that a dead agent has left.
         with self._taking_over:
             with self._lock:
-                known = self._running.get(directory)
-            if known is not None:
-                return known
+                hydration = self._running.get(directory)
+            if hydration is not None:
+                return hydration
             try:
                 files = _listed(directory / LIST_NAME)
             except (OSError, ValueError) as error:
@@ -210,8 +210,8 @@ class Hydrations:
     def is_whole(self, directory: Path) -> bool:
         """Return True if all files of a base that is hydrated are local."""
         with self._lock:
-            known = self._running.get(directory)
-        return known is not None and known.readiness is Readiness.WHOLE
+            hydration = self._running.get(directory)
+        return hydration is not None and hydration.readiness is Readiness.WHOLE
 
     def forget_pages(self, directory: Path) -> None:
         """Give no cached file of a base to another base: a stored file of it is gone."""
@@ -227,9 +227,9 @@ class Hydrations:
     def readiness(self, directory: Path) -> Readiness:
         """Return the readiness of a base; one without sparse files is WHOLE, one cached by pages FAILED."""
         with self._lock:
-            known = self._running.get(directory)
-        if known is not None:
-            return known.readiness
+            hydration = self._running.get(directory)
+        if hydration is not None:
+            return hydration.readiness
         is_cached = self._pages.has(self._context.storage.location, directory)
         return Readiness.FAILED if is_cached else Readiness.WHOLE
 
@@ -279,9 +279,9 @@ class Hydrations:
     def _get_or_create(self, directory: Path, found_damage: FoundDamage) -> Hydration:
         self._alive(finished=False)
         with self._lock:
-            known = self._running.get(directory)
-            if known is None:
-                known = self._running[directory] = Hydration(
+            hydration = self._running.get(directory)
+            if hydration is None:
+                hydration = self._running[directory] = Hydration(
                     self._context,
                     directory,
                     budget=self._budget,
@@ -289,7 +289,7 @@ class Hydrations:
                     settled=self._settled,
                     log=self._log,
                 )
-            return known
+            return hydration
 
     def _alive(self, *, finished: bool = True) -> list[Hydration]:
         """Forget those of restores that failed, and return the others.
@@ -298,12 +298,12 @@ class Hydrations:
             finished: Keep those whose base was released since; their progress still counts.
         """
         with self._lock:
-            gone = [
+            directories = [
                 directory
                 for directory, hydration in self._running.items()
                 if not (finished and hydration.is_complete) and not directory.exists()
             ]
-            dropped = [self._running.pop(directory) for directory in gone]
+            dropped = [self._running.pop(directory) for directory in directories]
             alive = list(self._running.values())
         for hydration in dropped:
             hydration.stop()

@@ -384,13 +384,15 @@ class PageCache:
         Returns:
             The number of bytes of all ranges that the files have.
         """
-        wanted: dict[str, list[tuple[int, int]]] = {}
+        parts_by_file: dict[str, list[tuple[int, int]]] = {}
         for name, offset, length in ranges:
-            wanted.setdefault(name, []).append((offset, length))
-        pieces = [piece for name, parts in wanted.items() for piece in self._pieces(directory, name, parts)]
+            parts_by_file.setdefault(name, []).append((offset, length))
+        pieces = [
+            piece for name, parts in parts_by_file.items() for piece in self._pieces(directory, name, parts)
+        ]
         spans = [
             span
-            for name in wanted
+            for name in parts_by_file
             for span in spans_of(
                 self._file(directory, name).key[1],
                 directory / name,
@@ -575,8 +577,8 @@ class PageCache:
         return True
 
     def _forget_gone(self) -> None:
-        gone = [directory for directory in self._bases if _is_gone(directory)]
-        for directory in gone:
+        directories = [directory for directory in self._bases if _is_gone(directory)]
+        for directory in directories:
             for file in self._bases.pop(directory).values():
                 file.paths.pop(directory, None)
         unused = [file for file in self._ring if not file.paths]

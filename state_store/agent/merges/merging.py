@@ -71,9 +71,9 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         if request.kind == INGEST and store.hydrations.caches_pages:
             return _with_loose_deltas(store, context, request, start_s)
         if request.kind != INGEST and store.hydrations.caches_pages and _is_too_large(store, request):
-            made = _streamed(store, context, request, start_s)
-            if made is not None:
-                return made
+            streamed_store = _streamed(store, context, request, start_s)
+            if streamed_store is not None:
+                return streamed_store
         with _base_to_start_from(store, context, request) as (start, deltas):
             snapshot = start.snapshot
             if (
@@ -231,16 +231,16 @@ def _moved(
         return Skipped("no base reads files that nobody else needs")
     try:
         _found_newer_snapshot(store, context)
-        made = _with_loose_deltas(store, context, request, start_s)
+        merged = _with_loose_deltas(store, context, request, start_s)
     except StateStoreError as error:
         store.log.warning(
             f"no base of version {request.version} takes the place of one whose files a newer snapshot has "
             f"replaced, and it goes on reading them: {error.message}"
         )
         return Skipped("the newest snapshot cannot be restored")
-    for directory in store.readers.moved(made.base.directory):
+    for directory in store.readers.moved(merged.base.directory):
         store.head.forget_directory(directory)
-    return made
+    return merged
 
 
 def _with_loose_deltas(

@@ -391,10 +391,10 @@ class MergeScheduler:
             MissingError: The chain of the store has neither that version nor a later one.
         """
         chain = store.head.chain
-        known = [delta.name.version_id for delta in chain.deltas]
+        versions = [delta.name.version_id for delta in chain.deltas]
         if chain.snapshot is not None:
-            known.append(chain.snapshot.version_id)
-        later = [version for version in known if version.number >= asked.number]
+            versions.append(chain.snapshot.version_id)
+        later = [version for version in versions if version.number >= asked.number]
         version = min(later, key=lambda version: version.number, default=None)
         other = (
             version is not None
@@ -404,7 +404,7 @@ class MergeScheduler:
         if version is None or (other and asked.checkpoint_id is not None):
             raise MissingError(
                 f"version {asked.number} is not among those that this executor has of the store: it has "
-                f"{', '.join(sorted(str(version) for version in known)) or 'none'}. Ask again after a batch"
+                f"{', '.join(sorted(map(str, versions))) or 'none'}. Ask again after a batch"
             )
         snapshot = chain.snapshot
         if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:

@@ -23,11 +23,11 @@ class HolesUnsupportedError(OSError):
 @lru_cache(maxsize=1)
 def _fallocate() -> Callable[..., Any] | None:
     try:
-        found = ctypes.CDLL(None, use_errno=True).fallocate
+        function = ctypes.CDLL(None, use_errno=True).fallocate
     except (OSError, AttributeError):
         return None
-    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return found
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return function
 
 
 def punch_hole(path: Path, offset: int, length: int) -> None:

@@ -26,13 +26,13 @@ class Ranges:
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return start and end of the ranges between `start` and `end` that are not in the set, in order."""
-        found = []
+        gaps = []
         i = bisect_right(self._ends, start)
         while start < end and i < len(self._starts) and self._starts[i] < end:
             if start < self._starts[i]:
-                found.append((start, self._starts[i]))
+                gaps.append((start, self._starts[i]))
             start = self._ends[i]
             i += 1
         if start < end:
-            found.append((start, end))
-        return found
+            gaps.append((start, end))
+        return gaps

@@ -95,8 +95,8 @@ def end_bytes(path: Path) -> int | None:
 
 
 def _end_bytes(data: bytes) -> int | None:
-    found = _positions(data)
-    size = None if found is None else found[PROPERTIES]
+    positions = _positions(data)
+    size = None if positions is None else positions[PROPERTIES]
     return size if size is not None and size <= len(data) else None
 
 
@@ -128,5 +128,5 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
     metaindex_at = footer.metaindex.offset
     if PROPERTIES not in offsets or any(offset >= metaindex_at for offset in offsets.values()):
         return None
-    found = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
-    return {**found, _PROPERTIES_LENGTH: properties_length}
+    positions = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
+    return {**positions, _PROPERTIES_LENGTH: properties_length}

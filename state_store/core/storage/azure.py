@@ -127,8 +127,8 @@ class AzureStorage(Storage):
 
     def directories(self, directory: str | None = None) -> list[str]:
         start = len(self._prefix if directory is None else f"{self._full(directory)}/")
-        found = {blob.name[start:].rstrip("/") for blob in self._children(directory) if _is_directory(blob)}
-        return sorted(found)
+        names = {blob.name[start:].rstrip("/") for blob in self._children(directory) if _is_directory(blob)}
+        return sorted(names)
 
     def delete_directory(self, directory: str) -> None:
         full = self._full(directory)
@@ -143,8 +143,8 @@ class AzureStorage(Storage):
     def _children(self, directory: str | None) -> list[Any]:
         prefix = self._prefix if directory is None else f"{self._full(directory)}/"
         with self._translated("list", directory or ""):
-            found = self._container.walk_blobs(name_starts_with=prefix, include=["metadata"])
-            return [blob for blob in found if blob.name != prefix]
+            blobs = self._container.walk_blobs(name_starts_with=prefix, include=["metadata"])
+            return [blob for blob in blobs if blob.name != prefix]
 
     def _create(self, path: str, data: bytes | IO[bytes], length: int, overwrite: bool) -> None:
         with self._translated("write", path, writes=True):
@@ -212,9 +212,9 @@ def open_azure(uri: str, environment: Mapping[str, str] = os.environ) -> AzureSt
         OptionError: If the URI names no container or no account.
         StorageError: If a package is not installed.
     """
-    shown = masked(uri)
-    found = container_of(uri, environment)
-    with _needed_packages(shown):
+    location = masked(uri)
+    container = container_of(uri, environment)
+    with _needed_packages(location):
         from azure.storage.blob import ContainerClient, ExponentialRetry
     options = {
         **_TIMEOUTS,
@@ -225,14 +225,16 @@ def open_azure(uri: str, environment: Mapping[str, str] = os.environ) -> AzureSt
     text = environment.get("AZURE_STORAGE_CONNECTION_STRING")
     try:
         if text:
-            client = ContainerClient.from_connection_string(text, found.name, **options)
+            client = ContainerClient.from_connection_string(text, container.name, **options)
         else:
-            credential = found.key or environment.get("AZURE_STORAGE_SAS_TOKEN")
-            client = ContainerClient(found.url, found.name, credential or _identity(shown), **options)
+            credential = container.key or environment.get("AZURE_STORAGE_SAS_TOKEN")
+            client = ContainerClient(
+                container.url, container.name, credential or _identity(location), **options
+            )
     except ValueError as error:
-        source = "AZURE_STORAGE_CONNECTION_STRING" if text else f"'{shown}'"
+        source = "AZURE_STORAGE_CONNECTION_STRING" if text else f"'{location}'"
         raise OptionError(f"{source} cannot be used: {error}", option="checkpointLocation") from error
-    return AzureStorage(client, found.directory, shown)
+    return AzureStorage(client, container.directory, location)
 
 
 def container_of(uri: str, environment: Mapping[str, str]) -> Container:

@@ -57,7 +57,7 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     """
     if not is_file_name(uri):
         raise OptionError(f"{without_secret(uri)!a} {NO_FILE_NAME}", option="checkpointLocation")
-    shown, uri = without_secret(uri), with_secret(uri)
+    location, uri = without_secret(uri), with_secret(uri)
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":
@@ -67,13 +67,13 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     if jvm is not None:
         return HadoopStorage(uri, jvm)
     if scheme in ("webhdfs", "swebhdfs", "hdfs"):
-        return AnsweringStorage(shown, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
+        return AnsweringStorage(location, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _AZURE_SCHEMES:
         from state_store.core.storage.azure import open_azure
 
-        return AnsweringStorage(shown, partial(open_azure, uri), limit_s=FIRST_ANSWER_S)
+        return AnsweringStorage(location, partial(open_azure, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _ARROW_SCHEMES:
-        return AnsweringStorage(shown, partial(_arrow, scheme, uri), limit_s=FIRST_ANSWER_S)
+        return AnsweringStorage(location, partial(_arrow, scheme, uri), limit_s=FIRST_ANSWER_S)
     raise OptionError(
         f"'{uri}' has the scheme '{scheme}', which is not supported outside Spark; "
         f"supported are {_SUPPORTED}",
@@ -119,16 +119,16 @@ def _arrow(scheme: str, uri: str) -> Storage:
             f"'{uri}' needs the Python package 'pyarrow', which this Python lacks: pip install pyarrow",
             file=uri,
         ) from error
-    shown = without_secret(uri)
+    location = without_secret(uri)
     netloc, path = uri.partition("://")[2].partition("/")[::2]
     if not netloc:
-        raise OptionError(f"'{shown}' names no bucket: give {scheme}://bucket/directory", file=shown)
+        raise OptionError(f"'{location}' names no bucket: give {scheme}://bucket/directory", file=location)
     root = f"{_ARROW_SCHEMES[scheme]}://{netloc}"
     try:
         filesystem, bucket = _file_system(root)
     except (ValueError, OSError) as error:
-        raise StorageError(f"cannot open '{root}' for '{shown}': {error}", file=shown) from error
-    return ArrowStorage(filesystem, f"{bucket.rstrip('/')}/{path}", shown)
+        raise StorageError(f"cannot open '{root}' for '{location}': {error}", file=location) from error
+    return ArrowStorage(filesystem, f"{bucket.rstrip('/')}/{path}", location)
 
 
 def _file_system(root: str) -> tuple[Any, str]:
@@ -164,9 +164,9 @@ def _through_proxy(root: str, proxy: str) -> tuple[Any, str]:
 
     parts = urlsplit(root)
     keys = {"access_key": parts.username, "secret_key": parts.password}
-    given = {name: unquote(key) for name, key in keys.items() if key}
+    credentials = {name: unquote(key) for name, key in keys.items() if key}
     filesystem = S3FileSystem(
-        **given, endpoint_override=_s3_endpoint(), proxy_options=proxy, allow_delayed_open=True
+        **credentials, endpoint_override=_s3_endpoint(), proxy_options=proxy, allow_delayed_open=True
     )
     return filesystem, parts.netloc.rpartition("@")[2]
 

@@ -154,8 +154,8 @@ class WebHdfsStorage(Storage):
         full = self._directory if directory is None else self._full(directory)
         try:
             with self._translated("list", directory or ""):
-                found: list[tuple[str, dict[str, Any]]] = self._client.list(full or "/", status=True)
-                return found
+                statuses: list[tuple[str, dict[str, Any]]] = self._client.list(full or "/", status=True)
+                return statuses
         except MissingError:
             return []
 

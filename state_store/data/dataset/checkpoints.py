@@ -242,7 +242,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         return f"Checkpoints({counted(len(self), 'store')}, {len(numbers)} that can be restored{span})"
 
     def _repr_html_(self) -> str:
-        shown = []
+        tables = []
         for heading, lines in self.groups():
             rows = [
                 (
@@ -259,8 +259,8 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
                 )
                 for line in lines
             ]
-            shown.append(table(heading, HEADINGS, rows))
-        return "".join(shown)
+            tables.append(table(heading, HEADINGS, rows))
+        return "".join(tables)
 
 
 def checkpoints(
@@ -289,10 +289,10 @@ def checkpoints(
     committed = query.committed()
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
-        found = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
+        stores = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
     times = query.logs.end_times()
     return Checkpoints(
-        query, {store.key: _history(store, committed.get(store.key), times) for store in found}
+        query, {store.key: _history(store, committed.get(store.key), times) for store in stores}
     )
 
 
@@ -500,10 +500,10 @@ def chain(
     committed = query.committed(None if version is None else version_number(query, version) - 1)
     keys = query.stores(Filter(operator, partition, store))
     with reporting(progress, "listed", len(keys)) as meter:
-        found = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
+        stores = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
     times = query.logs.end_times()
     return Chains(
-        {store.key: StoreChain(store.key, tuple(_links(store, committed, times))) for store in found}
+        {store.key: StoreChain(store.key, tuple(_links(store, committed, times))) for store in stores}
     )
 
 

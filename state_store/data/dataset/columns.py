@@ -164,9 +164,9 @@ class Columns:
             return pyarrow.array([None if value is None else {} for value in values], pyarrow.struct([]))
         decoded = dict(zip(self._values, self._decoded_values(present), strict=True))
         arrays = [_inner(decoded[column.number], column) for column in columns]
-        found = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
+        structs = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
         positions = itertools.count()
-        return found.take(
+        return structs.take(
             pyarrow.array([None if value is None else next(positions) for value in values], pyarrow.int64())
         )
 
@@ -289,8 +289,8 @@ def decoded_keys(view: View, keys: Encoded, only: Sequence[int]) -> list[pyarrow
     if schema.avro is None:
         return decode_keys(keys, fields, schema.layout, skip=FAMILY_BYTES, only=only)
     texts = [key[FAMILY_BYTES:] for key in _texts(keys)]
-    found = decode_avro_keys(texts, fields, schema.layout, schema.avro.keys)
-    return [found[number] for number in only]
+    columns_of_keys = decode_avro_keys(texts, fields, schema.layout, schema.avro.keys)
+    return [columns_of_keys[number] for number in only]
 
 
 def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
@@ -347,8 +347,8 @@ def _cast(column: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
     if not pyarrow.types.is_struct(kind) or not pyarrow.types.is_struct(column.type):
         return column.cast(kind)
     fields = [kind.field(number) for number in range(kind.num_fields)]
-    given = [field.name for field in column.type]
-    if given != [field.name for field in fields]:
+    names = [field.name for field in column.type]
+    if names != [field.name for field in fields]:
         return column.cast(kind)
     inner = [_cast(part, field.type) for part, field in zip(column.flatten(), fields, strict=True)]
     return pyarrow.StructArray.from_arrays(inner, fields=fields, mask=column.is_null())
@@ -394,7 +394,7 @@ def _columns(view: View) -> Iterator[Column]:
     import pyarrow
 
     keys = [(number, field) for number, field in enumerate(view.schema.key) if field.name not in view.hidden]
-    taken = {field.name for _, field in keys} | {PARTITION}
+    names_in_use = {field.name for _, field in keys} | {PARTITION}
     yield from (Column(field, True, number) for number, field in keys)
     for number, field in enumerate(view.schema.value):
         if view.has_no_content(number):
@@ -406,7 +406,7 @@ def _columns(view: View) -> Iterator[Column]:
             ]
         else:
             inner = [(None, field)]
-        named = renamed([field for _, field in inner], taken, "value_")
+        named = renamed([field for _, field in inner], names_in_use, "value_")
         for (position, _), shown in zip(inner, named, strict=True):
             yield Column(shown, False, number, position)
     partition = pyarrow.field(PARTITION, pyarrow.int32(), False)

@@ -285,9 +285,9 @@ def write_export(
                 rows = _write_part(batches, schema, _part(number), aside, location, runtime)
                 return rows, number in partition.lost
 
-        written = workers.run(write, numbers, at_once=1, meter=meter)
-        rows = sum(count for count, _ in written)
-        lost = [number for number, (_, is_lost) in zip(numbers, written, strict=True) if is_lost]
+        parts = workers.run(write, numbers, at_once=1, meter=meter)
+        rows = sum(count for count, _ in parts)
+        lost = [number for number, (_, is_lost) in zip(numbers, parts, strict=True) if is_lost]
         return rows, f"{json.dumps({'rows': rows, 'lost': sorted(lost)})}\n".encode()
 
     try:

@@ -88,8 +88,8 @@ class Changes:
                 size_bytes = after.lineage_bytes + (before.size_bytes if before else 0)
                 try:
                     with partitions.reporting([after, *([before] if before else [])], size_bytes):
-                        found = self._diff(before, after, since, scratch)
-                        yield from _diff_batches(self._columns, found, number)
+                        difference = self._diff(before, after, since, scratch)
+                        yield from _diff_batches(self._columns, difference, number)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
 
@@ -173,8 +173,8 @@ def _diff_schema(columns: Columns) -> pyarrow.Schema:
         pyarrow.field("after", columns.value_type),
         columns.partition_field,
     ]
-    taken = {field.name for field in (*first, *last)}
-    return pyarrow.schema([*first, *renamed(columns.key_fields, taken, "key_"), *last])
+    names_in_use = {field.name for field in (*first, *last)}
+    return pyarrow.schema([*first, *renamed(columns.key_fields, names_in_use, "key_"), *last])
 
 
 def _diff_batches(
@@ -245,9 +245,9 @@ def rows_schema(columns: Columns, first: Sequence[pyarrow.Field]) -> pyarrow.Sch
     """
     import pyarrow
 
-    taken = {field.name for field in (*first, columns.partition_field)}
-    keys = renamed(columns.key_fields, taken, "key_")
-    values = renamed(columns.value_fields, taken, "value_")
+    names_in_use = {field.name for field in (*first, columns.partition_field)}
+    keys = renamed(columns.key_fields, names_in_use, "key_")
+    values = renamed(columns.value_fields, names_in_use, "value_")
     return pyarrow.schema(
         [*first, *keys, *(field.with_nullable(True) for field in values), columns.partition_field]
     )
@@ -564,9 +564,9 @@ class Lookups:
         columns = key_columns(self._view, key)
         rows = self._of_side if self._view.is_side else self._of_key
         for number in self._partitions_of(columns):
-            found = [batch for batch in rows(columns, number) if batch.num_rows]
-            if found:
-                return pyarrow.Table.from_batches(found)
+            batches = [batch for batch in rows(columns, number) if batch.num_rows]
+            if batches:
+                return pyarrow.Table.from_batches(batches)
         return self._columns.schema.empty_table()
 
     def versions(self, key: Key) -> list[KeyVersion]:
@@ -577,8 +577,8 @@ class Lookups:
         """Return the versions of a key as rows: see `State.history_rows`."""
         columns = key_columns(self._view, key)
         number, versions = self._versions(columns)
-        kept = [version for version in versions if every or version.is_changed]
-        return self._history.table(columns, number, kept)
+        key_versions = [version for version in versions if every or version.is_changed]
+        return self._history.table(columns, number, key_versions)
 
     @property
     def _history(self) -> History:
@@ -606,19 +606,24 @@ class Lookups:
 
     def _of_side(self, columns: list[pyarrow.Array], number: int) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows that wait with a key in a partition, which is read as a whole."""
-        kept = key_filter(self._view, columns)
-        yield from (batch.filter(kept) for batch in self._scan(number))
+        condition = key_filter(self._view, columns)
+        yield from (batch.filter(condition) for batch in self._scan(number))
 
     def _versions(self, columns: list[pyarrow.Array]) -> tuple[int, list[KeyVersion]]:
         """Return the partition that has a key, or may have it, and the key's versions there."""
-        found = [(number, self._versions_in(number, columns)) for number in self._partitions_of(columns)]
-        return next((pair for pair in found if any(version.found.num_rows for version in pair[1])), found[0])
+        by_partition = [
+            (number, self._versions_in(number, columns)) for number in self._partitions_of(columns)
+        ]
+        return next(
+            (pair for pair in by_partition if any(version.found.num_rows for version in pair[1])),
+            by_partition[0],
+        )
 
     def _versions_in(self, number: int, columns: list[pyarrow.Array]) -> list[KeyVersion]:
         family = self._partitions.family_id(number)
         if family is None:
             return []
         if self._view.is_side:
-            kept = key_filter(self._view, columns)
-            return self._history.of_side(kept, family.to_bytes(FAMILY_BYTES, "big"), number)
+            condition = key_filter(self._view, columns)
+            return self._history.of_side(condition, family.to_bytes(FAMILY_BYTES, "big"), number)
         return self._history.of_key(key_bytes(self._view, columns, family), number)

@@ -64,20 +64,20 @@ def parse_moment(
     Raises:
         OptionError: the text names no moment.
     """
-    given = text.strip()
+    stripped_text = text.strip()
     present = now or _EPOCH + timedelta(milliseconds=runtime.wall_ms())
     try:
-        found = (
-            _named(given.lower(), zone, present)
-            or _iso(given, zone)
-            or _since_1970(given)
-            or _ago(given, present)
+        moment = (
+            _named(stripped_text.lower(), zone, present)
+            or _iso(stripped_text, zone)
+            or _since_1970(stripped_text)
+            or _ago(stripped_text, present)
         )
     except (OverflowError, ValueError, OSError) as error:
         raise OptionError(f"'{text}' is not a moment: {error}") from error
-    if found is None:
+    if moment is None:
         raise OptionError(f"'{text}' is not a moment, such as {EXAMPLES}")
-    return found
+    return moment
 
 
 def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
@@ -89,15 +89,15 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
     if isinstance(value, date):
         try:
             if not isinstance(value, datetime):
-                found = _start(datetime(value.year, value.month, value.day), zone)
+                moment = _start(datetime(value.year, value.month, value.day), zone)
             else:
-                found = _in_zone(value, zone)
+                moment = _in_zone(value, zone)
                 if value.tzinfo is None and not _instants(value, zone):
                     raise ValueError("clocks skipped it when summer time began")
-            _ = found - _EPOCH
+            _ = moment - _EPOCH
         except (OverflowError, ValueError, OSError) as error:
             raise OptionError(f"{value!r} is not a moment: {error}") from error
-        return found
+        return moment
     if isinstance(value, str):
         return parse_moment(value, zone)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -116,10 +116,10 @@ def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
         zone: the zone; None is the local one.
     """
     try:
-        shown = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+        moment = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
-    return shown.isoformat(sep=" ", timespec="milliseconds")
+    return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
 def moment_or_unknown(milliseconds: int | None, zone: tzinfo | None = None) -> str:
@@ -129,8 +129,10 @@ def moment_or_unknown(milliseconds: int | None, zone: tzinfo | None = None) -> s
 
 def latest(moments: Iterable[int | None]) -> int | None:
     """Return the latest of some moments; None if one of them is not known."""
-    found = list(moments)
-    return None if None in found else max((moment for moment in found if moment is not None), default=None)
+    all_ms = list(moments)
+    return (
+        None if None in all_ms else max((each_ms for each_ms in all_ms if each_ms is not None), default=None)
+    )
 
 
 def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> tuple[str, list[str]]:
@@ -184,22 +186,22 @@ def _iso(text: str, zone: tzinfo | None) -> datetime | None:
     moment = datetime(year, month, day, hour, minute, second, fraction)
     if match[8] is not None:
         return _in_zone(moment, _offset(match[8].upper()))
-    found = _instants(moment, zone)
-    if len(found) == 1:
-        return found[0]
+    instants = _instants(moment, zone)
+    if len(instants) == 1:
+        return instants[0]
     if match[4] is None:
         return _start(moment, zone)
     name = "the local zone" if zone is None else f"the zone {zone}"
-    if found:
-        texts = " and ".join(moment.isoformat(sep=" ") for moment in found)
+    if instants:
+        texts = " and ".join(moment.isoformat(sep=" ") for moment in instants)
         raise ValueError(f"clocks in {name} showed it twice, at {texts}: add the offset")
     raise ValueError(f"clocks in {name} skipped it when summer time began: give another time, or an offset")
 
 
 def _start(day: datetime, zone: tzinfo | None) -> datetime:
     """Return the first moment of a day, whose midnight clocks may skip or show twice."""
-    shown = _instants(day, zone) or sorted(_both(day, zone), key=datetime.timestamp)[-1:]
-    return shown[0].astimezone(timezone.utc).astimezone(zone)
+    instants = _instants(day, zone) or sorted(_both(day, zone), key=datetime.timestamp)[-1:]
+    return instants[0].astimezone(timezone.utc).astimezone(zone)
 
 
 def _both(moment: datetime, zone: tzinfo | None) -> list[datetime]:
@@ -207,23 +209,23 @@ def _both(moment: datetime, zone: tzinfo | None) -> list[datetime]:
 
     It is one moment at the ends of the calendar, where the local zone has no second one.
     """
-    found = [_in_zone(moment, zone)]
+    meanings = [_in_zone(moment, zone)]
     with suppress(OverflowError, ValueError):
-        found.append(_in_zone(moment.replace(fold=1 - moment.fold), zone))
-    return found
+        meanings.append(_in_zone(moment.replace(fold=1 - moment.fold), zone))
+    return meanings
 
 
 def _instants(moment: datetime, zone: tzinfo | None) -> list[datetime]:
     """Return the moments at which clocks in a zone show a time, in order: none, one or two."""
-    given = moment.replace(fold=0)
+    clock_time = moment.replace(fold=0)
     try:
         same = [
             at
-            for at in _both(given, zone)
-            if at.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None, fold=0) == given
+            for at in _both(clock_time, zone)
+            if at.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None, fold=0) == clock_time
         ]
     except (OverflowError, ValueError):  # at an end of the calendar
-        return [_in_zone(given, zone)]
+        return [_in_zone(clock_time, zone)]
     return sorted({at.timestamp(): at for at in reversed(same)}.values(), key=datetime.timestamp)
 
 

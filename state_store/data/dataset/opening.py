@@ -86,14 +86,14 @@ def open(
     check_number("operator", operator)
     if store is not None and not isinstance(store, str):
         raise OptionError(f"store is a name, not {store!r}", option="store")
-    chosen = None
+    numbers = None
     if partitions is not None:
         if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
             raise OptionError(
                 f"partitions are numbers such as [0, 1], not {partitions!r}", option="partitions"
             )
-        chosen = list(partitions)
-        for partition in chosen:
+        numbers = list(partitions)
+        for partition in numbers:
             check_number("partitions", partition)
     query = Query.open(checkpoint)
     number = version_number(query, version, batch, at)
@@ -101,7 +101,7 @@ def open(
         query,
         view_at(query, operator, default_name(query, operator) if store is None else store, number - 1),
         number,
-        chosen,
+        numbers,
         skip_damaged=on_damage == "skip",
         runtime=runtime,
     )
@@ -175,14 +175,14 @@ def _first(reader: pyarrow.RecordBatchReader, limit: int | None) -> pyarrow.Tabl
     """Return at most `limit` rows of a reader (None: all), without reading more than these."""
     import pyarrow
 
-    batches, left = [], limit
-    while left is None or left > 0:
+    batches, rows_left = [], limit
+    while rows_left is None or rows_left > 0:
         try:
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        batches.append(batch if left is None else batch.slice(0, min(left, batch.num_rows)))
-        left = None if left is None else left - batches[-1].num_rows
+        batches.append(batch if rows_left is None else batch.slice(0, min(rows_left, batch.num_rows)))
+        rows_left = None if rows_left is None else rows_left - batches[-1].num_rows
     reader.close()
     return pyarrow.Table.from_batches(batches, reader.schema)
 
@@ -299,7 +299,7 @@ def history(
         open(checkpoint, operator, store, version, batch=batch, at=at) as state,
         _followed(state, progress, 1),
     ):
-        return [found for found in state.history(key) if every or found.is_changed]
+        return [key_version for key_version in state.history(key) if every or key_version.is_changed]
 
 
 def stats(

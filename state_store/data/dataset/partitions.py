@@ -263,18 +263,18 @@ class Partitions:
     def _pinned(
         self, version: int, since: int | None, numbers: Sequence[int] | None = None
     ) -> dict[int, PinnedVersion]:
-        chosen = self.numbers if numbers is None else numbers
+        partitions = self.numbers if numbers is None else numbers
         try:
-            known = self._query.committed(version - 1)
+            committed = self._query.committed(version - 1)
         except MissingError:  # Spark has forgotten the batch, but its last commit builds on that version
-            known = self._query.committed()
+            committed = self._query.committed()
 
         newest = (self._query.committed_batch() or 0) + 1
 
         def pin(number: int) -> PinnedVersion:
             key = self.key(number)
             storage = self._query.storage(key)
-            return PinnedVersion(key, storage, version, known[key], since=since, runtime=self._runtime)
+            return PinnedVersion(key, storage, version, committed[key], since=since, runtime=self._runtime)
 
         def found(number: int) -> PinnedVersion | None:
             try:
@@ -288,8 +288,8 @@ class Partitions:
                 self.lost[number] = lost
                 return None
 
-        pins = parallel(LISTED_AT_ONCE, found, chosen, runtime=self._runtime)
-        return {number: pinned for number, pinned in zip(chosen, pins, strict=True) if pinned is not None}
+        pins = parallel(LISTED_AT_ONCE, found, partitions, runtime=self._runtime)
+        return {number: pinned for number, pinned in zip(partitions, pins, strict=True) if pinned is not None}
 
 
 def open_database(base: LocalDatabase) -> Database:
@@ -328,9 +328,9 @@ def filtered(
     for number in partitions.numbers if numbers is None else numbers:
         with partitions.read(number):
             for batch in decoded(partitions, needed, number, batch_rows):
-                kept = batch if filter is None else _that_match(batch, filter)
-                if kept.num_rows:
-                    yield kept.select(names) if names != needed.schema.names else kept
+                matches = batch if filter is None else _that_match(batch, filter)
+                if matches.num_rows:
+                    yield matches.select(names) if names != needed.schema.names else matches
 
 
 def decoded(

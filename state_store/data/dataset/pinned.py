@@ -198,18 +198,18 @@ class PinnedVersion:
     def fetch(self, delta: DeltaName, directory: Path) -> Path:
         """Fetch a delta of the lineage into `directory` and verify its checksum. Raises DamagedError."""
         context = self._context(directory)
-        (wanted,) = wanted_deltas([ChainDelta.from_listing(delta, self._sizes[delta])], directory)
-        context.fetch([wanted])
-        context.verify([wanted])
-        return wanted.target
+        (file,) = wanted_deltas([ChainDelta.from_listing(delta, self._sizes[delta])], directory)
+        context.fetch([file])
+        context.verify([file])
+        return file.target
 
     def check(self, path: str, local: Path) -> None:
         """Compare a local copy of a file in `paths` with its checksum. Raises DamagedError."""
-        known = self._checksums[path]
-        if isinstance(known, DeltaName):
-            wanted = Wanted(path, self._sizes[known], local, crc32=known.crc)
+        source = self._checksums[path]
+        if isinstance(source, DeltaName):
+            wanted = Wanted(path, self._sizes[source], local, crc32=source.crc)
         else:
-            wanted = Wanted(path, known.size_bytes, local, sha256=known.sha256)
+            wanted = Wanted(path, source.size_bytes, local, sha256=source.sha256)
         reason = difference(wanted)
         if reason is not None:
             file = f"{self.storage.location}/{path}"
@@ -217,8 +217,8 @@ class PinnedVersion:
 
     def file_bytes(self, path: str) -> int:
         """Return the bytes of a file in `paths`."""
-        known = self._checksums[path]
-        return self._sizes[known] if isinstance(known, DeltaName) else known.size_bytes
+        source = self._checksums[path]
+        return self._sizes[source] if isinstance(source, DeltaName) else source.size_bytes
 
     def metadata(self, delta: DeltaName, directory: Path) -> DeltaMetadata:
         """Return the metadata of a delta; `directory` is used meanwhile and removed. Raises DamagedError."""
@@ -290,25 +290,25 @@ class PinnedVersion:
             after = [earlier for earlier in lineages.history(version) if earlier.number > self._since]
             deltas = [lineages.delta(earlier) for earlier in reversed(after)]
             self.lineage = [delta for delta in deltas if delta is not None]
-        kept = self.archives = {}
-        wanted = {delta.path for delta in (*plan.deltas, *self.lineage)}
+        archives = self.archives = {}
+        paths = {delta.path for delta in (*plan.deltas, *self.lineage)}
         self.archive_error = None
         self._checksums = {delta.path: delta for delta in (*plan.deltas, *self.lineage)}
         if plan.snapshot is not None:
-            kept[plan.snapshot.path] = self.storage.read(plan.snapshot.path)
+            archives[plan.snapshot.path] = self.storage.read(plan.snapshot.path)
             try:
-                archive = read_archive(_Pinned(self.storage, entries, kept), plan.snapshot)
+                archive = read_archive(_Pinned(self.storage, entries, archives), plan.snapshot)
             except StateStoreError as error:
                 self.archive_error = error
             else:
-                wanted |= {entry.path for entry in archive.manifest.files}
+                paths |= {entry.path for entry in archive.manifest.files}
                 self._snapshot_bytes = sum(entry.size_bytes for entry in archive.manifest.files)
                 self._checksums.update((entry.path, entry) for entry in archive.manifest.files)
         past = {delta.path for delta in self.lineage} - {delta.path for delta in plan.deltas}
-        lost = self._hold(wanted, spared=past)
+        lost = self._hold(paths, spared=past)
         self.lineage = [delta for delta in self.lineage if delta.path not in lost]
-        self.paths = frozenset(wanted - lost)
-        return version, _Pinned(self.storage, entries, kept)
+        self.paths = frozenset(paths - lost)
+        return version, _Pinned(self.storage, entries, archives)
 
     def _hold(self, paths: set[str], spared: set[str]) -> frozenset[str]:
         """Lease files, and return those that are condemned or gone, all of which are in `spared`."""
@@ -317,10 +317,12 @@ class PinnedVersion:
             lost = lease.hold(paths)
         except StorageError:
             return frozenset()
-        needed = lost - spared
-        if needed:
+        lost_files = lost - spared
+        if lost_files:
             lease.release()
-            raise MissingError(f"'{min(needed)}' of store {self.key} was removed meanwhile", file=min(needed))
+            raise MissingError(
+                f"'{min(lost_files)}' of store {self.key} was removed meanwhile", file=min(lost_files)
+            )
         self._lease = KeptLease(lease, self._runtime)
         return lost
 

@@ -218,12 +218,12 @@ def memory_bytes(text: str) -> int:
         OptionError: if the text is not a size, or less than 32m.
     """
     try:
-        found = int(BYTES.parse(text))
+        size_bytes = int(BYTES.parse(text))
     except (ValueError, AttributeError, TypeError) as error:
         raise OptionError(f"memory is {text!r}, but {error}", option="memory") from error
-    if found < MIN_MEMORY_BYTES:
+    if size_bytes < MIN_MEMORY_BYTES:
         raise OptionError(f"memory is '{text}', but at least 32m are needed", option="memory")
-    return min(found, 1 << 50)
+    return min(size_bytes, 1 << 50)
 
 
 def sentence(error: BaseException) -> str:
@@ -285,15 +285,15 @@ def state_table(
     ) -> Iterator[pyarrow.RecordBatch]:
         names = schema.names if columns is None else list(columns)
         needed = named_columns(schema, names, pushed, key)
-        chosen = numbers if pushed is None else pruned(pushed, view, numbers)
-        if not chosen:
+        partitions_left = numbers if pushed is None else pruned(pushed, view, numbers)
+        if not partitions_left:
             return
-        with opened(chosen) as state:
+        with opened(partitions_left) as state:
             for batch in state.matching(needed, pushed):
-                kept = as_moments(batch if key is None else batch.filter(key), units)
+                rows = as_moments(batch if key is None else batch.filter(key), units)
                 if pushed is not None:
-                    kept = kept.filter(pushed)
-                yield kept.select(names)
+                    rows = rows.filter(pushed)
+                yield rows.select(names)
 
     return StateTable(schema, scanned)
 
@@ -344,12 +344,12 @@ def key_of(
     if pushed is None or not fields or _NESTED in str(pushed):
         return None
     try:
-        wanted = pyarrow.dataset.get_partition_keys(pushed)
+        value_by_column = pyarrow.dataset.get_partition_keys(pushed)
     except (pyarrow.ArrowException, TypeError, ValueError):
         return None
     key = {}
     for field in fields:
-        value = wanted.get(field.name)
+        value = value_by_column.get(field.name)
         is_text = pyarrow.types.is_string(field.type) and isinstance(value, str)
         is_number = pyarrow.types.is_integer(field.type) and type(value) is int
         if not (is_text or is_number):
@@ -434,11 +434,11 @@ def as_moments(batch: pyarrow.RecordBatch, units: Mapping[str, str]) -> pyarrow.
         if unit is None or not pyarrow.types.is_integer(field.type):
             continue
         numbers, latest = columns[index], _LATEST_MS * (1000 if unit == "us" else 1)
-        known = pyarrow.compute.and_(
+        valid = pyarrow.compute.and_(
             pyarrow.compute.greater_equal(numbers, 0), pyarrow.compute.less_equal(numbers, latest)
         )
         kind = pyarrow.timestamp(unit, "UTC")
-        columns[index] = pyarrow.compute.if_else(known, numbers, pyarrow.scalar(None, field.type)).cast(kind)
+        columns[index] = pyarrow.compute.if_else(valid, numbers, pyarrow.scalar(None, field.type)).cast(kind)
         fields[index] = pyarrow.field(field.name, kind)
     return pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(fields))
 
@@ -539,14 +539,14 @@ class Condition:
         with self._connection() as connection:
 
             def kept(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-                shown = as_moments(batch.select(self.columns), self._units)
+                moments = as_moments(batch.select(self.columns), self._units)
                 numbers = pyarrow.array(numpy.arange(batch.num_rows))
                 names = [*self.columns, self._number]
-                connection.register(STATE, pyarrow.Table.from_arrays([*shown.columns, numbers], names))
+                connection.register(STATE, pyarrow.Table.from_arrays([*moments.columns, numbers], names))
                 with connection.translated():
-                    found = connection.rows(self._query(quoted(self._number))).read_all().column(0)
+                    indices = connection.rows(self._query(quoted(self._number))).read_all().column(0)
                 connection.unregister(STATE)
-                return batch if len(found) == batch.num_rows else batch.take(numpy.sort(found.to_numpy()))
+                return batch if len(indices) == batch.num_rows else batch.take(numpy.sort(indices.to_numpy()))
 
             yield kept
 
@@ -653,14 +653,14 @@ def _planned(connection: Connection, query: str, versions: Versions | None) -> p
     """Plan the query, and make the versions that it names when planning asks for them."""
     import duckdb
 
-    made: Mapping[str, bool] | dict[str, bool] = {}
+    versions_tried: Mapping[str, bool] | dict[str, bool] = {}
     while True:
         try:
             return connection.planned(query)
         except duckdb.CatalogException as error:
             unknown = _UNKNOWN_TABLE.search(str(error))
-            if versions is None or unknown is None or unknown[1] in made:
+            if versions is None or unknown is None or unknown[1] in versions_tried:
                 raise
             address, _, version = unknown[1].rpartition("@")
             connection.register(unknown[1], versions(address, version.strip()))
-            made = {**made, unknown[1]: True}
+            versions_tried = {**versions_tried, unknown[1]: True}

@@ -277,10 +277,10 @@ class State:
             query += f" WHERE (\n{condition}\n)"
         query += f"\nORDER BY\n{order_by}\n" + ("" if limit is None else f"LIMIT {limit}")
         table = self.table(None if key is None else self.key_filter(key))
-        found = run(query, [Named(None, STATE, table)], memory=memory, utc=utc, option="--order-by")
+        batches = run(query, [Named(None, STATE, table)], memory=memory, utc=utc, option="--order-by")
         units = moment_columns(self.view)
         return pyarrow.RecordBatchReader.from_batches(
-            shown, (restored(batch, shown, units) for batch in found)
+            shown, (restored(batch, shown, units) for batch in batches)
         )
 
     def table(self, key: pyarrow.compute.Expression | None = None) -> StateTable:
@@ -431,8 +431,8 @@ class State:
         """
         if not self.has_one_row_a_key:
             raise OptionError(f"a key may have several rows in '{self.view.name}': use rows_of")
-        found = self.rows_of(key).to_pylist()
-        return dict(found[0]) if found else None
+        rows = self.rows_of(key).to_pylist()
+        return dict(rows[0]) if rows else None
 
     def rows_of(self, key: Key) -> pyarrow.Table:
         """Return all rows of a key.
@@ -543,9 +543,9 @@ class State:
             )
         with condition.filtering() as kept:
             for batch in batches:
-                found = kept(batch if of_key is None else batch.filter(of_key))
-                if found.num_rows:
-                    yield found.select(shown.names)
+                matches = kept(batch if of_key is None else batch.filter(of_key))
+                if matches.num_rows:
+                    yield matches.select(shown.names)
 
     def _is_one_key(self, pushed: pyarrow.compute.Expression | None) -> bool:
         return not self.view.is_side and key_of(pushed, self.columns.key_fields) is not None

@@ -351,7 +351,7 @@ def part_statistics(
             batch = expiry.columns.decode(tuple(page.keys), tuple(page.values), number)
             over, looked_at = over + expiry.count(batch), looked_at + batch.num_rows
         largest = _of_largest([*largest, *_largest(page, keys + values, columns, number)])
-    written: dict[int, int] = {}
+    last_written: dict[int, int] = {}
     times_ms: dict[int, int | None] = {}
     changes: dict[int, tuple[int, int, int]] = {}
     reach = max(recent, MAX_DELTAS if is_sampled else 0)
@@ -360,7 +360,7 @@ def part_statistics(
             changes = dict(_changes(partitions, pin, partitions.version - recent))
             family = partitions.family_id(number) if is_sampled else None
             if family is not None:
-                written = _last_written(partitions, pin, family.to_bytes(FAMILY_BYTES, "big"), times_ms)
+                last_written = _last_written(partitions, pin, family.to_bytes(FAMILY_BYTES, "big"), times_ms)
     return PartStatistics(
         size,
         bool(pins),
@@ -370,7 +370,7 @@ def part_statistics(
         over,
         looked_at,
         changes,
-        written,
+        last_written,
         times_ms,
     )
 
@@ -445,8 +445,8 @@ def _counted(sizes: Any) -> dict[int, int]:
     """Return the number of occurrences of each size in an array."""
     import numpy
 
-    found, counts = numpy.unique(sizes, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    distinct_sizes, counts = numpy.unique(sizes, return_counts=True)
+    return dict(zip(distinct_sizes.tolist(), counts.tolist(), strict=True))
 
 
 def _of_largest(rows: Iterable[LargeRow]) -> list[LargeRow]:
@@ -508,5 +508,5 @@ def _recent(
     """Yield the changes of each recent version of which all partitions have a delta."""
     for version in range(max(0, newest - recent) + 1, newest + 1):
         if all(version in of_partition for of_partition in changes):
-            found = [of_partition[version] for of_partition in changes]
-            yield VersionChanges(version, *(sum(numbers) for numbers in zip(*found, strict=True)))
+            of_version = [of_partition[version] for of_partition in changes]
+            yield VersionChanges(version, *(sum(numbers) for numbers in zip(*of_version, strict=True)))

@@ -99,8 +99,8 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
     if version == "v3":
         newest = _families(texts, path)
         if files and is_avro(query):
-            written = [_families(_after_version(query, file), file) for file in files[:-1]]
-            return [_with_writers(family, [*written, newest]) for family in newest]
+            older_families = [_families(_after_version(query, file), file) for file in files[:-1]]
+            return [_with_writers(family, [*older_families, newest]) for family in newest]
         return [family for family, _, _ in newest]
     key, value = (texts.text() if version == "v1" else texts.pieces() for _ in range(2))
     layout = KeyLayout(tuple(range(operator.prefix_columns.get(store, 0))))
@@ -307,16 +307,16 @@ def default_name(query: Query, number: int) -> str:
     Raises:
         MissingError: there is no such operator.
     """
-    known = views(query, _operator(query, number))
-    if DEFAULT_NAME in known:
+    names = views(query, _operator(query, number))
+    if DEFAULT_NAME in names:
         return DEFAULT_NAME
-    return next((side for side in _SIDES if side in known), next(iter(users_first(known)), DEFAULT_NAME))
+    return next((side for side in _SIDES if side in names), next(iter(users_first(names)), DEFAULT_NAME))
 
 
 def users_first(names: Iterable[str]) -> list[str]:
     """Return names of stores: those of users in the order of declaration, then Spark's own."""
-    given = list(names)
-    return sorted(given, key=lambda name: (name.startswith("$"), name == TIMERS, "-key" in name))
+    names_as_given = list(names)
+    return sorted(names_as_given, key=lambda name: (name.startswith("$"), name == TIMERS, "-key" in name))
 
 
 def _named(query: Query, operator: Operator, name: str) -> View:

@@ -259,7 +259,7 @@ class Measured:
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         work = self.workload
-        shown = [
+        lines = [
             ("keys", work.keys),
             ("bytes of a key", work.key_bytes),
             ("bytes of a value", work.value_bytes),
@@ -273,7 +273,7 @@ class Measured:
             ("ms that a restore took", self.restore_ms),
         ]
         title = f"operator {self.operator}, store {self.store}, version {self.version}"
-        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in shown])
+        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in lines])
 
 
 def measure(

@@ -74,8 +74,10 @@ class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
 
     def by_reason(self) -> dict[str, tuple[int, int]]:
         """Return the bytes and the number of the files of all stores, by the reason why they are there."""
-        found = {reason: [file.bytes for file in self.all if file.reason == reason] for reason in REASONS}
-        return {reason: (sum(sizes), len(sizes)) for reason, sizes in found.items()}
+        sizes_by_reason = {
+            reason: [file.bytes for file in self.all if file.reason == reason] for reason in REASONS
+        }
+        return {reason: (sum(sizes), len(sizes)) for reason, sizes in sizes_by_reason.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return the files as values for JSON."""
@@ -142,11 +144,11 @@ def files(
     keys = query.stores(Filter(operator, partition, store))
     tasks = workers(spark)
     with reporting(progress, "listed", len(keys)) as meter:
-        found = on_stores(query, keys, _held_in, meter=meter, workers=tasks)
-    restorable = sorted(set().union(*(numbers for numbers, _ in found)))
+        files_by_store = on_stores(query, keys, _held_in, meter=meter, workers=tasks)
+    restorable = sorted(set().union(*(numbers for numbers, _ in files_by_store)))
     if needed_by is not None and needed_by not in restorable:
-        known = runs(restorable) or "none"
-        raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {known}")
+        numbers_text = runs(restorable) or "none"
+        raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {numbers_text}")
 
     def is_chosen(file: HeldFile) -> bool:
         if unneeded and file.holders:
@@ -157,7 +159,7 @@ def files(
         query.location,
         {
             key: tuple(file for file in held if is_chosen(file))
-            for key, (_, held) in zip(keys, found, strict=True)
+            for key, (_, held) in zip(keys, files_by_store, strict=True)
         },
     )
 

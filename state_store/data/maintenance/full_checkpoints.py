@@ -96,14 +96,14 @@ def share(stores: int) -> Share:
 def _raise_limit() -> int:
     """Raise the soft limit of open files as far as it helps and as this process may; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(_ENOUGH, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    limit = _ENOUGH if hard == resource.RLIM_INFINITY else min(_ENOUGH, hard)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
         return _ENOUGH if soft == resource.RLIM_INFINITY else soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError):
         return soft
-    return wanted
+    return limit
 
 
 @contextmanager
@@ -242,10 +242,10 @@ def full_checkpoint(
     if on_failure not in ("raise", "report"):
         raise OptionError(f"on_failure is 'raise' or 'report', not {on_failure!r}", option="on_failure")
     check_text("reason", reason, "'before the upgrade'")
-    chosen = Filter(operator, partition, store)
+    selection = Filter(operator, partition, store)
     resources, tasks = share(stores), workers(spark, runtime)
     query = Query.open(checkpoint)
-    keys = query.stores(chosen)
+    keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> FullCheckpoint | Failure:
         try:
@@ -270,8 +270,8 @@ def full_checkpoint(
     failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
     if failed and on_failure == "raise":
         raise failed[0].error
-    made = tuple(outcome for outcome in outcomes if isinstance(outcome, FullCheckpoint))
-    return FullCheckpoints(query.location, made, failed)
+    checkpoints = tuple(outcome for outcome in outcomes if isinstance(outcome, FullCheckpoint))
+    return FullCheckpoints(query.location, checkpoints, failed)
 
 
 def _of_newest(

@@ -77,14 +77,14 @@ def abandoned_attempts(contents: StoreContents, committed: VersionId, before_ms:
     above = [delta for delta in contents.listing.deltas if delta.version > committed.number]
     above.sort(key=lambda delta: delta.version, reverse=True)
     parents: set[VersionId | None] = set()
-    gone: dict[str, int] = {}
+    abandoned: dict[str, int] = {}
     for version, attempts in groupby(above, key=lambda delta: delta.version):
         of_version = list(attempts)
         stays = _staying(contents, of_version, before_ms)
         stays |= {delta for delta in of_version if delta.version_id in parents}
         parents = {delta.builds_on for delta in stays}
-        gone.update((delta.path, version) for delta in of_version if delta not in stays)
-    return gone
+        abandoned.update((delta.path, version) for delta in of_version if delta not in stays)
+    return abandoned
 
 
 def _staying(contents: StoreContents, attempts: Iterable[DeltaName], before_ms: float) -> set[DeltaName]:
@@ -334,8 +334,8 @@ class Repairs:
     def __repr__(self) -> str:
         steps = sum(len(repair.steps) for repair in self.repairs)
         done = "done" if self.applied else "planned"
-        left = f"{counted(len(self.left), 'problem')} left"
-        return f"Repairs({counted(len(self.repairs), 'store')}: {counted(steps, 'step')} {done}, {left})"
+        left_text = f"{counted(len(self.left), 'problem')} left"
+        return f"Repairs({counted(len(self.repairs), 'store')}: {counted(steps, 'step')} {done}, {left_text})"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[Any, ...]] = [
@@ -396,10 +396,10 @@ def repair(
         raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
     for name, flag in (("apply", apply), ("leaks_only", leaks_only), ("discard", discard)):
         check_flag(name, flag)
-    chosen = Filter(operator, partition, store)
+    selection = Filter(operator, partition, store)
     resources, tasks = share(stores), workers(spark)
     query = Query.open(checkpoint)
-    keys = query.stores(chosen)
+    keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Repair:
         try:

@@ -131,7 +131,7 @@ def _confirmed(
     The file of such a one is still there or still needed, or the version is still there or is the one that
     Spark committed last. `marks` are the leases and tombstones that are damaged now.
     """
-    needed = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
+    paths = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
     present = again.contents.entries.keys() | marks
     versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
     return [
@@ -140,7 +140,7 @@ def _confirmed(
         if (
             any(version in versions for version in finding.versions)
             if finding.versions
-            else finding.file in present or finding.file in needed
+            else finding.file in present or finding.file in paths
         )
     ]
 
@@ -222,18 +222,18 @@ def _checksums(
     store: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
 ) -> list[Finding]:
     """Compare every SST with its checksum; the files of the committed version are kept for its restore."""
-    known: dict[str, FileEntry] = {
+    entries: dict[str, FileEntry] = {
         entry.path: entry for manifest in store.contents.manifests.values() for entry in manifest.files
     }
     crcs = {delta.path: delta.crc for delta in store.contents.listing.deltas}
     newest = store.restorable(committed)
-    kept = {file.path for file in store.registry.files(newest)} if newest else set()
+    committed_paths = {file.path for file in store.registry.files(newest)} if newest else set()
     sizes = store.contents.listing.sst_bytes()
 
     def read(path: str) -> str | None:
         """Fetch the file and return how it differs from what is known of it."""
-        entry, local = known.get(path), directory / path.replace("/", "-")
-        wanted = Wanted(
+        entry, local = entries.get(path), directory / path.replace("/", "-")
+        expected_file = Wanted(
             path,
             sizes[path] if entry is None else entry.size_bytes,
             local,
@@ -242,8 +242,8 @@ def _checksums(
         )
         try:
             context.storage.download(path, local)
-            why = difference(wanted)
-            if why is None and wanted.verifiable and path in kept:
+            why = difference(expected_file)
+            if why is None and expected_file.verifiable and path in committed_paths:
                 context.cache.keep(path, local)
             return why
         finally:
@@ -265,8 +265,8 @@ def _checksums(
             return Finding(store.key, error.kind, path, _predicate(error.message, context.storage, path))
         return Finding(store.key, "damaged", path, f"is damaged: {why}")
 
-    found = parallel(_THREADS, check, sorted(sizes), runtime=context.runtime)
-    return [finding for finding in found if finding is not None]
+    findings = parallel(_THREADS, check, sorted(sizes), runtime=context.runtime)
+    return [finding for finding in findings if finding is not None]
 
 
 def _restore_newest(
@@ -277,11 +277,11 @@ def _restore_newest(
     Begin again if Spark has committed another one meanwhile and the first is gone.
     """
     for _ in range(TRIES):
-        wanted = committed()
-        if store.restorable(wanted) is None:
+        version = committed()
+        if store.restorable(version) is None:
             store = FoundStore.read(store.key, context.storage)  # the query may have gone on since
-        outcome = _restore(store, context, wanted, every=every)
-        if outcome.restored is not None or committed() == wanted:
+        outcome = _restore(store, context, version, every=every)
+        if outcome.restored is not None or committed() == version:
             break
     return outcome
 
@@ -395,12 +395,12 @@ class Verification:
         """Return the verdicts as values for JSON."""
         stores = [verdict.to_json() for verdict in self.verdicts]
         of_spark = [finding.to_json() for finding in self.of_spark]
-        shown = {"checkpoint": self.checkpoint, "ok": self.ok, "spark": of_spark, "stores": stores}
-        return shown if self.not_left is None else {**shown, "not_left": self.not_left}
+        document = {"checkpoint": self.checkpoint, "ok": self.ok, "spark": of_spark, "stores": stores}
+        return document if self.not_left is None else {**document, "not_left": self.not_left}
 
     def __repr__(self) -> str:
-        found = "no problem" if self.ok else counted(len(self.findings), "problem")
-        return f"Verification({counted(len(self.verdicts), 'store')}: {found})"
+        problems = "no problem" if self.ok else counted(len(self.findings), "problem")
+        return f"Verification({counted(len(self.verdicts), 'store')}: {problems})"
 
     def _repr_html_(self) -> str:
         rows: list[tuple[Any, ...]] = [
@@ -463,10 +463,10 @@ def verify(
     """
     check_flag("all_versions", all_versions)
     check_flag("leave_result", leave_result)
-    chosen = Filter(operator, partition, store)
+    selection = Filter(operator, partition, store)
     resources, tasks = share(stores), workers(spark)
     query = Query.open(checkpoint)
-    keys = query.stores(chosen)
+    keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Verdict:
         try:
@@ -485,8 +485,8 @@ def verify(
 
     with reporting(progress, "verified", len(keys)) as meter:
         verdicts = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
-    not_left = _left(query, verdicts, is_whole=chosen == Filter()) if leave_result else None
-    verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
+    not_left = _left(query, verdicts, is_whole=selection == Filter()) if leave_result else None
+    verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(selection, key)]
     of_spark = tuple(
         Finding(None, problem.kind, problem.file, problem.problem) for problem in query.start_problems()
     )
@@ -501,12 +501,12 @@ def _left(
     Stores that the storage did not let be read are not verified: what was known of them stays.
     """
     read = [verdict for verdict in verdicts if all(finding.is_bad for finding in verdict.findings)]
-    restored = [verdict.restored.number for verdict in read if verdict.restored is not None]
+    numbers = [verdict.restored.number for verdict in read if verdict.restored is not None]
     return leave(
         query.location,
         [(verdict.key, verdict.findings) for verdict in read],
         is_whole=is_whole and len(read) == len(verdicts),
-        version=max(restored, default=None),
+        version=max(numbers, default=None),
         now_ms=runtime.wall_ms(),
     )
 

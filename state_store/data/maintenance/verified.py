@@ -127,8 +127,8 @@ class KnownProblem(JsonObject):
 
     def sentence(self) -> str:
         """Return the file by its kind and version, the store, and the problem."""
-        known = _NAMED.match(self.file)
-        file = f"the {_KINDS[known[1]]} of version {int(known[2])}" if known else self.file
+        match = _NAMED.match(self.file)
+        file = f"the {_KINDS[match[1]]} of version {int(match[2])}" if match else self.file
         return f"{file} in store {self.operator}/{self.partition}/{self.store} {self.problem}"
 
 
@@ -183,10 +183,10 @@ def read_verified(storage: Storage) -> Verified:
         StorageError: the storage fails.
     """
     try:
-        found = from_json(Verified, json.loads(storage.read(FILE)))
+        verified = from_json(Verified, json.loads(storage.read(FILE)))
     except (MissingError, ValueError, Mismatch):  # none, cut off, or of a later release
         return NEVER_VERIFIED
-    return found if found.format == _FORMAT else NEVER_VERIFIED
+    return verified if verified.format == _FORMAT else NEVER_VERIFIED
 
 
 def leave_result(

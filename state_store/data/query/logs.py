@@ -148,16 +148,16 @@ class BatchLogs:
         oldest = min(times, default=None)
         if oldest is None or self._began_before(oldest + 1, times.get(oldest, 0)) is None:
             return CommitTimes(times)
-        newest, found = max(times), dict(times)
+        newest, by_batch = max(times), dict(times)
         for batch, at_ms in times.items():
             began_ms = self._began_before(batch + 1, at_ms)
             if began_ms is not None:
-                found[batch] = began_ms
-        began_ms = found.get(newest - 1, 0)
+                by_batch[batch] = began_ms
+        began_ms = by_batch.get(newest - 1, 0)
         if began_ms != times.get(newest - 1, 0):
             took_ms = began_ms - (self.batch_ms(newest - 1) or began_ms)
-            found[newest] = min(times[newest], began_ms + max(1, took_ms))
-        return CommitTimes(found, frozenset(batch for batch, at_ms in found.items() if at_ms != times[batch]))
+            by_batch[newest] = min(times[newest], began_ms + max(1, took_ms))
+        return CommitTimes(by_batch, frozenset(batch for batch, ms in by_batch.items() if ms != times[batch]))
 
     def _began_before(self, batch: int, at_ms: int) -> int | None:
         """Return when a batch began; None if that is unknown, or not clearly before a time."""
@@ -366,10 +366,10 @@ def _of_sources(storage: Storage, started: int) -> Iterator[SparkFileProblem]:
             for number in range(fewest, place + 1)
             for suffix in ("", ".compact")
         ]
-        found = next((path for path in paths if storage.exists(path)), paths[0])
-        if found not in judged:
-            judged.add(found)
-            yield from _judged(storage, found, _checked_version, FROM_A_COPY)
+        path_of_log = next((path for path in paths if storage.exists(path)), paths[0])
+        if path_of_log not in judged:
+            judged.add(path_of_log)
+            yield from _judged(storage, path_of_log, _checked_version, FROM_A_COPY)
 
 
 def _source_offsets(storage: Storage, batch: int) -> list[str]:
@@ -396,14 +396,14 @@ def _of_schemas(storage: Storage, operators: Sequence[Operator]) -> Iterator[Spa
         for path in dict.fromkeys(schema_file(operator, store) for store in operator.stores):
             remedy = f"{FROM_A_COPY}, or from another copy of this query's checkpoint with the same schema"
             stops = bool(operator.schema_files)
-            for found in _judged(storage, path, None, remedy):
-                if found.kind == "missing" and not stops:
+            for finding in _judged(storage, path, None, remedy):
+                if finding.kind == "missing" and not stops:
                     problem = (
                         f"is missing: the query goes on, but tools cannot read rows. To mend it, {remedy}"
                     )
                     yield SparkFileProblem(path, "missing", problem, stops_the_query=False)
                 else:
-                    yield found
+                    yield finding
 
 
 def _judged(storage: Storage, path: str, check: Any, remedy: str) -> Iterator[SparkFileProblem]:

@@ -121,8 +121,8 @@ class JavaTexts:
 
     def number(self, form: str) -> int:
         """Read an integer in the form that `struct` calls `form`."""
-        (found,) = self._take(form)
-        return int(found)
+        (number,) = self._take(form)
+        return int(number)
 
     def _take(self, form: str) -> tuple[Any, ...]:
         size = struct.calcsize(form)

@@ -181,8 +181,8 @@ def _rich_bar(task: str, stores: int) -> Iterator[ProgressCallback]:
 def _tqdm_bar(task: str, stores: int, unit: str) -> Iterator[ProgressCallback]:
     from tqdm.auto import tqdm
 
-    shown = "B" if unit == "bytes" else f" {unit}"
-    with tqdm(desc=f"{task} 0/{stores} stores", unit=shown, unit_scale=True, leave=False) as bar:
+    unit_text = "B" if unit == "bytes" else f" {unit}"
+    with tqdm(desc=f"{task} 0/{stores} stores", unit=unit_text, unit_scale=True, leave=False) as bar:
 
         def update(now: ProgressUpdate) -> None:
             bar.set_description(f"{task} {now.stores_done}/{now.stores} stores", refresh=False)

@@ -289,8 +289,8 @@ class Query:
         described = {}
         for batch in sorted(batches, reverse=True):
             path = description_path(operator.id, batch)
-            found = parsed(operator.id, text_of(self._storage, path), path)
-            described[batch] = replace(found, stores=dict.fromkeys(found.stores, operator.partitions))
+            then = parsed(operator.id, text_of(self._storage, path), path)
+            described[batch] = replace(then, stores=dict.fromkeys(then.stores, operator.partitions))
         return described
 
     def start_problems(self) -> list[SparkFileProblem]:
@@ -310,14 +310,14 @@ class Query:
 
         No reader takes them. It is empty where the storage cannot list directories.
         """
-        found = []
+        keys = []
         with suppress(StorageError):
             for operator in self.operators:
                 names = self._storage.directories(f"state/{operator.id}")
                 numbers = sorted(int(name) for name in names if name.isdigit())
                 extra = [number for number in numbers if number >= operator.partitions]
-                found += [StoreKey(operator.id, number, next(iter(operator.stores))) for number in extra]
-        return found
+                keys += [StoreKey(operator.id, number, next(iter(operator.stores))) for number in extra]
+        return keys
 
     def committed(self, batch: int | None = None) -> dict[StoreKey, VersionId]:
         """Return the version of each store after a committed batch; batch `b` makes version `b` + 1.
@@ -342,7 +342,7 @@ class Query:
     def stores(self, chosen: Filter | None = None) -> list[StoreKey]:
         """Return the stores that `chosen` keeps (None: all), in order. Raises MissingError if none is."""
         chosen = chosen or Filter()
-        kept = sorted(
+        keys = sorted(
             StoreKey(operator.id, partition, name)
             for operator in self.operators
             if chosen.operator in (None, operator.id)
@@ -350,7 +350,7 @@ class Query:
             for partition in range(operator.partitions)
             if chosen.partition in (None, partition)
         )
-        if not kept:
+        if not keys:
             have = "; ".join(
                 f"operator {operator.id} ({operator.name}): {', '.join(_names(operator))}, "
                 + (
@@ -361,7 +361,7 @@ class Query:
                 for operator in self.operators
             )
             raise MissingError(f"no store of {self.location} matches; there are {have}", file=self.location)
-        return kept
+        return keys
 
     def storage(self, key: StoreKey) -> Storage:
         """Return the storage of one store's directory; the caller closes it."""

@@ -131,8 +131,8 @@ class Stopped:
             for key in self._query.stores()
             for directory in (key.path, f"{key.path}/{DELTA_DIRECTORY}")
         ]
-        found = parallel(_LISTED_AT_ONCE, listed, directories)
-        return frozenset(file for files in found for file in files)
+        files_by_directory = parallel(_LISTED_AT_ONCE, listed, directories)
+        return frozenset(file for files in files_by_directory for file in files)
 
 
 def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
@@ -188,12 +188,12 @@ def new_checkpoint(
                 yield storage, location
             storage.delete(MARKER)
         except BaseException as error:
-            left = _after_failure(storage, location, stays=goes_on, is_new=is_new)
-            if isinstance(error, StateStoreError) and left:
-                message = f"{error.message}. {left}"
+            rest_sentence = _after_failure(storage, location, stays=goes_on, is_new=is_new)
+            if isinstance(error, StateStoreError) and rest_sentence:
+                message = f"{error.message}. {rest_sentence}"
                 raise from_json({**error.to_json(), "message": message}) from error
             if isinstance(error, KeyboardInterrupt):
-                raise Interrupted(left or f"nothing is left in '{location}'") from error
+                raise Interrupted(rest_sentence or f"nothing is left in '{location}'") from error
             raise
     finally:
         storage.close()
@@ -226,9 +226,9 @@ def refuse_no_directory(path: Path) -> None:
         if not os.path.lexists(place):
             continue
         if not place.is_dir():
-            found = "a file" if place.exists() else "a symbolic link that leads nowhere"
+            obstacle = "a file" if place.exists() else "a symbolic link that leads nowhere"
             is_there = "it is" if place == path else f"'{place}' is"
-            raise OptionError(f"the target '{path}' cannot be made: {is_there} {found}", option="target")
+            raise OptionError(f"the target '{path}' cannot be made: {is_there} {obstacle}", option="target")
         return
 
 

@@ -250,8 +250,8 @@ def _nothing(data: bytes, at: int) -> tuple[None, int]:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    found, at = _bytes(data, at)
-    return found.decode("utf-8"), at
+    encoded, at = _bytes(data, at)
+    return encoded.decode("utf-8"), at
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -336,8 +336,8 @@ def _element(column: pyarrow.Array) -> Iterable[bytes]:
 
 
 def _in_union(column: pyarrow.Array, values: Iterable[bytes]) -> list[bytes]:
-    known = column.is_valid().to_pylist()
-    return [_VALUE + value if valid else _NULL for valid, value in zip(known, values, strict=True)]
+    validity = column.is_valid().to_pylist()
+    return [_VALUE + value if valid else _NULL for valid, value in zip(validity, values, strict=True)]
 
 
 def _nested(column: pyarrow.Array) -> list[bytes]:

@@ -75,9 +75,9 @@ def decode_fields(
     """
     if not isinstance(rows, tuple):
         return _fields_of(Region.of(Packed.of(rows, skip=skip)), fields, only)
-    wanted = [field for number, field in enumerate(fields) if only is None or number in only]
+    decoded_fields = [field for number, field in enumerate(fields) if only is None or number in only]
     data, starts, lengths = rows
-    aligned = not all(_lies_anywhere(field.type) for field in wanted)
+    aligned = not all(_lies_anywhere(field.type) for field in decoded_fields)
     packed = Packed.of_slices(data, starts + skip, lengths - skip, aligned=aligned)
     return _fields_of(Region.of(packed), fields, only)
 
@@ -148,8 +148,8 @@ def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
     import numpy
     import pyarrow
 
-    known = numpy.flatnonzero(~nulls)
-    parts = region.parts(raw, nulls).taken(known)
+    present = numpy.flatnonzero(~nulls)
+    parts = region.parts(raw, nulls).taken(present)
     fields = [kind.field(index) for index in range(kind.num_fields)]
     if is_variant(kind):
         columns = _variant_columns(fields, parts)
@@ -158,7 +158,7 @@ def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
     else:
         columns = _fields_of(parts, fields)
     structs = (
-        pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else _empty_structs(len(known))
+        pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else _empty_structs(len(present))
     )
     return _spread(structs, nulls)
 
@@ -211,8 +211,8 @@ def _maps(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarr
     import pyarrow
 
     parts = region.parts(raw, nulls)
-    known = ~nulls
-    if (parts.ends - parts.starts < WORD)[known].any():
+    present = ~nulls
+    if (parts.ends - parts.starts < WORD)[present].any():
         raise DamagedError("a map has less than 8 bytes")
     firsts = numpy.where(nulls, parts.starts, parts.starts + WORD)
     middles = numpy.where(nulls, parts.starts, firsts + parts.at(numpy.where(nulls, 0, parts.starts), "<i8"))
@@ -377,8 +377,8 @@ def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
         bounds[::2], bounds[1::2] = starts, ends
         buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(parts.data)]
         stretches = pyarrow.Array.from_buffers(pyarrow.binary(), 2 * count - 1, buffers)
-        taken = stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
-        _, offsets, data = taken.buffers()
+        texts = stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
+        _, offsets, data = texts.buffers()
     else:
         lengths = ends - starts
         bounds = numpy.zeros(count + 1, numpy.int32)
@@ -408,13 +408,13 @@ def decimals(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
         return built(kind, nulls, [halves])
     parts = region.parts(raw, nulls)
     sizes = parts.ends - parts.starts
-    known = ~nulls
-    if (known & ((sizes < 1) | (sizes > 16))).any() or (parts.starts % WORD)[known].any():
+    present = ~nulls
+    if (present & ((sizes < 1) | (sizes > 16))).any() or (parts.starts % WORD)[present].any():
         raise DamagedError(f"a value of type {kind} has not 1 to 16 bytes")
-    offsets = numpy.where(known, parts.starts, 0)
+    offsets = numpy.where(present, parts.starts, 0)
     high = parts.at(offsets, "<i8").byteswap()
     low = parts.at(numpy.minimum(offsets + WORD, len(parts.data) - WORD), "<i8").byteswap().view("u8")
-    unused_bits = numpy.where(known, (16 - sizes) * 8, 0)
+    unused_bits = numpy.where(present, (16 - sizes) * 8, 0)
     small, large = numpy.minimum(unused_bits, 63), numpy.clip(unused_bits - 64, 0, 63)
     carried = numpy.where(small == 0, 0, (high.view("u8") << ((64 - small) & 63).astype("u8")))
     halves[:, 0] = numpy.where(
@@ -476,15 +476,15 @@ def decode_keys(
         FormatError: as `decode`.
         DamagedError: as `decode`.
     """
-    wanted = list(range(len(fields))) if only is None else list(only)
+    numbers = list(range(len(fields))) if only is None else list(only)
     if not layout.first:
-        return decode_fields(keys, fields, wanted, skip=skip)
+        return decode_fields(keys, fields, numbers, skip=skip)
     first, rest = _parts(keys if isinstance(keys, tuple) else joined(keys), skip)
     others = layout.others(len(fields))
     columns = dict(zip(layout.first, _first_columns(first, fields, layout), strict=True))
     if others:
         columns |= zip(others, decode_fields(rest, [fields[number] for number in others]), strict=True)
-    return [columns[number] for number in wanted]
+    return [columns[number] for number in numbers]
 
 
 def _parts(keys: tuple[Any, Any, Any], skip: int) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -506,11 +506,11 @@ def _first_columns(
 ) -> list[pyarrow.Array]:
     import pyarrow
 
-    chosen = [fields[number] for number in layout.first]
+    first_fields = [fields[number] for number in layout.first]
     if not layout.is_ordered:
-        return decode_fields(part, chosen)
-    encoded = decode_fields(part, [pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
-    return [ordered_numbers(field, column) for field, column in zip(chosen, encoded, strict=True)]
+        return decode_fields(part, first_fields)
+    encoded = decode_fields(part, [pyarrow.field(field.name, pyarrow.binary()) for field in first_fields])
+    return [ordered_numbers(field, column) for field, column in zip(first_fields, encoded, strict=True)]
 
 
 def ordered_numbers(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:

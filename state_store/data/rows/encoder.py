@@ -143,9 +143,9 @@ def encode_keys(
     """
     if not layout.first:
         return encode(columns, count, before=before)
-    chosen = [columns[number] for number in layout.first]
+    firsts = [columns[number] for number in layout.first]
     first = encode(
-        [binary_of(ordered_bytes(column)) for column in chosen] if layout.is_ordered else chosen, count
+        [binary_of(ordered_bytes(column)) for column in firsts] if layout.is_ordered else firsts, count
     )
     rest = encode([columns[number] for number in layout.others(len(columns))], count)
     return [
@@ -180,8 +180,8 @@ def _laid_out(fixed: Any, variable: list[tuple[int, Any, Blobs]]) -> Blobs:
     cursors = numpy.full(count, width, numpy.int64)
     places = []
     for index, nulls, blobs in variable:
-        known = ~nulls | (blobs.sizes > 0)  # a decimal or an interval keeps its room if it is null
-        fixed[:, index] = numpy.where(known, cursors * WORD << 32 | blobs.lengths, 0)
+        has_blob = ~nulls | (blobs.sizes > 0)  # a decimal or an interval keeps its room if it is null
+        fixed[:, index] = numpy.where(has_blob, cursors * WORD << 32 | blobs.lengths, 0)
         places.append(cursors)
         cursors = cursors + blobs.sizes
     starts = numpy.cumsum(cursors) - cursors

@@ -56,8 +56,8 @@ class Packed:
         if uneven.any():
             wrong = int(numpy.flatnonzero(uneven)[0])
             _check_version(rows[wrong][skip : skip + 1])
-            found = len(rows[wrong]) - skip
-            raise DamagedError(f"a row has {found} bytes, which is not one more than a multiple of 8")
+            size_bytes = len(rows[wrong]) - skip
+            raise DamagedError(f"a row has {size_bytes} bytes, which is not one more than a multiple of 8")
         starts = numpy.cumsum(lengths + WORD) - lengths
         if len(rows):
             versions = data[starts - 1]

@@ -137,7 +137,7 @@ MUTANTS = [
     Mutant(
         "a reader holds no lease",
         "state_store/data/dataset/pinned.py",
-        "        lost = self._hold(wanted, spared=past)\n",
+        "        lost = self._hold(paths, spared=past)\n",
         "        lost: frozenset[str] = frozenset()\n",
         ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),
     ),

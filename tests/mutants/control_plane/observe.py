@@ -22,8 +22,8 @@ MUTANTS = [
     Mutant(
         "tokens are compared character by character",
         _GUARD,
-        "hmac.compare_digest(given.strip().encode(), expected.encode())",
-        "given.strip() == expected",
+        "hmac.compare_digest(token.strip().encode(), expected.encode())",
+        "token.strip() == expected",
         ("tests/observe/test_guard.py",),
     ),
     Mutant(
@@ -43,7 +43,7 @@ MUTANTS = [
     Mutant(
         "a request with the id of another one is made anew",
         _OPERATIONS,
-        "            if known is not None:\n",
+        "            if operation is not None:\n",
         "            if False:\n",
         ("tests/observe/test_rest.py",),
     ),

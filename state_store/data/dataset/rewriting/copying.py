@@ -318,9 +318,9 @@ def _patched(text: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
     """Return an entry of a log after `change` of its second line, which is JSON."""
     lines = text.decode("utf-8").split("\n")
     if len(lines) > 1 and lines[1].startswith("{"):
-        found = json.loads(lines[1])
-        change(found)
-        lines[1] = _compact(found)
+        document = json.loads(lines[1])
+        change(document)
+        lines[1] = _compact(document)
     return "\n".join(lines).encode()
 
 

@@ -141,14 +141,14 @@ def replacements_of(
             raise OptionError(
                 "rows by the names of stores and a store for them exclude each other", option="store"
             )
-        given = dict(rows)
+        rows_by_store = dict(rows)
     else:
-        given = {default_name(query, operator) if store is None else store: rows}
-    chosen_views = {name: view(query, operator, name) for name in given}
+        rows_by_store = {default_name(query, operator) if store is None else store: rows}
+    chosen_views = {name: view(query, operator, name) for name in rows_by_store}
     if spark is not None and not any(chosen.is_list for chosen in chosen_views.values()):
-        given = {name: _by_spark(spark, table) for name, table in given.items()}
+        rows_by_store = {name: _by_spark(spark, table) for name, table in rows_by_store.items()}
     replacements = []
-    for name, table in given.items():
+    for name, table in rows_by_store.items():
         chosen = chosen_views[name]
         others = views(query, chosen.operator)
         if is_data_frame(table):
@@ -206,15 +206,15 @@ def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pya
 
 def _check_columns(view: View, names: Sequence[str]) -> None:
     """Raise OptionError for a column that is unknown or has a double."""
-    known = [*Columns(view).schema.names]
-    unknown = next((name for name in names if name not in known), None)
+    column_names = [*Columns(view).schema.names]
+    unknown = next((name for name in names if name not in column_names), None)
     if unknown is not None:
-        close = difflib.get_close_matches(unknown.lower(), [name.lower() for name in known], 1, 0.6)
-        similar = next((name for name in known if close and name.lower() == close[0]), None)
+        close = difflib.get_close_matches(unknown.lower(), [name.lower() for name in column_names], 1, 0.6)
+        similar = next((name for name in column_names if close and name.lower() == close[0]), None)
         hint = f"; is it '{similar}'?" if similar else "."
         raise OptionError(
             f"the rows have a column '{unknown}', which '{view.name}' does not have{hint} "
-            f"Its columns are: {', '.join(known)}",
+            f"Its columns are: {', '.join(column_names)}",
             option="rows",
         )
     double = next((name for name in names if names.count(name) > 1), None)
@@ -280,7 +280,7 @@ def _local_tables(path: Path) -> list[Path]:
 
 
 def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
-    found = []
+    descriptions = []
     success = None
     files = []
     for name, local in fetched_files(
@@ -289,10 +289,10 @@ def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.Record
         if name == SUCCESS:
             success = local.read_bytes()
             continue
-        found.append(_read_metadata(local, f"{location}/{name}" if name else location))
+        descriptions.append(_read_metadata(local, f"{location}/{name}" if name else location))
         files.append(name)
         yield from _rows_of([local])
-    _check_whole(location, files, found, success, is_directory=bool(names))
+    _check_whole(location, files, descriptions, success, is_directory=bool(names))
 
 
 def _tables(names: list[str]) -> list[str]:
@@ -326,8 +326,8 @@ def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
     except (pyarrow.ArrowException, OSError) as error:
         raise OptionError(f"'{shown}' is not a Parquet file: {error}", file=shown) from error
     try:
-        found = None if text is None else json.loads(text)
-        return found if isinstance(found, dict) else None
+        metadata = None if text is None else json.loads(text)
+        return metadata if isinstance(metadata, dict) else None
     except ValueError:
         return None
 

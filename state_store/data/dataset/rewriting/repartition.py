@@ -146,15 +146,15 @@ def rewrite(
     receipts = Receipts(location) if workers.are_elsewhere else NoReceipts(location)
     writing = _Writing(query, location, batch + 1, has_ids, receipts, workers, runtime)
     with stopped.during(), reporting(progress, "written", stores) as meter:
-        written = writing.all_stores(counts, replacements, meter)
-        receipts.settle(written.items())
+        stores_written = writing.all_stores(counts, replacements, meter)
+        receipts.settle(stores_written.items())
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         copying.copy_operator(source, storage, operator, count)
     conf = None if partitions is None else {copying.SHUFFLE_PARTITIONS: str(partitions)}
     ids = {
         str(operator.id): [
-            [written[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
+            [stores_written[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
             for number in range(counts[operator.id])
         ]
         for operator in query.operators
@@ -162,8 +162,8 @@ def rewrite(
     copying.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
     return Rewritten(
         batch + 1,
-        sum(store.rows for store in written.values()),
-        sum(store.size_bytes for store in written.values()),
+        sum(store.rows for store in stores_written.values()),
+        sum(store.size_bytes for store in stores_written.values()),
     )
 
 
@@ -183,14 +183,16 @@ class _Writing:
         self, counts: Mapping[int, int], replacements: Sequence[Replacement], meter: Progress | None
     ) -> dict[StoreKey, WrittenStore]:
         """Write all stores, in `counts` partitions by operator."""
-        written: dict[StoreKey, WrittenStore] = {}
+        stores: dict[StoreKey, WrittenStore] = {}
         if not replacements and not self.workers.are_elsewhere:
             self._check_room(counts)
         for operator in self.query.operators:
-            given = [new for new in replacements if new.view.operator.id == operator.id]
-            writing = self._of_frames if any(new.frame is not None for new in given) else self._of_tables
-            written.update(writing(operator, counts[operator.id], given, meter))
-        return written
+            of_operator = [new for new in replacements if new.view.operator.id == operator.id]
+            writing = (
+                self._of_frames if any(new.frame is not None for new in of_operator) else self._of_tables
+            )
+            stores.update(writing(operator, counts[operator.id], of_operator, meter))
+        return stores
 
     def _of_tables(
         self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
@@ -273,8 +275,8 @@ class _Writing:
             piece: Piece, replaced: Sequence[Replaced], meter: Progress | None
         ) -> dict[StoreKey, WrittenStore]:
             writer = StoreWriter(query, operator, piece, location, version, has_ids, receipts, meter, runtime)
-            found = writer.write(replaced)
-            return {StoreKey(operator.id, number, piece.store): store for number, store in found.items()}
+            stores = writer.write(replaced)
+            return {StoreKey(operator.id, number, piece.store): store for number, store in stores.items()}
 
         return write
 

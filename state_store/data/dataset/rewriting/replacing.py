@@ -418,8 +418,8 @@ class Replaced:
 
     def _groups(self, partition: int) -> Iterator[list[_Row]]:
         """Yield the rows of a partition, grouped by key."""
-        found = map(_Row._make, self._spool.merged(partition))
-        return (list(group) for _, group in itertools.groupby(found, operator.itemgetter(0)))
+        rows = map(_Row._make, self._spool.merged(partition))
+        return (list(group) for _, group in itertools.groupby(rows, operator.itemgetter(0)))
 
     def _own_records(self, groups: Iterable[list[_Row]]) -> Iterator[Record]:
         view = self.replacement.view
@@ -449,5 +449,5 @@ def _by_key(
 ) -> Iterator[Record]:
     """Yield a record for each key: the shared part of its rows, and a number that follows from them."""
     for some in chunks(groups):
-        found = numbers([number_of(group) for group in some], view)
-        yield from zip((group[0].shared for group in some), found, strict=True)
+        numbers_of_groups = numbers([number_of(group) for group in some], view)
+        yield from zip((group[0].shared for group in some), numbers_of_groups, strict=True)

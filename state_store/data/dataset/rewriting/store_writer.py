@@ -179,11 +179,11 @@ def pieces(operator: int, store: str, before: int, count: int, at_least: int = 1
     """
     groups = math.gcd(before, count)
     cuts = min(count // groups, -(-at_least // groups))
-    found = []
+    pieces_of_store = []
     for group in range(groups):
         targets = range(group, count, groups)
         for cut in range(cuts):
-            found.append(
+            pieces_of_store.append(
                 Piece(
                     operator,
                     store,
@@ -193,7 +193,7 @@ def pieces(operator: int, store: str, before: int, count: int, at_least: int = 1
                     count,
                 )
             )
-    return found
+    return pieces_of_store
 
 
 class StoreWriter:
@@ -239,14 +239,14 @@ class StoreWriter:
         Raises:
             LocalDiskError: the disk of temporary files has too little room.
         """
-        found = {number: self._receipts.of(self._key(number)) for number in self._piece.targets}
-        done = {number: written for number, written in found.items() if written is not None}
+        receipts = {number: self._receipts.of(self._key(number)) for number in self._piece.targets}
+        done = {number: written for number, written in receipts.items() if written is not None}
         if self._progress is not None:
             for _ in done:
                 self._progress.store_done()
-        if len(done) == len(found):
+        if len(done) == len(receipts):
             return done
-        given = {
+        replacements = {
             family: replacing
             for replacing in replaced
             for store, family in replacing.replacement.families
@@ -256,11 +256,11 @@ class StoreWriter:
             ScratchDirectory("state-store-") as root,
             closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
         ):
-            if given.keys() == self._views.keys():
+            if replacements.keys() == self._views.keys():
                 self._adopt_all()
             else:
-                self._spread(spool, given.keys())
-            for family, replacing in given.items():
+                self._spread(spool, replacements.keys())
+            for family, replacing in replacements.items():
                 id_ = self._adopted(family, ColumnFamily(len(self._families), family.startswith("$")))
                 prefix = id_.to_bytes(FAMILY_BYTES, "big")
                 for number in self._piece.targets:
@@ -341,12 +341,12 @@ class StoreWriter:
 
     def _adopted(self, name: str, family: ColumnFamily) -> int:
         """Return the id of a column family in the new checkpoint."""
-        known = self._families.get(name)
-        if known is None:
-            taken = [adopted.id for adopted in self._families.values()]
-            id_ = family.id if family.id not in taken else max(taken) + 1
-            known = self._families[name] = ColumnFamily(id_, family.internal, 0)
-        return known.id
+        adopted_family = self._families.get(name)
+        if adopted_family is None:
+            ids = [adopted.id for adopted in self._families.values()]
+            id_ = family.id if family.id not in ids else max(ids) + 1
+            adopted_family = self._families[name] = ColumnFamily(id_, family.internal, 0)
+        return adopted_family.id
 
     def _key(self, number: int) -> StoreKey:
         return StoreKey(self._operator.id, number, self._store)
