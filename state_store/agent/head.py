@@ -213,7 +213,10 @@ class StoreHead:
     # ---- commit ------------------------------------------------------------------------------------------
 
     def chain_before(self, delta: DeltaName) -> Chain | None:
-        """Return the chain that `delta` continues, or has already; None if storage has to be read."""
+        """Return the chain before `delta`, or with it if an earlier try of its commit has added it.
+
+        None: storage has to be read.
+        """
         before = delta.builds_on
         with self._lock:
             if before is None:

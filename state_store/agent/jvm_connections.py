@@ -117,7 +117,8 @@ class FileConnections:
         self._lent = 0
         self._in_background = 0
         self._background_limit = 1
-        self._waiting: dict[bool, deque[object]] = {False: deque(), True: deque()}
+        self._requests: deque[object] = deque()
+        self._background_requests: deque[object] = deque()
 
     @property
     def lent(self) -> int:
@@ -165,7 +166,7 @@ class FileConnections:
     def _borrow(self, in_background: bool) -> socket.socket:
         """Take an idle connection. Requests take turns in their order, background work after the others."""
         end_s = self._clock_s() + self._lend_timeout_s
-        ticket, queue = object(), self._waiting[in_background]
+        ticket, queue = object(), self._background_requests if in_background else self._requests
         with self._changed:
             queue.append(ticket)
             try:
@@ -180,11 +181,17 @@ class FileConnections:
                 self._changed.notify_all()
 
     def _is_next(self, ticket: object, in_background: bool) -> bool:
-        if not self._idle or self._waiting[in_background][0] is not ticket:
+        """Return True if a waiting request may take a connection.
+
+        It is the first of its queue. Work in the background also waits until no other request does, and for
+        its share of the connections.
+        """
+        if not self._idle:
             return False
-        return not in_background or (
-            not self._waiting[False] and self._in_background < self._background_limit
-        )
+        if not in_background:
+            return self._requests[0] is ticket
+        has_room = not self._requests and self._in_background < self._background_limit
+        return has_room and self._background_requests[0] is ticket
 
     def _give_back(self, channel: socket.socket, in_background: bool, usable: bool) -> None:
         with self._changed:

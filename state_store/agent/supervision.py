@@ -126,10 +126,10 @@ class Crew:
         except BaseException as error:
             job.end(error)
             raise
-        return end(job, failure)
+        return end_safely(job, failure)
 
 
-def end(job: Job, failure: BaseException | None) -> float:
+def end_safely(job: Job, failure: BaseException | None) -> float:
     """End a job, and again if that fails itself: nothing that it took stays behind."""
     for attempt in range(_END_TRIES):
         try:

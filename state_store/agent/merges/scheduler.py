@@ -41,7 +41,7 @@ from state_store.agent.messages import (
     WaitingMerge,
 )
 from state_store.agent.open_store import OpenStore
-from state_store.agent.supervision import Crew, Job, as_state_store_error, end, lower_priority
+from state_store.agent.supervision import Crew, Job, as_state_store_error, end_safely, lower_priority
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Runtime
@@ -433,7 +433,7 @@ class MergeScheduler:
                 job.run()
             except BaseException as error:
                 failure = error
-            end(job, failure)
+            end_safely(job, failure)
             if isinstance(failure, NotReady):
                 continue
             if failure is not None:
@@ -544,7 +544,10 @@ class MergeScheduler:
         return min((max(0.0, time_s) for time_s in (*times, queued_s) if time_s is not None), default=None)
 
     def _expire(self, now_s: float) -> None:
-        """Close the stores without a provider that are owed nothing, or have waited for it too long."""
+        """Close the stores without a provider whose last merges are done, or have been awaited too long.
+
+        Such a store lingers until then; a running job or a clean-up that is left to do keeps it open longer.
+        """
         for instance, entry in list(self._entries.items()):
             if entry.lingers_until_s is None or entry.job is not None or entry.owes_cleanup:
                 continue

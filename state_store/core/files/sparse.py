@@ -18,7 +18,7 @@ from state_store.core.files.transfer import (
     copy_ranges,
     difference,
     fetch_part,
-    fetch_part_again,
+    fetch_part_with_retry,
     make_hole,
 )
 from state_store.core.runtime import SYSTEM, Runtime
@@ -120,7 +120,7 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     """
     size = wanted.size_bytes
     fetched = end_bytes(size)
-    fetch_part_again(storage, wanted.path, wanted.target, size - fetched, fetched)
+    fetch_part_with_retry(storage, wanted.path, wanted.target, size - fetched, fetched)
     tail = read_end(wanted.target, min(fetched, max(_MIN_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size or not is_plain_end(tail):
@@ -132,12 +132,12 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     requests = 1
     if needed > fetched:
         needed = min(size, needed + _RECORD_BYTES)
-        fetch_part_again(storage, wanted.path, wanted.target, size - needed, needed - fetched)
+        fetch_part_with_retry(storage, wanted.path, wanted.target, size - needed, needed - fetched)
         fetched, requests = needed, requests + 1
     if wanted.names_itself:
         at, length = _record(size, fetched, tail)
         if length > 0:
-            fetch_part_again(storage, wanted.path, wanted.target, at, length)
+            fetch_part_with_retry(storage, wanted.path, wanted.target, at, length)
             requests += 1
     return True, requests
 

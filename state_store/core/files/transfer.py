@@ -143,7 +143,7 @@ def _download(storage: Storage, wanted_files: Sequence[Wanted], threads: int, ru
         if part is None:
             storage.download(file.path, file.target)
         else:
-            fetch_part_again(storage, file.path, file.target, *part)
+            fetch_part_with_retry(storage, file.path, file.target, *part)
 
     targets: list[Path] = []
     try:
@@ -216,7 +216,7 @@ def check_count(storage: Storage, path: str, offset: int, length: int, count: in
         )
 
 
-def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
+def fetch_part_with_retry(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
     """Download a part as `fetch_part` does, and once more if that fails.
 
     Without it, one failure would make the other parts useless.

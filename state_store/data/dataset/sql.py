@@ -301,7 +301,10 @@ def state_table(
 def named_columns(
     schema: pyarrow.Schema, names: Sequence[str], *expressions: pyarrow.compute.Expression | None
 ) -> list[str]:
-    """Return the columns in `names` and those that expressions may name: their texts contain the names."""
+    """Return the columns in `names` and those whose names are in the texts of expressions.
+
+    A text may have a name by chance: then a column more is read, never one less.
+    """
     texts = [str(expression) for expression in expressions if expression is not None]
     return [name for name in schema.names if name in names or any(name in text for text in texts)]
 

@@ -379,7 +379,12 @@ class SimulatedStore:
         return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
 
     def _last_changes(self, batches: int) -> tuple[float, float]:
-        """Return the puts and removals that remain of this many consecutive batches, each key once."""
+        """Return the puts and removals that remain of this many consecutive batches, each key once.
+
+        A batch removes as many keys as it adds. Keys that were added in these batches and removed again
+        (`young`) leave no put, nor do older ones that were changed and removed later (`old`): of the older
+        keys that were changed, the share batches / lifetime is removed, half of them after the change.
+        """
         removals = self._removals * batches
         written = self._touches.distinct(batches)
         lifetime = self._keys / self._removals if self._removals else float("inf")

@@ -213,7 +213,7 @@ private[base] final class RowsAhead(
     def use(body: => Unit): Unit
 
     /** Fetches the blocks to the disk. */
-    protected def bring(): Unit = if (onDisk.nonEmpty) files.fetchAll(onDisk.toSeq.map { case (table, block) =>
+    protected def fetchToDisk(): Unit = if (onDisk.nonEmpty) files.fetchAll(onDisk.toSeq.map { case (table, block) =>
       val (offset, length) = table.rangeOf(block)
       (table.name, offset, length)
     })
@@ -224,7 +224,7 @@ private[base] final class RowsAhead(
     def isFull: Boolean = diskBytes >= files.pagesAtOnce
 
     def use(body: => Unit): Unit = {
-      bring()
+      fetchToDisk()
       body
       // They were read, and most of them are not read again soon.
       onDisk.foreach { case (table, block) => table.forget(block) }
@@ -258,7 +258,7 @@ private[base] final class RowsAhead(
     override def block(table: SstTable, number: Int): Array[Byte] = contents.getOrElse((table, number), null)
 
     def use(body: => Unit): Unit = {
-      try bring()
+      try fetchToDisk()
       catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
       again.fetch()
       fetch()

@@ -12,7 +12,14 @@ import java.io.File
  *
  * Open addressing, 8 bytes a slot: 16 bits of the prefix's hash and the address of a record, so that each of the few
  * records of a prefix takes a slot, next to the others. A prefix of more records has a set and one slot, whose lowest
- * bit is set: the time to find a record does not depend on the number of records.
+ * bit is set: the time to find a record does not depend on the number of records. A slot is:
+ * {{{
+ *   bits 48 to 63      bits 1 to 47              bit 0
+ *   0                  0                         0      free
+ *   of the hash        address of a record       0      a record (addresses are even)
+ *   of the hash        address of a set          1      the set of the records of a prefix
+ *   0                  0                         1      deleted
+ * }}}
  */
 private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory: File) {
   import PrefixIndex._

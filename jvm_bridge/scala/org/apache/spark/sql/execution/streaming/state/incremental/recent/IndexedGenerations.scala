@@ -48,7 +48,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private var replaced: Slots = _
 
   /** The number of the oldest generations that the base has, too. */
-  var merged = 0
+  var generationsInBase = 0
 
   def retain(): Unit = references.incrementAndGet()
 
@@ -58,7 +58,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     ordered.free()
     generations.foreach(_.release())
     generations.clear()
-    merged = 0
+    generationsInBase = 0
     pieces.foreach(_.free())
     pieces.clear()
   }
@@ -111,7 +111,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /** Returns true if [[takeOutNewest]] may be called: no base has the newest generation, and none came after it. */
-  private[recent] def canTakeOutNewest: Boolean = replaced != null && merged < generations.size
+  private[recent] def canTakeOutNewest: Boolean = replaced != null && generationsInBase < generations.size
 
   /**
    * Undoes [[publish]] of the newest generation, and returns it with its reference. Rows that it replaced and that were
@@ -242,7 +242,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
         other.release()
         throw e
     }
-    other.merged = merged
+    other.generationsInBase = generationsInBase
     other
   }
 
@@ -289,7 +289,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /** Returns true if [[evict]] can drop records. */
-  def evictable: Boolean = merged > 0 || pieces.nonEmpty
+  def evictable: Boolean = generationsInBase > 0 || pieces.nonEmpty
 
   /**
    * Drops the oldest records that the base has, too: a piece, or a generation that cannot be divided. If it throws
@@ -299,7 +299,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
    * @return the freed bytes
    */
   def evict(saving: Boolean): Long = {
-    if (merged == generations.size) keepNewest(isEvicting = true)
+    if (generationsInBase == generations.size) keepNewest(isEvicting = true)
     if (!isPieceOldest && !splitIntoSegments()) evictGeneration(saving)
     else {
       val oldest = pieces.head
@@ -310,7 +310,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   private def isPieceOldest: Boolean =
-    pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
+    pieces.nonEmpty && (generationsInBase == 0 || pieces.head.sequence < generations.head.sequence)
 
   /** Divides the oldest generation into pieces, which become the oldest; returns false if it is not to be divided. */
   private def splitIntoSegments(): Boolean = {
@@ -324,7 +324,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       })
       arena.giveAway()
       generations.removeHead().release()
-      merged -= 1
+      generationsInBase -= 1
     }
     divides
   }
@@ -335,7 +335,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     val arena = oldest.memtable.arena
     val saved = relocateNewest(() => new ArenaWalk(arena), bytes, saving, arena.holds)
     generations.removeHead().release()
-    merged -= 1
+    generationsInBase -= 1
     bytes - saved
   }
 
@@ -399,8 +399,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (saved.holds(found)) found else 0
   }
 
-  def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
-  private[recent] def unmergedBytes: Long = bytes(merged, generations.size)
+  def mergedBytes: Long = bytes(0, generationsInBase) + pieces.iterator.map(_.bytes).sum
+  private[recent] def unmergedBytes: Long = bytes(generationsInBase, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
     pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + ordered.spilledBytes +
     Option(replaced).fold(0L)(_.spilledBytes)

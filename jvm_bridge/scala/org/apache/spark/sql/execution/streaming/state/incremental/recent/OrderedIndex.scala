@@ -336,7 +336,7 @@ private[incremental] final class OrderedChanges private[recent] (
     }
     if (prefixes == null) in(prefix, until)
     else {
-      snapshot(isSorted = false)(prefixes.foreach(prefix)(_))
+      snapshot(isSorted = false)(add => prefixes.foreach(prefix)(add))
     }
   }
 

@@ -50,10 +50,10 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
    * Returns the number of generations that lead from the base to a version; -1 if memory does not reach the version.
    */
   def position(version: VersionId, base: VersionId): Int =
-    if (version == base) inIndex.merged
+    if (version == base) inIndex.generationsInBase
     else {
       val i = indexOf(version)
-      if (i >= inIndex.merged) i + 1 else -1
+      if (i >= inIndex.generationsInBase) i + 1 else -1
     }
 
   /** True if there are other attempts at the newest version. */

@@ -149,6 +149,7 @@ final class RowCodec(
     length == lastLength && Bytes.equal(row.getBaseObject, row.getBaseOffset, last, OffHeap.arrayBase, length)
   }
 
+  /** Keeps a copy of a row, which the caller may change; a large one would cost more than encoding it again. */
   private def rememberLast(row: UnsafeRow): Unit = {
     lastLength = if (row.getSizeInBytes > RowCodec.LargestRemembered) -1 else row.getSizeInBytes
     if (lastLength > last.length) last = new Array[Byte](lastLength * 2)

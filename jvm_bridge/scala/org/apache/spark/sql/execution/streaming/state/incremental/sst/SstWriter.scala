@@ -452,6 +452,7 @@ private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spill
     addWaiting()
     for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i),
       filter.pieceEnd(i) - filter.pieceStart(i))
+    // RocksDB's trailer: a newer kind of filter (-1), its number (0), probes for a key, two reserved bytes.
     out.putArray(Array[Byte](-1, 0, probes, 0, 0))
   }
 

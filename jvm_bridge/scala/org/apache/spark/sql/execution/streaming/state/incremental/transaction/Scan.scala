@@ -127,6 +127,10 @@ private[incremental] abstract class Scan(
     false
   }
 
+  /**
+   * Returns true if the base has the newest value of the cursor's key: neither this transaction nor a generation in
+   * memory has changed the key.
+   */
   private def isNewest(cursor: Cursor): Boolean = {
     val hash = SlotHash.of(null, cursor.keyAddress, cursor.keyLength).toInt
     !changedBefore(hash, cursor.keyAddress, cursor.keyLength) &&

@@ -249,10 +249,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private def adoptInPlace(): Unit = {
     val i = recent.indexOf(offered.version)
     if (offered.version == baseVersion) swapBase() // the same rows in fewer files
-    else if (i < recent.indexed.merged) dropOffered()
+    else if (i < recent.indexed.generationsInBase) dropOffered()
     else if (i < recent.indexedCount) {
       swapBase()
-      recent.indexed.merged = i + 1
+      recent.indexed.generationsInBase = i + 1
     }
   }
 

@@ -523,6 +523,7 @@ private[vectorized] class StateChanges(
     pending.forgetBefore(column.getChild(0).getLong(0))
     val rows = column.getChild(1).getArray(0)
     val count = rows.numElements()
+    // Spark's runner has counted the batch as one row.
     metrics.python("pythonNumRowsReceived") += count - 1
     Iterator.range(0, count).map { i =>
       metrics.outputRows += 1
