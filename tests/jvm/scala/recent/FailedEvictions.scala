@@ -41,7 +41,7 @@ private[incremental] object FailedEvictions {
     val rows = new IndexedGenerations(memory, directory)
     rows.publish(generation(1, 0 until keys, memory, directory))
     rows.publish(generation(2, 0 until keys by 2, memory, directory))
-    rows.merged = 1
+    rows.generationsInBase = 1
     if (scanned) check(rows)
     val failed = MemoryShortage.after(uses)(while (rows.evictable) rows.evict(saving))
     check(rows)
