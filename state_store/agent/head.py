@@ -316,10 +316,10 @@ class StoreHead:
         unused = None
         with self._lock:
             chain = self._chain
-            known = None if chain is None else chain.snapshot
-            if chain is None or known != seen.snapshot or manifest == known:
+            newest = None if chain is None else chain.snapshot
+            if chain is None or newest != seen.snapshot or manifest == newest:
                 return False
-            if known is not None and manifest.version < known.version:
+            if newest is not None and manifest.version < newest.version:
                 return False
             self._chain = chain.publish(manifest)
             self._statistics.note_snapshot(manifest)

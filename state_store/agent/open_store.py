@@ -215,11 +215,11 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
 
 
 def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
-    known = store.head.chain_before(delta)
-    if known is not None:
-        if known.version is None:
-            learn_age(store, known)
-        return known
+    chain_in_memory = store.head.chain_before(delta)
+    if chain_in_memory is not None:
+        if chain_in_memory.version is None:
+            learn_age(store, chain_in_memory)
+        return chain_in_memory
     before = delta.builds_on
     assert before is not None
     chain, warnings = read_chain(store.context.storage, before)
@@ -479,9 +479,9 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
     directory = context.workspace.new_base(request.version.number)
     try:
-        wanted = wanted_deltas(deltas, directory)
-        context.fetch(wanted)
-        context.verify(wanted)
+        delta_files = wanted_deltas(deltas, directory)
+        context.fetch(delta_files)
+        context.verify(delta_files)
     except BaseException:
         store.head.release(directory)
         raise

@@ -372,9 +372,9 @@ class Stores:
                 self._changed.wait()
             if instance in self._closed:
                 raise BusyError("the store is closed")
-            known = self._stores.get(instance)
-            if known is not None:
-                return known
+            open_store = self._stores.get(instance)
+            if open_store is not None:
+                return open_store
             options, warnings = self._executor.settle(parse(fields.texts))
             self._opening.add(instance)
         opened: OpenStore | None = None

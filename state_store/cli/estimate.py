@@ -287,13 +287,13 @@ def _print(estimated: Estimate, measured: Measured | None) -> None:
 
 def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[object, ...]]:
     now = {} if measured is None else {name: getattr(measured, name) for name in _NOW}
-    for name, label, shown in _SHOWN:
+    for name, label, text_of in _SHOWN:
         value = getattr(estimated, name)
-        present = shown(now[name]) if name in now else ""
+        present = text_of(now[name]) if name in now else ""
         if hasattr(value, "maximum"):
-            yield label, present, shown(value.average), shown(value.maximum)
+            yield label, present, text_of(value.average), text_of(value.maximum)
         else:
-            yield label, present, shown(value), ""
+            yield label, present, text_of(value), ""
     for reason, (size_bytes, files) in estimated.reasons.items():
         if files:
             yield f"bytes for {reason}", "", size(size_bytes), ""

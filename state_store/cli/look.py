@@ -284,13 +284,13 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
     if as_json:
         print_json(
             [
-                {**fields_to_json(key), "chain": [link.to_json() for link in found.links]}
-                for key, found in by_store.items()
+                {**fields_to_json(key), "chain": [link.to_json() for link in store_chain.links]}
+                for key, store_chain in by_store.items()
             ]
         )
         return
-    for found in by_store.values():
-        print_tree(_tree_of(found))
+    for store_chain in by_store.values():
+        print_tree(_tree_of(store_chain))
 
 
 def _tree_of(chain: histories.StoreChain) -> Tree:

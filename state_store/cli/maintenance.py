@@ -359,7 +359,7 @@ class RemoteService:
             OptionError: there are several queries, and no name was given.
             MissingError: there is none.
         """
-        names = [found["name"] for found in self._ask("GET", f"{self._base}/queries")["queries"]]
+        names = [member["name"] for member in self._ask("GET", f"{self._base}/queries")["queries"]]
         if name is not None:
             return name
         if len(names) == 1:

@@ -299,18 +299,18 @@ def _print_row(
         if cell_len(value.plain) <= width:
             columns.append([value])
         elif cut:
-            shown = value.copy()
-            shown.truncate(width, overflow="ellipsis")
-            columns.append([shown])
+            text = value.copy()
+            text.truncate(width, overflow="ellipsis")
+            columns.append([text])
         else:
             columns.append(list(value.wrap(console, width, overflow="fold")))
     for number in range(max(map(len, columns))):
         line = Text()
         for place, (lines, width) in enumerate(zip(columns, widths)):
-            shown = lines[number] if number < len(lines) else Text()
-            blanks = " " * (width - cell_len(shown.plain))
+            text = lines[number] if number < len(lines) else Text()
+            blanks = " " * (width - cell_len(text.plain))
             line.append(" " * _GAP if place else "")
-            parts = (blanks, shown) if headings[place].is_number else (shown, blanks)
+            parts = (blanks, text) if headings[place].is_number else (text, blanks)
             for part in parts:
                 line.append(part)
         line.rstrip()

@@ -99,9 +99,9 @@ class WriteBuffer:
         """Return the key with its column family in front. Raises MissingError for an unknown family."""
         column_family = self._families.get(family)
         if column_family is None:
-            known = ", ".join(sorted(self._families))
+            names = ", ".join(sorted(self._families))
             raise MissingError(
-                f"there is no column family '{family}' in version {self._version}; there are: {known}"
+                f"there is no column family '{family}' in version {self._version}; there are: {names}"
             )
         return column_family.id.to_bytes(2, "big") + key
 

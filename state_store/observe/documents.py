@@ -414,12 +414,12 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             },
             **{
                 str(status): {
-                    "description": " ".join(found),
+                    "description": " ".join(sentences),
                     "content": {
                         "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
                     },
                 }
-                for status, found in sorted(reasons.items())
+                for status, sentences in sorted(reasons.items())
             },
         },
     }

@@ -357,17 +357,17 @@ def _expression(text: str) -> str:
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as Grafana imports it."""
-    shown: list[dict[str, Any]] = []
+    grid: list[dict[str, Any]] = []
     top = 0
     for title, panels in ROWS:
-        shown.append(_row(len(shown) + 1, title, top))
+        grid.append(_row(len(grid) + 1, title, top))
         top, left = top + 1, 0
         high = 4 if panels[0].kind == "stat" else 8
         for panel in panels:
             if left + panel.wide > _COLUMNS:
                 top, left = top + high, 0
             place = {"x": left, "y": top, "w": panel.wide, "h": high}
-            shown.append(_panel(len(shown) + 1, panel, place))
+            grid.append(_panel(len(grid) + 1, panel, place))
             left += panel.wide
         top += high
     return {
@@ -381,7 +381,7 @@ def dashboard() -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "templating": {"list": [_source(), *(_variable(name) for name in ("job", "instance", "query"))]},
-        "panels": shown,
+        "panels": grid,
     }
 
 

@@ -69,8 +69,8 @@ def serve(
     check_name("documentation", documentation)
     check_flag("read_only", read_only)
     files = [
-        _file(name, given)
-        for name, given in (
+        _file(name, path)
+        for name, path in (
             ("token_file", token_file),
             ("tls_certificate", tls_certificate),
             ("tls_key", tls_key),

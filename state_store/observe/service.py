@@ -285,15 +285,15 @@ class Answers:
         Raises:
             MissingError: there is none.
         """
-        found = self.watched.get(name)
-        if found is None:
+        by_name = self.watched.get(name)
+        if by_name is None:
             for watched in self.watched.values():
                 look = watched.state().look
                 if look is not None and look.id == name:
                     return watched
             have = ", ".join(sorted(self.watched)[:20])
             raise MissingError(f"there is no query of this name here; there are: {have}")
-        return found
+        return by_name
 
     def _read(self, name: str) -> tuple[State, Look]:
         state = self.find(name).state()

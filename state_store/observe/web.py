@@ -416,11 +416,11 @@ class _Web:
 
         async def handle(request: Request) -> Response:
             try:
-                given = _parameters(endpoint, request)
+                parameters = _parameters(endpoint, request)
                 if iscoroutinefunction(handler):
-                    answer = await handler(request, given)
+                    answer = await handler(request, parameters)
                 else:
-                    answer = await run_in_threadpool(handler, request, given)
+                    answer = await run_in_threadpool(handler, request, parameters)
             except StateStoreError as error:
                 status = STATUS_OF_KIND[error.kind]
                 retry = {"Retry-After": "2"} if status == 503 else None

@@ -22,6 +22,9 @@ NAMES = {
 }
 """Names that no variable, argument, function or attribute has."""
 
+BARE = {"found", "known"}
+"""Participles that no variable of the product has as its whole name: it is called by its noun."""
+
 ACTIONS = {
     *("acts", "adds", "announces", "answers", "appends", "applies", "asks", "builds", "checks", "cleans"),
     *("collects", "compares", "compiles", "converts", "copies", "creates", "decides", "decodes", "deletes"),
@@ -113,6 +116,17 @@ def forbidden_names(text: str) -> list[str]:
     return found
 
 
+def bare_participles(text: str) -> list[str]:
+    """Return the variables of functions that are named by a participle alone, each with its line."""
+    return sorted({
+        f"{node.lineno}: {node.id}"
+        for function in _nodes(text)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in BARE
+    })  # fmt: skip
+
+
 def openers_of_tests(text: str) -> list[str]:
     """Return the tests whose names begin with a forbidden word, each with its line."""
     found = []
@@ -157,6 +171,12 @@ def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
 def test_names_are_nouns_and_verbs(checkout: Path) -> None:
     found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := forbidden_names(text))}
     assert found == {}
+
+
+def test_variables_of_the_product_are_called_by_their_nouns(checkout: Path) -> None:
+    wrong = {name: bare_participles(text) for name, text in _files(checkout / "state_store", ".py")}
+    assert {name: names for name, names in wrong.items() if names} == {}
+    assert bare_participles("def f():\n    found = g()\n    known_files = found.known") == ["2: found"]
 
 
 def test_names_of_tests_are_sentences(checkout: Path) -> None:

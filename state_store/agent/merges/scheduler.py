@@ -479,9 +479,9 @@ class MergeScheduler:
     def _next(self) -> Job | None:
         now_s = self._clock_s()
         self._expire(now_s)
-        found = self._queue.next(now_s, self._is_ready)
-        if found is not None:
-            instance, request = found
+        next_request = self._queue.next(now_s, self._is_ready)
+        if next_request is not None:
+            instance, request = next_request
             entry = self._entries[instance]
             try:
                 merging = self._started(entry, request, self._deadline(entry.store, request))

@@ -126,8 +126,8 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     if needed is None or needed > size or not is_plain_end(tail):
         return False, 1
     if wanted.tail_sha256 is not None:
-        found = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()
-        if found != wanted.tail_sha256:
+        sha256 = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()
+        if sha256 != wanted.tail_sha256:
             return False, 1
     requests = 1
     if needed > fetched:

@@ -199,6 +199,6 @@ def _variable_length(number: int) -> bytes:
 def _addresses(host: str) -> set[str]:
     """Return the host and its addresses."""
     try:
-        return {host, *(str(found[4][0]) for found in socket.getaddrinfo(host, None))}
+        return {host, *(str(info[4][0]) for info in socket.getaddrinfo(host, None))}
     except OSError:
         return {host}

@@ -460,8 +460,8 @@ def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> byte
 def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
     """Return the partition in which Spark keeps the key; None if its columns do not tell."""
     try:
-        chosen = [columns[number] for number in partitioning_columns(view)]
-        return int(key_partitions(view, chosen, 1, view.operator.stores[view.store])[0])
+        key_columns = [columns[number] for number in partitioning_columns(view)]
+        return int(key_partitions(view, key_columns, 1, view.operator.stores[view.store])[0])
     except FormatError:
         return None
 

@@ -107,14 +107,14 @@ def new_directory(location: str, names: Iterable[str]) -> Iterator[NewDirectory]
     """
     storage, name = _parted(location)
     try:
-        found = [entry.name for entry in storage.list_files(name)]
-        if found and SUCCESS not in found:
+        files = [entry.name for entry in storage.list_files(name)]
+        if files and SUCCESS not in files:
             raise ConflictError(
                 f"'{location}' has files of a write that was interrupted, or still goes on: it has no "
                 f"'{SUCCESS}'. If it was interrupted, remove the directory, or give another one",
                 file=location,
             )
-        if found:
+        if files:
             raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
         directory = NewDirectory(storage, name, names)
         try:

@@ -454,19 +454,19 @@ def sql_batches(
     check_flag("utc", utc)
     opened = Query.open(checkpoint)
     number = version_number(opened, version, batch, at)
-    shown = ExitStack()
-    meter = shown.enter_context(reporting(progress, "read", len(opened.stores())))
+    stack = ExitStack()
+    meter = stack.enter_context(reporting(progress, "read", len(opened.stores())))
 
     def at_version(address: str, text: str) -> StateTable:
         operator_id, _, store = address.partition("/")
         is_number = text.isdigit() and len(text) < 9
-        found = version_number(opened, int(text)) if is_number else version_number(opened, at=text)
-        return _table(opened, int(operator_id), store, found, meter)
+        number_then = version_number(opened, int(text)) if is_number else version_number(opened, at=text)
+        return _table(opened, int(operator_id), store, number_then, meter)
 
-    with shown:
+    with stack:
         tables = list(_tables(opened, operator, number, meter))
         rows = run(query, tables, at_version, memory=memory, utc=utc)
-        until_read = shown.pop_all()
+        until_read = stack.pop_all()
     return _closing(rows, until_read)
 
 

@@ -54,13 +54,13 @@ def version_number(
         OptionError: several arguments are given, or one has a wrong type.
         MissingError: Spark has committed no such version.
     """
-    if sum(given is not None for given in (version, batch, at)) > 1:
+    if sum(value is not None for value in (version, batch, at)) > 1:
         raise OptionError(
             "a version is given by its number, by its batch or by a time, not by several of them"
         )
-    for name, given in (("version", version), ("batch", batch)):
-        if given is not None:
-            check_number(name, given)
+    for name, value in (("version", version), ("batch", batch)):
+        if value is not None:
+            check_number(name, value)
     newest = query.newest_batch()
     if at is not None:
         batch = _batch_at(query, at)

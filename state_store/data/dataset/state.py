@@ -270,8 +270,8 @@ class State:
             )
         check_number("limit", limit, minimum=0, optional=True)
         check_flag("utc", utc)
-        shown = Columns(self.view, columns).schema
-        query = f"SELECT {', '.join(map(quoted, shown.names))} FROM {STATE}"
+        schema = Columns(self.view, columns).schema
+        query = f"SELECT {', '.join(map(quoted, schema.names))} FROM {STATE}"
         if condition is not None:
             Condition(condition, self.view, option="--where", utc=utc)
             query += f" WHERE (\n{condition}\n)"
@@ -280,7 +280,7 @@ class State:
         batches = run(query, [Named(None, STATE, table)], memory=memory, utc=utc, option="--order-by")
         units = moment_columns(self.view)
         return pyarrow.RecordBatchReader.from_batches(
-            shown, (restored(batch, shown, units) for batch in batches)
+            schema, (restored(batch, schema, units) for batch in batches)
         )
 
     def table(self, key: pyarrow.compute.Expression | None = None) -> StateTable:

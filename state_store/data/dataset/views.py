@@ -285,11 +285,11 @@ def view_at(query: Query, number: int, name: str, batch: int) -> View:
 
 
 def _operator(query: Query, number: int) -> Operator:
-    operator = next((known for known in query.operators if known.id == number), None)
+    operator = next((names for names in query.operators if names.id == number), None)
     if operator is None:
-        known = ", ".join(f"{each.id} ({each.name})" for each in query.operators)
+        names = ", ".join(f"{each.id} ({each.name})" for each in query.operators)
         raise MissingError(
-            f"{query.location} has no stateful operator {number}; there are: {known}", file=query.location
+            f"{query.location} has no stateful operator {number}; there are: {names}", file=query.location
         )
     if is_avro(query) and not operator.name.startswith("transformWithState"):
         raise FormatError(

@@ -203,8 +203,8 @@ def estimate(
         raise OptionError(
             f"maintenance_ms is finite and above 0, not {shown(maintenance_ms)}", option="maintenance_ms"
         )
-    given = {name: str(value) for name, value in (options or {}).items()}
-    parsed = parse(given)
+    texts = {name: str(value) for name, value in (options or {}).items()}
+    parsed = parse(texts)
     retention = RetentionPolicy(
         retain,
         parsed.retained_checkpoints,
@@ -227,7 +227,7 @@ def estimate(
     window, is_steady = _steady(samples, retention.keep)
     return _summed(
         workload,
-        given,
+        texts,
         retain,
         window,
         is_steady=is_steady,

@@ -315,7 +315,7 @@ def measure(
 
 def _spark_name(query: Query, operator: int, store: str | None) -> str:
     """Return Spark's name of a store that is called by it, by a side or by a variable; None: the default."""
-    names = [name for found in query.operators if found.id == operator for name in found.stores]
+    names = [name for each in query.operators if each.id == operator for name in each.stores]
     if store in names or (store is None and len(names) == 1):
         return store or names[0]
     require_arrow()
@@ -360,14 +360,14 @@ def _measured(
                 pin.release()
     _fit(cost, restored)
     chains = [_chain(contents[key], committed[key]) for key in keys]
-    known = [records for records in deltas if records]
-    if not known:
+    readable = [records for records in deltas if records]
+    if not readable:
         partitions = ", ".join(str(key.partition) for key in sampled)
         raise MissingError(
             f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
             "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
         )
-    sample = DeltaSample.of(known)
+    sample = DeltaSample.of(readable)
     return Measured(
         operator,
         store,
@@ -448,12 +448,12 @@ def _workload(
 
 def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> TableSize | None:
     """Return the sizes of merged files by the bytes and keys of oldest runs; None without such runs."""
-    known = [(size_bytes, keys) for size_bytes, keys in runs if keys]
-    keys = sum(count for _, count in known)
+    full_runs = [(size_bytes, keys) for size_bytes, keys in runs if keys]
+    keys = sum(count for _, count in full_runs)
     if not keys:
         return None
-    expected = table_size(sample.key_bytes, sample.value_bytes, keys / len(known))
-    own = (sum(size_bytes for size_bytes, _ in known) - len(known) * expected.file_bytes) / keys
+    expected = table_size(sample.key_bytes, sample.value_bytes, keys / len(full_runs))
+    own = (sum(size_bytes for size_bytes, _ in full_runs) - len(full_runs) * expected.file_bytes) / keys
     if own <= 0:
         return None
     return TableSize(expected.file_bytes, own, expected.removal_bytes * own / expected.put_bytes)

@@ -455,12 +455,12 @@ class SimulatedStore:
         needed = self._chain.paths()
         if self._chain.snapshot is not None:
             needed.add(self._chain.snapshot.snapshot.path)
-        found: dict[str, tuple[int, int]] = {}
+        totals: dict[str, tuple[int, int]] = {}
         for path, size_bytes in self._stored.items():
             reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
-            so_far_bytes, files = found.get(reason, (0, 0))
-            found[reason] = so_far_bytes + size_bytes, files + 1
-        return found
+            so_far_bytes, files = totals.get(reason, (0, 0))
+            totals[reason] = so_far_bytes + size_bytes, files + 1
+        return totals
 
 
 def _id(version: int) -> str:

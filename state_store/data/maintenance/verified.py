@@ -164,7 +164,7 @@ class Verified(JsonObject):
             whole_ms: when it ended if it read all stores; None: it did not.
             version: the version that it restored.
         """
-        kept = tuple(known for known in self.problems if known.key not in checked) if whole_ms is None else ()
+        kept = tuple(each for each in self.problems if each.key not in checked) if whole_ms is None else ()
         return Verified(
             self.verified_ms if whole_ms is None else whole_ms,
             self.version if whole_ms is None else version,

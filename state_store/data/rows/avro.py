@@ -75,9 +75,9 @@ def decode_avro_keys(
         return decode_avro(keys, fields, writers)
     others = layout.others(len(fields))
     parts = [_parts(key) for key in keys]
-    chosen = [fields[number] for number in layout.first]
+    first_fields = [fields[number] for number in layout.first]
     columns = dict(
-        zip(layout.first, _first_columns([first for first, _ in parts], chosen, layout), strict=True)
+        zip(layout.first, _first_columns([first for first, _ in parts], first_fields, layout), strict=True)
     )
     if others:
         rest = {number: [written[place] for place in others] for number, written in writers.items()}
@@ -294,8 +294,8 @@ def encode_avro_keys(
     """Return keys in their layout. Raises as `encode_avro`."""
     if not layout.first:
         return encode_avro(columns, number, count)
-    chosen = [columns[index] for index in layout.first]
-    firsts = _records(_halves(chosen) if layout.is_ordered else chosen, count)
+    first_columns = [columns[index] for index in layout.first]
+    firsts = _records(_halves(first_columns) if layout.is_ordered else first_columns, count)
     rests = encode_avro([columns[index] for index in layout.others(len(columns))], number, count)
     return [
         (len(first) + 1).to_bytes(SIZE_BYTES, "little") + _VERSION_BYTE + first + rest

@@ -241,12 +241,12 @@ def _decimals(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
     first = numpy.where(differs.any(1) & ((at_first ^ sign) & 0x80 != 0), first - 1, first)
     lengths = numpy.where(nulls, 0, DECIMAL_BYTES - first)
     moved = numpy.arange(DECIMAL_BYTES) + first[:, None]
-    shown = numpy.where(
+    words = numpy.where(
         (moved < DECIMAL_BYTES) & ~nulls[:, None],
         numpy.take_along_axis(table, numpy.minimum(moved, DECIMAL_BYTES - 1), 1),
         0,
     ).astype(numpy.uint8)
-    return _in_two_words(numpy.ascontiguousarray(shown).view("<i8").reshape(-1, 2), lengths, keeps_room)
+    return _in_two_words(numpy.ascontiguousarray(words).view("<i8").reshape(-1, 2), lengths, keeps_room)
 
 
 def _intervals(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:

@@ -341,7 +341,7 @@ def _check_whole(
     is_directory: bool,
 ) -> None:
     """Raise OptionError if the files are an incomplete export."""
-    exported = next((found for found in described if found is not None and "partitions" in found), None)
+    exported = next((each for each in described if each is not None and "partitions" in each), None)
     if exported is None:
         return
     expected = {f"part-{number:05}{_PARQUET}" for number in exported["partitions"]}

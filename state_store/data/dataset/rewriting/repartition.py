@@ -212,7 +212,7 @@ class _Writing:
                 at_once=1,
                 meter=meter,
             )
-        return {key: store for found in results for key, store in found.items()}
+        return {key: store for stores in results for key, store in stores.items()}
 
     def _of_frames(
         self, operator: Operator, count: int, given: Sequence[Replacement], meter: Progress | None
@@ -235,8 +235,8 @@ class _Writing:
                     directory.mkdir()
                     replaced.append(Replaced(value, [number], directory))
                     opened.callback(replaced[-1].close)
-                for table, found in rows:
-                    replaced[table].add(number, found)
+                for table, pairs in rows:
+                    replaced[table].add(number, pairs)
                 for of_store in todo:
                     done.update(write(of_store[number], replaced, meter))
             return done
@@ -245,7 +245,7 @@ class _Writing:
             (new.frame, partial(_encoded, value, count)) for new, value in zip(given, values, strict=True)
         ]
         results = self.workers.run_on_rows(write_all, tables, count, meter)
-        return {key: store for found in results for key, store in found.items()}
+        return {key: store for pairs in results for key, store in pairs.items()}
 
     def _check_room(self, counts: Mapping[int, int]) -> None:
         """Raise LocalDiskError before anything is written if this machine's disk has too little room."""

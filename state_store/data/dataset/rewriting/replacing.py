@@ -227,10 +227,10 @@ class DerivedRows:
 
         index, names = self.index, self.view.schema.key.names
         assert index is not None
-        wanted = list(index.schema.key)[1:]
+        key_fields = list(index.schema.key)[1:]
         own = [column for name, column in zip(names, key, strict=True) if name != self.moment]
-        if not self.view.has_timers and len(wanted) == 1:  # the index has the whole key in one column
-            kind = wanted[0].type
+        if not self.view.has_timers and len(key_fields) == 1:  # the index has the whole key in one column
+            kind = key_fields[0].type
             fields = [kind.field(number) for number in range(kind.num_fields)]
             own = [pyarrow.StructArray.from_arrays(own, fields=fields)]
         return encoded_keys(index, [moments, *own], len(moments))
@@ -274,9 +274,9 @@ class Replacement:
 
     def __post_init__(self) -> None:
         """Raise OptionError for a view whose rows cannot be given alone."""
-        name, known = self.view.name, self.others
+        name, others = self.view.name, self.others
         if self.view.operator.name == "symmetricHashJoin" and not self.view.is_side:
-            sides = sorted(known.keys() & {"left", "right"}) or ["none: its state has another format"]
+            sides = sorted(others.keys() & {"left", "right"}) or ["none: its state has another format"]
             raise OptionError(
                 f"the rows of '{name}' belong to those of other stores: they cannot be given alone, but "
                 f"with them, as a side of the join: {', '.join(sides)}"
@@ -313,7 +313,7 @@ class Replacement:
         import numpy
 
         view, derived = self.view, self.derived
-        columns, chosen = Columns(view), partitioning_columns(view)
+        columns, positions = Columns(view), partitioning_columns(view)
         keys, values, key_columns = columns.encode(batch)
         shared = keys
         if view.is_side:
@@ -327,7 +327,7 @@ class Replacement:
                 lives = expiry.to_numpy() > self.expired_ms
             moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
         rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
-        by = [key_columns[number] for number in chosen]
+        by = [key_columns[number] for number in positions]
         targets = key_partitions(view, by, len(keys), partitions)
         for target in numpy.unique(targets).tolist():
             yield target, [rows[row] for row in numpy.flatnonzero((targets == target) & lives).tolist()]
@@ -380,8 +380,8 @@ class Replaced:
         made = cls(replacement, range(partitions), directory)
         try:
             for batch in replacement.batches:
-                for target, found in replacement.encoded(batch, partitions):
-                    made.add(target, found)
+                for target, pairs in replacement.encoded(batch, partitions):
+                    made.add(target, pairs)
         except BaseException:
             made.close()
             raise
