@@ -28,13 +28,11 @@ class Release:
         minor: its first two numbers, which name the jar.
         tested: the version that the tests run on.
         min_python: the oldest Python that this release of PySpark runs on.
-        in_full: True if `make test` runs more than a few operators on it, and installs packages for it.
     """
 
     minor: str
     tested: str
     min_python: tuple[int, int]
-    in_full: bool = True
 
     def runs_here(self) -> bool:
         """Return True if the running Python can install this release of PySpark."""
@@ -42,8 +40,8 @@ class Release:
 
 
 RELEASES = (
-    Release("4.0", "4.0.1", (3, 9), in_full=False),
-    Release("4.1", "4.1.1", (3, 10), in_full=False),
+    Release("4.0", "4.0.1", (3, 9)),
+    Release("4.1", "4.1.1", (3, 10)),
     Release("4.2", "4.2.0", (3, 10)),
     Release("4.3", "4.3.0", (3, 11)),
 )

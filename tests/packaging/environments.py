@@ -17,12 +17,30 @@ from state_store.session.releases import RELEASES, jar_name
 DIST_VARIABLE = "STATE_STORE_TEST_DIST"
 """Variable that names a directory with the artefacts of a release, which are then tested, with all Sparks."""
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+NEWEST = next(release.minor for release in reversed(RELEASES) if release.runs_here())
+
+
+def environment_of(checkout: Path, spark: str) -> Path:
+    """Return the Python of the checkout's environment for that Spark."""
+    name = ".venv" if spark == NEWEST else f".venv-{spark}"
+    return checkout / name / "bin" / "python"
+
+
+_OLDEST = RELEASES[0].minor
 SPARKS = [
     release.minor
     for release in RELEASES
-    if release.runs_here() and (release.in_full or DIST_VARIABLE in os.environ)
+    if release.runs_here()
+    and (
+        DIST_VARIABLE in os.environ
+        or (release.minor != _OLDEST and environment_of(CHECKOUT, release.minor).exists())
+    )
 ]
-STALE_JAR = f"state_store/jars/{jar_name(RELEASES[0].minor)}"
+"""The releases whose jars are in the wheel: all in the artefacts of a release, otherwise those that have an
+environment here (`make setup SPARKS=...`), without the oldest, whose jar is the stale one."""
+
+STALE_JAR = f"state_store/jars/{jar_name(_OLDEST)}"
 """A jar that is in the tree of the wheel, but is not made of its sources."""
 
 LEFT_OVER = "state_store/renamed_since.py"
@@ -39,7 +57,7 @@ def of_a_small_query(spark: str) -> dict[str, str]:
 
     The tests' own environment has lent its Spark; under its own path, the archive of classes fits.
     """
-    if spark != SPARKS[-1]:
+    if spark != NEWEST:
         return {"JAVA_TOOL_OPTIONS": quick_java.QUICK_START}
     return {"JAVA_TOOL_OPTIONS": quick_java.spark_options(), "SPARK_HOME": str(quick_java.SPARK_HOME)}
 
@@ -101,12 +119,6 @@ class Environment:
         ).stdout.splitlines()
         for path in map(Path, listed):
             (self.site / path.name).symlink_to(path)
-
-
-def environment_of(checkout: Path, spark: str) -> Path:
-    """Return the Python of the checkout's environment for that Spark."""
-    name = ".venv" if spark == SPARKS[-1] else f".venv-{spark}"
-    return checkout / name / "bin" / "python"
 
 
 def spark_environment(checkout: Path, spark: str, directory: Path, *more: str) -> Environment:

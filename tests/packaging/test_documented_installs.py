@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from dataset.golden_states import checkpoint
-from environments import ORDINARY, SPARKS, Environment, as_ordinary_user, of_a_small_query, run
+from environments import NEWEST, ORDINARY, Environment, as_ordinary_user, of_a_small_query, run
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +76,7 @@ class Reader:
             "HOME": str(self.directory),
             "PATH": f"{self.environment.directory}/bin:{os.environ['PATH']}",
         }
-        return run(*words, cwd=self.directory, **variables, **of_a_small_query(SPARKS[-1])).stdout
+        return run(*words, cwd=self.directory, **variables, **of_a_small_query(NEWEST)).stdout
 
     def owns(self) -> None:
         """Give the directory, with what is in it, to the ordinary user."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from environments import (
-    SPARKS,
+    NEWEST,
     Environment,
     built_wheel,
     environment_of,
@@ -23,7 +23,6 @@ from jvm.fakes import Compilations
 from state_store.session.releases import jar_name
 
 pytestmark = [pytest.mark.packaging]
-NEWEST = SPARKS[-1]
 
 
 @pytest.fixture

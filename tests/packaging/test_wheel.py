@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from environments import (
     DIST_VARIABLE,
+    NEWEST,
     SPARKS,
     Environment,
     of_a_small_query,
@@ -24,7 +25,6 @@ from state_store.session.build import STAMP
 from state_store.session.releases import jar_name
 
 pytestmark = [pytest.mark.packaging, pytest.mark.spark]
-NEWEST = SPARKS[-1]
 BRIDGE = "state_store/session/bridge"
 
 # A release is tested on all Sparks at once.
