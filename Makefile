@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKE_ENVIRONMENT = python=$$(PYTHON='$(PYTHON)' scripts/find-python) && "$$python" scripts/environment.py
 PY := .venv/bin/python
 BENCH ?= standard
-LANES ?= 3
+LANES ?= 4
 N ?= 100
 SPARKS ?= 4.2,4.1,4.0
 

@@ -58,8 +58,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw",
         metavar="SEED",
-        help="run a fifth of the files with tests of the tier more, drawn by this word, and a fifth of the "
-        "cases of each test that docs/reliability.md names, one at least",
+        help="run some of the tests of the tier more, drawn by this word: a case of each test that "
+        "docs/reliability.md names, and others within the budget",
+    )
+    parser.addoption(
+        "--budget", type=float, default=60.0, metavar="SECONDS", help="processor time of a draw (default: 60)"
     )
 
 
@@ -88,8 +91,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("draw")
     if seed and not named:
         drawn = [item for item in chosen if tiers[id(item)] == "more" or tiers_and_draws.is_apart(item)]
-        left_out = tiers_and_draws.not_drawn(drawn, seed, tiers_and_draws.promised_paths())
-        chosen = [item for item in chosen if id(item) not in left_out]
+        first, others = tiers_and_draws.drawn_order(drawn, seed, tiers_and_draws.promised_paths())
+        draw = tiers_and_draws.Draw([item.nodeid for item in others], config.getoption("budget"))
+        config.pluginmanager.register(draw)
+        of_draw = set(map(id, drawn))
+        chosen = [*(item for item in chosen if id(item) not in of_draw), *first, *others]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or tiers_and_draws.TIERS[-1]]))

@@ -3,10 +3,11 @@
     python tests/parts.py [--tier every|more|change|long] [--lanes N] [--sparks MINOR,...]
         [--draw SEED] [PART ...]
 
-`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, a fifth runs:
-of the files with tests of the tier `more` or of packages, of the cases of each test that docs/reliability.md
-names, of the benchmarks; and of Spark's suites the contract and another group. The suites run on the first of
-the older Sparks.
+`more` has the programs below, too, and `change` is both: what a change must pass. With a seed, each part
+runs a part of the tests of the tier `more`, of packages and of chaos: a case of each test that
+docs/reliability.md names, and others in an order that the seed draws until all have taken the part's budget
+of processor time. The benchmarks run a fifth, and Spark's suites the contract and another group. The suites
+run on the first of the older Sparks.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -58,9 +59,9 @@ STORAGE = (
     "observe/test_remote_storage.py",
     "benchmarks",
 )
-SIMULATED = ("simulation", "core/deletion", "agent")
+SIMULATED = ("simulation", "core/deletion")
 TOOLS = ("cli", "data", "observe")
-APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, *TOOLS)
+APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED, "agent", *TOOLS)
 
 NEWEST = ""
 """The release of Spark in `.venv`."""
@@ -79,7 +80,7 @@ SILENCE_S = {tier: bound_s + 480 for tier, bound_s in BOUND_S.items()}
 MEMORY_BYTES = 10 << 30
 """Resident memory of a part with all that it started. The largest takes about a third of that."""
 
-DEAR_S = 3.0
+DEAR_S = 1.5
 """Processor seconds that a test of the tier `every` may take without the marker `dear`."""
 
 NOISE = 4.0
@@ -111,6 +112,7 @@ class Part:
         spark: the older release of Spark whose environment runs it; empty for the newest.
         program: the arguments of Python, in the place of those of pytest.
         draws: the program takes a seed that draws what it runs.
+        drawn_s: processor seconds that its tests take if a seed draws them.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Part:
     spark: str = NEWEST
     program: tuple[str, ...] = ()
     draws: bool = False
+    drawn_s: float = 60.0
 
     def collects(self, file: str) -> bool:
         """Return True if pytest collects `file`, a path below `tests`."""
@@ -135,6 +138,7 @@ class Part:
         drawn = ["--draw", seed] if is_drawn else []
         if self.program:
             return [str(python), *self.program, *(drawn if self.draws else [])]
+        drawn += ["--budget", f"{self.drawn_s:g}"] if is_drawn else []
         given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier, *drawn]
         if tests:
             return [*given, *tests]
@@ -144,10 +148,11 @@ class Part:
 
 PARTS = (
     Part("simulation", SIMULATED),
-    Part("spark", ("spark",)),
+    Part("agent", ("agent",)),
+    Part("spark", ("spark",), drawn_s=200),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
-    Part("functions", ("functions",)),
+    Part("functions", ("functions",), drawn_s=100),
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )
@@ -222,6 +227,7 @@ class Run:
     collected: int | None = None
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     failed: list[str] = field(default_factory=list)
+    causes: dict[str, str] = field(default_factory=dict)
     starved: set[str] = field(default_factory=set)
     dear: list[tuple[str, float]] = field(default_factory=list)
     times: list[tuple[str, str, str]] = field(default_factory=list)
@@ -347,6 +353,8 @@ class Run:
     def _failed(self, test: str, text: str, when: str) -> None:
         if test not in self.failed:
             self.failed.append(test)
+        cause = next((line[1:].strip() for line in text.splitlines() if line.startswith("E  ")), "")
+        self.causes.setdefault(test, cause[:300])
         if STARVED in text:
             self.starved.add(test)
         phase = "" if when == "call" else f" ({when})"
@@ -465,16 +473,25 @@ def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float)
     """Print the failures once more, the unstable tests and the sums; return the exit code."""
     cured = {(run.part, run.tier) for run in again if run.is_well}
     failed = [entry for entry in ended if not entry.is_well and (entry.part, entry.tier) not in cured]
-    unstable = [test for entry in ended if (entry.part, entry.tier) in cured for test in entry.failed]
-    for test in unstable:
-        say(f"unstable: {test} failed beside other tests and passed alone: find out why, and mend it")
+    unstable = {
+        test: cause
+        for entry in ended
+        if (entry.part, entry.tier) in cured
+        for test, cause in entry.causes.items()
+    }
+    for test, cause in unstable.items():
+        say(
+            f"unstable: {test} failed beside other tests and passed alone: find out why, and mend it",
+            f"    {cause}",
+        )
     costly = sorted(((cpu_s, test) for entry in ended for test, cpu_s in entry.dear), reverse=True)
     for cpu_s, test in costly:
         say(f"dear: {test} took {cpu_s:.1f} s of processor time; mark it tier('more'), or dear with a reason")
     too_dear = [test for cpu_s, test in costly if cpu_s > DEAR_S * NOISE]
     for entry in failed:
         say(f"FAILED {entry.name}: {entry.complaint}" if entry.complaint else f"FAILED {entry.name}:")
-        say(*(f"    {repeat(entry.part, test)}" for test in entry.failed))
+        for test in entry.failed:
+            say(f"    {repeat(entry.part, test)}", f"        {entry.causes[test]}")
     if too_dear:
         say(f"FAILED: {len(too_dear)} tests of `make test` are dear, without a reason (above)")
     totals = {word: sum(entry.done[word] for entry in ended) for word in ("passed", "failed", "skipped")}
@@ -509,7 +526,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the tests of a tier in parts, side by side.")
     parser.add_argument("parts", nargs="*", help="run these parts alone, by their names")
     parser.add_argument("--tier", choices=("every", "more", CHANGE, "long"), default="every")
-    parser.add_argument("--lanes", type=int, default=3, help="parts at a time (default: 3)")
+    parser.add_argument("--lanes", type=int, default=4, help="parts at a time (default: 4)")
     parser.add_argument("--sparks", default=",".join(OLDER), help="older Sparks, joined by commas")
     parser.add_argument(
         "--draw", default="", metavar="SEED", help="run some of the cases, drawn by this word"

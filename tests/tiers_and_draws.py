@@ -1,21 +1,20 @@
-"""The tier of a test, and the draw of dear tests by a word."""
+"""The tier of a test, and the draw of dear tests by a word, within a budget of processor time."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import parts
 import pytest
+import run_events
 
 from state_store.session import releases
 
 TIERS = tuple(parts.BOUND_S)
 """Tiers of tests, which run with `make test`, with `make test-more`, or with `make test-long`."""
-
-DRAWN = 5
-"""A draw takes a fifth."""
 
 NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
 """The release whose tests have no marker."""
@@ -32,27 +31,59 @@ def promised_paths() -> tuple[str, ...]:
     return tuple(re.findall(r"`(tests/[\w./-]+)`", page))
 
 
-def not_drawn(items: list[pytest.Item], seed: str, promised: Sequence[str]) -> set[int]:
-    """Return the ids of the tests that a draw leaves out.
+def drawn_order(
+    items: Sequence[pytest.Item], seed: str, promised: Sequence[str]
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests of a draw: those that always run, and the others in the order of the draw.
 
-    Of each test below the paths `promised` it keeps a fifth of the cases, one at least. Of the other files
-    below a folder of `tests` it keeps a fifth, whole, since what the tests of a file share is often the
-    dearest; one at least.
+    Of each test below the paths `promised`, a case that the seed draws always runs. The others come file by
+    file, because what the tests of a file share is often the dearest, in an order of files and within them
+    that the seed draws.
     """
-    alike: dict[str, dict[str, list[pytest.Item]]] = {}
+
+    def drawn(name: str) -> bytes:
+        return hashlib.sha256(f"{seed} {name}".encode()).digest()
+
+    def file_of(item: pytest.Item) -> str:
+        return item.nodeid.partition("::")[0]
+
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        if any(file == path or file.startswith(f"{path}/") for path in promised):
-            group, unit = item.nodeid.split("[")[0], item.nodeid
-        else:
-            group, unit = "/".join(file.split("/")[:2]), file
-        alike.setdefault(group, {}).setdefault(unit, []).append(item)
-    left_out = set()
-    for units in alike.values():
-        names = sorted(units, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
-        for name in names[-(-len(names) // DRAWN) :]:
-            left_out |= set(map(id, units[name]))
-    return left_out
+        if any(file_of(item) == path or file_of(item).startswith(f"{path}/") for path in promised):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    kept = {min(alike, key=lambda item: drawn(item.nodeid)).nodeid for alike in cases.values()}
+    first = sorted((item for item in items if item.nodeid in kept), key=file_of)
+    others = [item for item in items if item.nodeid not in kept]
+    return first, sorted(others, key=lambda item: (drawn(file_of(item)), drawn(item.nodeid)))
+
+
+class Draw:
+    """A plugin of pytest that runs drawn tests until they have taken a budget of processor time.
+
+    A test that begins within the budget runs to its end. The runner of the parts hears how many are left.
+
+    Args:
+        others: the ids of the tests that the budget bounds.
+        budget_s: processor seconds of all tests, of this process and of what it starts.
+    """
+
+    def __init__(self, others: Sequence[str], budget_s: float) -> None:
+        self._others = frozenset(others)
+        self._budget_s = budget_s
+        self._began_s = run_events.family_cpu_s()
+        self.left = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Pass a test over if the budget is used up."""
+        if item.nodeid not in self._others or run_events.family_cpu_s() - self._began_s < self._budget_s:
+            return None
+        self.left += 1
+        return True
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say how many tests the draw has left."""
+        terminalreporter.write_line(f"{self.left} tests are left to other draws")
 
 
 def tier_of(item: pytest.Item, spark: str) -> str | None:

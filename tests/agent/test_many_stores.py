@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from agent.harness import AgentProcess, Job
 
 FEW, MANY = 20, 140
@@ -23,6 +25,7 @@ def handles(process: int) -> tuple[int, int]:
     return len(threads), len(descriptors)
 
 
+@pytest.mark.tier("more")
 def test_a_store_takes_as_much_beside_many_others_as_beside_few(tmp_path: Path) -> None:
     with AgentProcess() as agent:
         client, process = agent.connect(), agent.process.pid

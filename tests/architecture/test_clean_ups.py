@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PYTHON = sorted((ROOT / "state_store").rglob("*.py"))
 SCALA = sorted((ROOT / "jvm_bridge").glob("scala*/**/*.scala"))
@@ -34,6 +36,7 @@ def is_removal(call: ast.Call) -> bool:
     return function == "os.remove" or function.rpartition(".")[2] in ("unlink", "rmdir")
 
 
+@pytest.mark.tier("more")
 def test_no_removal_of_a_file_hides_an_error() -> None:
     assert len(PYTHON) > 100
     found = [

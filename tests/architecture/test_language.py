@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,14 +36,19 @@ ACTIONS = {
 }
 """Words that no docstring of a class begins with: the class is a noun, such as "Writer of the batches"."""
 
-SKIPPED = (".venv", "build/", "dist/")
+SKIPPED = (".", "build", "dist", "__pycache__")
+"""Beginnings of the names of directories without sources of ours, such as environments."""
 
 
-def _files(checkout: Path, ending: str) -> Iterator[tuple[str, str]]:
-    for path in sorted(checkout.rglob(f"*{ending}")):
-        name = path.relative_to(checkout).as_posix()
-        if not name.startswith(SKIPPED) and "__pycache__" not in name:
-            yield name, path.read_text(encoding="utf-8")
+@functools.cache
+def _files(directory: Path, ending: str) -> tuple[tuple[str, str], ...]:
+    """Return the name, below a directory, and the text of each source with that ending."""
+    found = []
+    for parent, directories, names in os.walk(directory):
+        directories[:] = sorted(name for name in directories if not name.startswith(SKIPPED))
+        paths = [Path(parent, name) for name in sorted(names) if name.endswith(ending)]
+        found += [(path.relative_to(directory).as_posix(), path.read_text("utf-8")) for path in paths]
+    return tuple(found)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -66,25 +67,54 @@ def test_a_change_must_pass_all_of_both_quick_tiers_and_the_programs() -> None:
     assert (parts.suites_on("4.0"), "more") in parts.parts_of("more", ["4.0"])
 
 
-def test_a_draw_has_a_fifth_of_the_files_and_of_each_test_of_a_promise() -> None:
+def test_a_draw_begins_with_a_case_of_each_test_of_a_promise() -> None:
     promises = [f"tests/kept/a.py::{name}" for name in ("a", "b[1]", *(f"c[{n}]" for n in range(12)))]
     others = [f"tests/cli/{file}.py::{name}" for file in "abcdefghijk" for name in ("x[1]", "x[2]", "y")]
-    alone = ["tests/data/a.py::x", "tests/data/a.py::y"]
-    cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others, *alone)]
-    drawn = []
-    for seed in map(str, range(60)):
-        left_out = tiers_and_draws.not_drawn(cases, seed, ["tests/kept", "tests/c.py"])
-        assert left_out == tiers_and_draws.not_drawn(cases[::-1], seed, ["tests/kept", "tests/c.py"])
-        kept = [case.nodeid for case in cases if id(case) not in left_out]
-        assert [name.split("[")[0][-1] for name in kept if name in promises] == ["a", "b", "c", "c", "c"]
-        files = {name.partition("::")[0] for name in kept if name in others}
-        assert len(files) == 3
-        assert [name for name in kept if name in others] == [
-            name for name in others if name.partition("::")[0] in files
-        ]
-        assert kept[-2:] == alone
-        drawn += kept
-    assert set(drawn) == {case.nodeid for case in cases}
+    cases = [SimpleNamespace(nodeid=name) for name in (*promises, *others)]
+    first_drawn, first_files = set(), set()
+    for seed in map(str, range(200)):
+        first, rest = tiers_and_draws.drawn_order(cases, seed, ["tests/kept", "tests/c.py"])
+        again, order = tiers_and_draws.drawn_order(cases[::-1], seed, ["tests/kept", "tests/c.py"])
+        assert (again[::-1], order) == (first, rest)
+        names = [case.nodeid for case in (*first, *rest)]
+        assert sorted(names) == sorted((*promises, *others))
+        assert sorted(case.nodeid.split("[")[0][-1] for case in first) == ["a", "b", "c"]
+        files = [case.nodeid.partition("::")[0] for case in rest]
+        assert [file for file, _ in itertools.groupby(files)] == list(dict.fromkeys(files))
+        first_drawn |= {case.nodeid for case in first}
+        first_files.add(files[0])
+    assert first_drawn == set(promises)
+    assert len(first_files) == 12
+
+
+def test_a_draw_ends_when_its_budget_is_used(tmp_path: Path) -> None:
+    """A test that always runs comes first, whatever it takes; one that has begun runs to its end."""
+    (tmp_path / "conftest.py").write_text(
+        "import run_events, tiers_and_draws\n"
+        "def pytest_collection_modifyitems(config, items):\n"
+        "    others = [item.nodeid for item in items if 'always' not in item.name]\n"
+        "    config.pluginmanager.register(tiers_and_draws.Draw(others, 1.1))\n"
+    )
+    (tmp_path / "test_trial.py").write_text(
+        "import pytest, time\n"
+        "def works():\n"
+        "    began_s = time.process_time()\n"
+        "    while time.process_time() - began_s < 0.2: pass\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test_always(n): works()\n"
+        "@pytest.mark.parametrize('n', range(9))\n"
+        "def test_drawn(n): works()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+    )
+    passed = int(re.search(r"(\d+) passed", done.stdout)[1])  # type: ignore[index]
+    assert done.returncode == 0 and 4 <= passed < 13, done.stdout
+    assert f"{13 - passed} tests are left to other draws" in done.stdout
 
 
 def test_the_page_of_promises_names_tests_that_exist() -> None:
@@ -103,6 +133,7 @@ def test_a_command_selects_a_tier_and_leaves_out_what_others_run() -> None:
 def test_a_seed_draws_of_dear_tests_and_of_the_parts_that_are_only_run_before_a_landing() -> None:
     tools, packaging = next(part for part in parts.PARTS if part.name == "tools"), parts.OWN[0]
     assert "--draw" in tools.command("more", seed="x") and "--draw" in packaging.command("every", seed="x")
+    assert "--budget" in tools.command("more", seed="x")
     assert "--draw" not in tools.command("every", seed="x") + packaging.command("every")
     for folder, is_apart in {"packaging": True, "chaos": True, "cli/packaging": False}.items():
         assert tiers_and_draws.is_apart(SimpleNamespace(nodeid=f"tests/{folder}/a.py::x")) == is_apart
@@ -179,6 +210,7 @@ def test_fails_always(n):
 """
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     "broken, runs, exit_code, ends",
     [
@@ -200,6 +232,7 @@ def test_few_failures_run_once_more(
     assert done.stdout.splitlines()[-1] == closing
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(("says", "exit_code"), [(parts.STARVED, 0), ("wrong", 1)])
 def test_failures_for_a_late_worker_of_spark_run_once_more_however_many_there_are(
     says: str, exit_code: int, tmp_path: Path

@@ -87,6 +87,7 @@ def test_nothing_is_taken_from_the_machine_past_the_runtime(checkout: Path) -> N
     assert {name: uses for name, uses in found.items() if uses and name not in {HOME, *OF_THE_MACHINE}} == {}
 
 
+@pytest.mark.tier("more")
 def test_the_runtime_is_passed_in(checkout: Path) -> None:
     found = {name for name, source in modules(checkout).items() if list(system_uses(source))}
     assert found - {HOME} <= OF_THE_MACHINE.keys()

@@ -52,6 +52,7 @@ def test_every_room_is_there_and_uses_what_it_may(checkout: Path) -> None:
     assert used == {name: set(room.may_use) for name, room in ROOMS.items()}
 
 
+@pytest.mark.tier("more")
 def test_a_class_that_only_its_room_names_is_private_to_it(checkout: Path) -> None:
     tests = [path for tree in ("tests", "benchmarks") for path in (checkout / tree).rglob("*.scala")]
     open_types = scala_rooms.needlessly_open(_sources(checkout), tests)

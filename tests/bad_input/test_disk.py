@@ -41,6 +41,7 @@ def files(directory: Path) -> dict[str, int]:
 
 
 class TestNoRoom:
+    @pytest.mark.tier("more")
     def test_a_commit_without_room_fails(self, tmp_path: Path, other_disk: Path) -> None:
         with AgentProcess(other_disk / "agent") as agent:
             job = Job(agent.connect(), tmp_path / "state")

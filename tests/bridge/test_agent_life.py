@@ -42,7 +42,7 @@ def _remains(jvm: Jvm) -> list[Path]:
     return [path for path in jvm.tmp.rglob("*") if "state-store" in path.name or path.is_socket()]
 
 
-@pytest.mark.dear("stands for agents that die")
+@pytest.mark.tier("more")
 def test_an_agent_that_died_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1")

@@ -16,6 +16,7 @@ from driver import PREFIX, DriverError, Jvm, gone
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.tier("more")
 def test_ids_follow_the_lineage(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     jvm("begin", provider="p", store="s", version=0)
@@ -280,6 +281,7 @@ def test_the_changes_of_each_batch_are_read(jvm: Jvm, tmp_path: Path) -> None:
     assert [kind for _, _, kind, _ in found] == ["update", "update", "delete", "update"]
 
 
+@pytest.mark.tier("more")
 def test_reading_changes_leaves_nothing_on_local_disk(own_jvm: Jvm, tmp_path: Path) -> None:
     own_jvm.provider("p", tmp_path / "state")
     at = own_jvm.batch("p", 0, a="1")

@@ -343,6 +343,7 @@ def test_options_lists_explains_and_checks(capsys):
     assert "# Options" in run(capsys, "options", "--markdown")[1]
 
 
+@pytest.mark.tier("more")
 def test_the_command_runs_as_a_process_and_bears_a_closed_pipe(query):
     command = [sys.executable, "-m", "state_store.cli", "files", str(query.root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)

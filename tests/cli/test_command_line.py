@@ -304,6 +304,7 @@ def test_an_error_of_the_operating_system_is_a_sentence():
     assert as_store_error(OSError("no file")).message == "no file"
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("words", "code"), [("checkpoints", 0), ("get C99", 3)])
 def test_streams_that_are_closed_do_no_harm(tmp_path, closed, words, code):
@@ -337,6 +338,7 @@ def test_the_help_imports_no_command():
     assert imported.isdisjoint({"rich", "pyarrow", "numpy", "asyncio", "importlib.metadata"})
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("words", [["show"], ["get", "C1"], ["sql", "from state"]])
 def test_commands_about_rows_import_no_pandas(tmp_path, words):
     imported = imported_by(words[0], str(checkpoint("flights", tmp_path)), *words[1:])

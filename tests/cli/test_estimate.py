@@ -23,6 +23,7 @@ def estimated(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.tier("more")
 def test_estimate_follows_the_options_of_a_planned_query(capsys):
     usual = estimated(capsys, *PLANNED)
     assert usual["measured"] is None and usual["is_steady"]

@@ -198,6 +198,7 @@ def test_compression_is_that_of_the_query(tmp_path, written, asked, made):
     assert after.bytes == pytest.approx(before.total_bytes * ratio, rel=0.1)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("command", ["full", "verify"])
 def test_few_descriptors_are_enough(tmp_path, command):
     """Eight stores of more tables each than half of what the process may open."""

@@ -127,6 +127,7 @@ def test_an_interrupted_repair_says_if_it_may_have_written(
     assert one_line(capsys).endswith(says)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_service_ends_in_order(source: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "state_store.cli", "serve", str(source), "--port", "0"]

@@ -537,6 +537,7 @@ def test_without_java_nothing_is_written(tmp_path, monkeypatch):
     assert not (tmp_path / "target").exists()
 
 
+@pytest.mark.tier("more")
 def test_a_jvm_that_ends_by_itself_is_an_error(tmp_path):
     with (
         pytest.raises(InternalError, match=r"no\.such\.Program"),
@@ -545,6 +546,7 @@ def test_a_jvm_that_ends_by_itself_is_an_error(tmp_path):
         list(program.events())
 
 
+@pytest.mark.tier("more")
 def test_a_heap_that_is_too_small_is_named(tmp_path, monkeypatch):
     (tmp_path / "java").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "java").chmod(0o755)

@@ -57,6 +57,7 @@ def run(work: Path, *commands: str) -> tuple[dict[str, int], str]:
     return {words: int(code) for _, code, words in codes}, done.stderr
 
 
+@pytest.mark.tier("more")
 def test_a_checkpoint_that_may_only_be_read_can_be_looked_at_and_copied(work: Path) -> None:
     commands = [
         *(

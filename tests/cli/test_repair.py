@@ -105,6 +105,7 @@ def test_a_file_that_cannot_be_mended_stays_and_is_named(subject, kind):
     assert set(before) >= set(range(FULL_AT if kind == "older delta" else 1, INCREMENTAL_AT))
 
 
+@pytest.mark.tier("more")
 def test_a_file_that_cannot_be_mended_is_discarded_if_the_newest_version_needs_none(subject):
     subject.reset()
     damaged = subject.in_place(subject.files()["older delta"][INCREMENTAL_AT - 2])

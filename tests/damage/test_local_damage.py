@@ -81,6 +81,7 @@ def check_base(subject: Subject, kind: str, chance: random.Random, number: int, 
     return True
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_base_makes_no_wrong_snapshot(subject: Subject, kind: str) -> None:
     chance = random.Random(kind)

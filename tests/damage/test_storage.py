@@ -170,6 +170,7 @@ SAMPLE = 5
 """Harms of a kind of file in a variety of store, of all that the long form does."""
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(

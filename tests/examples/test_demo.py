@@ -27,6 +27,7 @@ def checkpoint(tmp_path):
     return query.root
 
 
+@pytest.mark.dear("stands for the demo")
 def test_the_commands_that_are_printed_work(checkpoint, monkeypatch):
     import next_steps
 

@@ -61,6 +61,7 @@ def test_modules_are_exempt_and_garbage_is_not():
     run(EXEMPT)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     ("module", "command", "arguments"),
     [

@@ -56,6 +56,7 @@ def concatenated(parts: list[pd.DataFrame]) -> pd.DataFrame:
         return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.filterwarnings("ignore:Mismatched null-like values")  # all of them are null in Arrow
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(frames())

@@ -39,6 +39,7 @@ def functions(name: str) -> dict:
     return vars(module)
 
 
+@pytest.mark.tier("more")
 def test_the_first_examples_run(spark):
     """Run the blocks that are no form of an example, which need a stream `df`."""
     for guide in GUIDES:

@@ -96,6 +96,7 @@ def here_is_the_sessions_zone():
     time.tzset()
 
 
+@pytest.mark.tier("more")
 @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(tables())
 @pytest.mark.parametrize("zone_in_arrow", [True, False])

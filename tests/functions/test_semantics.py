@@ -58,6 +58,7 @@ def totals(function):
     return lambda df: df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
 
 
+@pytest.mark.dear("stands for vectorised functions")
 @pytest.mark.older(long=("4.2", "4.1", "4.0"))
 def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     """The mark, the store and the options decide which operator runs; the progress says which did."""
@@ -104,6 +105,7 @@ def test_all_forms_continue_one_checkpoint_in_turns(stream, conf):
     assert rotated.outcome() == always.outcome()
 
 
+@pytest.mark.tier("more")
 def test_a_grouping_column_named_twice_is_as_in_sparks_operator(stream, conf):
     found = []
     for enabled in ("true", "false"):
@@ -146,6 +148,7 @@ def test_the_zone_is_that_of_the_query_when_it_starts(stream, conf):
     assert found[0] == found[1]
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("store", ["rocksdb"])
 def test_stores_with_multi_get(stream, conf, store):
     conf(PROVIDER, ROCKSDB)
@@ -342,6 +345,7 @@ def test_bad_result_writes_nothing(stream, conf):
     assert {version for _, version in made.deltas()} == {1}
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     ("function", "message"),
     [(wrong_columns, "RESULT_COLUMN_SCHEMA_MISMATCH"), (no_frames, "iterable of pandas.DataFrame")],

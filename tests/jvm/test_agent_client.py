@@ -13,6 +13,7 @@ import scala_jars
 MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentClient"
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_socket_is_in_the_directory_of_a_container(tmp_path: Path, inside: bool) -> None:
     """A container of YARN works in a directory whose path is too long for a socket, and may be killed.
@@ -43,6 +44,7 @@ def test_a_missing_field_of_an_answer_is_an_error_that_names_it() -> None:
     assert "each missing field is named" in ran.stdout
 
 
+@pytest.mark.tier("more")
 def test_the_log_is_read_after_any_error_and_the_first_call_is_bounded(tmp_path: Path) -> None:
     command = ["java", "-Xmx256m", *quick_java.probe_options(), f"-Djava.io.tmpdir={tmp_path}"]
     command += ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]

@@ -153,6 +153,7 @@ def test_the_java_of_this_machine_is_accepted() -> None:
     compiler.java_version()
 
 
+@pytest.mark.tier("more")
 def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
     source = tmp_path / "Broken.scala"
     source.write_text("object Broken { val x: Int = nothing }\n")

@@ -39,6 +39,7 @@ def printed_by(*jars: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.strip()
 
 
+@pytest.mark.tier("more")
 def test_a_single_jar_for_this_spark_is_right(tmp_path: Path) -> None:
     jar = scala_jars.state_store_jar()
     assert printed_by(jar) == "one jar, for this Spark"

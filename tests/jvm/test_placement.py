@@ -11,6 +11,7 @@ from jvm.test_state_model import class_path, walk  # noqa: F401 -- a fixture
 LONG = [pytest.param(seed, 20_000, marks=pytest.mark.tier("long")) for seed in range(2, 5)]
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(("seed", "cases"), [(1, 300), *LONG])
 def test_partitions_are_spread(class_path: str, tmp_path: Path, seed: int, cases: int) -> None:  # noqa: F811 -- the fixture
     assert "are spread" in walk(class_path, tmp_path, "placement.SpreadPartitions", seed, cases)

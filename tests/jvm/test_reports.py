@@ -9,6 +9,7 @@ import pytest
 from jvm.test_state_model import class_path, walk  # noqa: F401 -- a fixture
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_reports_reach_the_driver(class_path: str, tmp_path: Path, seed: int) -> None:  # noqa: F811 -- the fixture
     assert "as they should be" in walk(class_path, tmp_path, "observed.ReportCases", seed)

@@ -73,6 +73,7 @@ def test_other_numbers_and_comparisons_are_generated() -> None:
     assert not is_generated(broken("", "_TRIES = 3\n", "_TRIES = 1\n"))
 
 
+@pytest.mark.tier("more")
 def test_all_are_caught(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_all_are_caught(
     assert (toy / "code_of_toy.py").read_text() == CODE
 
 
+@pytest.mark.tier("more")
 def test_surviving_mutants_are_reported_and_fail(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

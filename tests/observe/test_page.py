@@ -79,7 +79,7 @@ def pictured(browser: Browser, name: str, tmp_path: Path, *, high: int | None = 
     return path
 
 
-@pytest.mark.dear("the page in a real browser")
+@pytest.mark.tier("more")
 def test_the_verdict_comes_first_and_everything_is_shown(
     page: Browser, shown: Served, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def promtool_case(name: str, series: dict[str, str], at: int, fires: bool) -> di
     }
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("name", CASES)
 def test_the_alert_fires_and_does_not(name: str, tmp_path: Path) -> None:
     at, firing, quiet = CASES[name]
@@ -237,6 +238,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.tier("more")
 def test_a_real_prometheus_scrapes_evaluates_and_draws(
     served: Served, checkout: Path, tmp_path: Path
 ) -> None:

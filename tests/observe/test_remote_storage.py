@@ -95,6 +95,7 @@ def test_a_remote_checkpoint_is_shown_and_takes_a_request(place: str, tmp_path: 
         service.stop()
 
 
+@pytest.mark.tier("more")
 def test_storage_that_refuses_is_said_and_looked_at_again(served: Served, s3_server: S3Server) -> None:
     with s3_server.failing(lambda method, path: SLOW_DOWN):
         awaited(lambda: served.http.get("v1/queries/flights").json()["verdict"] == "critical", "it is said")

@@ -99,6 +99,7 @@ def test_an_error_is_a_problem(served: Served, path: str, status: int, words: st
     assert words in answer.json()["detail"]
 
 
+@pytest.mark.tier("more")
 def test_a_full_checkpoint_is_made_and_shown(changing: Served, query: QueryDirectory) -> None:
     before = changing.http.get("v1/queries/flights/checkpoints").json()["counts"]["full"]
     answer = changing.post(FULL_REQUEST)

@@ -176,6 +176,7 @@ def test_an_agent_that_replaces_another_takes_requests_at_once(
 ASKED_BYTES = 5000
 
 
+@pytest.mark.tier("more")
 def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_the_cache_grows_back_when_the_disk_has_space(
     assert caplog.text.count("the local disk has space again") == 1
 
 
+@pytest.mark.tier("more")
 def test_the_cache_leaves_a_quarter_of_its_size_free_after_the_disk_was_full(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_cache_leaves_a_quarter_of_its_size_free_after_the_disk_was_full(
     assert disk.free_bytes <= cache._disk.pages * PAGE_BYTES // 4 + 2 * PAGE_BYTES, "the cache does not grow"
 
 
+@pytest.mark.tier("more")
 def test_the_cache_never_grows_above_the_option(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

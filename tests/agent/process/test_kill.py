@@ -35,6 +35,7 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
 MOMENTS_S = [0.0, 0.002, 0.01, 0.05]
 
 
+@pytest.mark.dear("stands for agents that are killed")
 @pytest.mark.parametrize(
     "op",
     [

@@ -47,6 +47,7 @@ def holes(directory: Path) -> list[Path]:
     return [path for path in large if path.stat().st_blocks * 512 < path.stat().st_size]
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     ("of", "restore"),
     [("a delta", Job.restore_by_blocks), ("a table", Job.restore)],

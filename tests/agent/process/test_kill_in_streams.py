@@ -50,16 +50,13 @@ REQUESTS = {
 }
 
 
-QUICK = "before the archive, which comes late"
 LONG = {"while it reads", "before the first table is announced", "before the first table"}
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(
     "place",
-    [
-        pytest.param(name, marks=[pytest.mark.tier("long" if name in LONG else "more")] * (name != QUICK))
-        for name in REQUESTS
-    ],
+    [pytest.param(name, marks=pytest.mark.tier("long" if name in LONG else "more")) for name in REQUESTS],
 )
 def test_a_kill_at_a_request_of_a_merge_loses_no_row(tmp_path: Path, place: str) -> None:
     disk, request = tmp_path / "local", Request(*REQUESTS[place])

@@ -108,6 +108,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hydration, "RETRY_S", 0.01)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(("owner", "name"), MERGE_STEPS, ids=lambda step: str(step).rpartition(".")[2])
 def test_merges_go_on_after_any_error_at_any_step(tmp_path: Path, owner: Any, name: str) -> None:
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="1", minPauseBetweenMerges="1ms")
@@ -181,6 +182,7 @@ def test_every_file_becomes_whole_after_any_error_at_any_step(
         assert contents(directory) == written.versions[3][1]
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(("owner", "name"), INHERITED_STEPS, ids=lambda step: str(step).rpartition(".")[2])
 def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
     written: Job, tmp_path: Path, owner: Any, name: str

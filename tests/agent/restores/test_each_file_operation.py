@@ -78,6 +78,7 @@ def bases(job: Job) -> list[Path]:
     return list(Path(job.opened["incoming"]).parent.glob("base-*"))
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("mode", ["eager", "lazy", "pages"])
 def test_nothing_is_left_of_a_restore_in_which_any_operation_fails(
     written: Job, tmp_path: Path, mode: str
@@ -104,6 +105,7 @@ def test_nothing_is_left_of_a_restore_in_which_any_operation_fails(
     assert uses > 10, f"only {uses} operations"
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("kind", ["full", "incremental"])
 def test_nothing_is_left_of_a_merge_in_which_any_operation_fails(tmp_path: Path, kind: str) -> None:
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="1000")

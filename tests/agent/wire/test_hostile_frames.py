@@ -192,6 +192,7 @@ requests = st.builds(
 )
 
 
+@pytest.mark.tier("more")
 @quick
 @given(requests)
 def test_every_call_is_answered(agent: Path, request: dict[str, Any]) -> None:

@@ -251,6 +251,7 @@ class TestArchive:
             with pytest.raises(DamagedError, match=FILE):
                 unpack(data[:length], file=FILE)
 
+    @pytest.mark.tier("more")
     def test_no_flipped_bit_changes_what_is_read(self) -> None:
         data = pack(MANIFEST, DATABASE)
         noticed = 0

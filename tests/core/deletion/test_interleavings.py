@@ -79,6 +79,7 @@ class TestNoNeededFileIsDeleted:
     def test_retained_versions_survive_the_replacement_of_a_snapshot_that_is_being_read(self) -> None:
         replaced_while_a_cleaner_reads(Retention)
 
+    @pytest.mark.tier("more")
     def test_retained_versions_survive_damage_to_a_snapshot_that_is_being_read(self) -> None:
         assert broken_while_a_cleaner_reads().ends
 
@@ -96,6 +97,7 @@ class TestNoNeededFileIsDeleted:
             switches=switches,
         )
 
+    @pytest.mark.dear("stands for the interleavings")
     def test_retained_versions_survive_random_schedules(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60), **RANDOM)
 

@@ -198,6 +198,7 @@ class TestTheExplorationHasTeeth:
         with pytest.raises(AssertionError, match="cannot be restored"):
             broken_while_a_cleaner_reads()
 
+    @pytest.mark.tier("more")
     def test_a_late_snapshot_that_is_taken_back_is_caught(self) -> None:
         programs = [
             writer(1, kind=_TakesALateSnapshotBack, shares=(A,)),
@@ -228,6 +229,7 @@ class TestTheExplorationHasTeeth:
                 switches=SWITCHES,
             )
 
+    @pytest.mark.tier("more")
     def test_taking_files_of_a_full_checkpoint_for_orphans_is_found(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -56,6 +56,7 @@ class TestReadFilesStay:
             lead=[(0, about_to("write", "lease/r1-2")), (TIME, END), (0, about_to("delete", "reading/"))],
         )
 
+    @pytest.mark.tier("more")
     @few_switches_or_all
     def test_a_reader_whose_snapshot_is_replaced(self, switches: int | None) -> None:
         """A full snapshot makes the files that are read needless, and a cleaner sees it."""
@@ -63,6 +64,7 @@ class TestReadFilesStay:
         found = explore(programs, start(deltas_from=4), what_is_read_is_there, switches=switches)
         assert any(made_up.snapshot(4).path not in state.as_dict() for state in found.ends)
 
+    @pytest.mark.tier("more")
     @pytest.mark.parametrize(
         "switches",
         [
@@ -148,6 +150,7 @@ class TestTheExplorationHasTeeth:
         with pytest.raises(AssertionError, match="are read, and gone"):
             explore(programs, start(), what_is_read_is_there, switches=SWITCHES)
 
+    @pytest.mark.tier("more")
     def test_a_reader_that_gives_up_what_is_condemned_is_caught(self) -> None:
         programs = [
             reader(1, kind=_HoldsNothingThatIsCondemned, renewals=2),

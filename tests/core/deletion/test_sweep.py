@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import AdjustedRuntime
@@ -137,6 +138,7 @@ def bad_days(draw) -> dict[str, tuple[bytes, int]]:
     return files
 
 
+@pytest.mark.tier("more")
 @settings(max_examples=150, deadline=None)
 @given(bad_days())
 def test_nothing_goes_that_a_version_needs_or_that_is_young(files):

@@ -243,6 +243,7 @@ def test_every_interleaving_is_right(name: str) -> None:
     assert any(path.startswith("accepted/") for end in found.ends for path, _ in end.files)
 
 
+@pytest.mark.tier("more")
 def test_every_interleaving_of_three_is_right() -> None:
     """There are few switches between the tasks."""
     programs = LONG["a task, and two that began before everything"]
@@ -261,6 +262,7 @@ def test_every_interleaving_of_more_is_right(name: str) -> None:
     explore(LONG[name], {}, check, times_tell_order=True, faults=1)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("name", RETIRING)
 def test_attempts_stay_right_while_the_first_version_is_retired(name: str) -> None:
     """There are few switches between the programs."""

@@ -113,6 +113,7 @@ class TestEachFault:
         assert drawn(1) == drawn(1) != drawn(2)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("name", [*HONEST, "all"])
 def test_nothing_is_lost_by_any_behaviour_of_honest_storage(tmp_path: Path, name: str) -> None:
     names = HONEST if name == "all" else [name]

@@ -56,6 +56,7 @@ def changes_by_key(table, keys: list[str]) -> dict[str, tuple]:
     return found
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("name", ["types", "flights"])
 def test_diff_shows_the_changes_between_any_two_versions(name, tmp_path):
     directory = str(checkpoint(name, tmp_path))
@@ -69,6 +70,7 @@ def test_diff_shows_the_changes_between_any_two_versions(name, tmp_path):
     assert kinds == {"added", "changed"}
 
 
+@pytest.mark.tier("more")
 def test_rows_that_a_join_evicted_are_removals(tmp_path):
     directory = str(shutil.copytree(JOIN, tmp_path / "join"))
     states = {}

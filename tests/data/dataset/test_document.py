@@ -65,6 +65,7 @@ def test_the_example_of_an_estimate_runs(
     assert "Range(average=" in capsys.readouterr().out
 
 
+@pytest.mark.tier("more")
 def test_examples_in_a_terminal_run(
     checkout: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,7 @@ def golden(request) -> Path:
     return request.param
 
 
+@pytest.mark.tier("more")
 @settings(max_examples=2)
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5))
 @example(["state", "0", "_stateSchema", "default", "state"])

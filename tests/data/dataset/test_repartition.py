@@ -48,6 +48,7 @@ def without_partition(rows: list[dict]) -> list[dict]:
     return in_order({name: value for name, value in row.items() if name != "partition_id"} for row in rows)
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("name", ["types", "flights"])
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_rows_are_the_same_and_each_is_found(name, partitions, tmp_path):
@@ -152,6 +153,7 @@ def test_rows_beyond_the_memory_come_back_sorted_and_those_in_order_as_one_run(t
     spool.close()
 
 
+@pytest.mark.tier("more")
 def test_memory_does_not_grow_with_a_partition(tmp_path):
     """Each run is read by the thousand rows, and sorted rows are one run."""
     peaks = []

@@ -161,6 +161,7 @@ NULLS = pyarrow.table(
 )
 
 
+@pytest.mark.tier("more")
 @given(st.integers(-3, 3), st.sampled_from(["=", "<>", "<", ">=", "is distinct from"]), st.booleans())
 def test_nulls_are_as_in_sql(number, sign, negated):
     """Compare with plain DuckDB, without the steps of this package."""
@@ -244,6 +245,7 @@ def test_a_state_joins_itself(flights):
     assert found["n"].to_pylist() == [sum(row["flights"] for row in ROWS)]
 
 
+@pytest.mark.tier("more")
 def test_a_query_has_all_stores_and_other_versions(directory):
     assert state_store.sql(directory, "select count(*) as n from state")["n"].to_pylist() == [len(ROWS)]
     for table in ("state", "operator_0.state", '"default"', f"state_at({VERSIONS[-1]})"):

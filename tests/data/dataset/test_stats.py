@@ -36,6 +36,7 @@ def test_rows_are_counted_without_a_restore(flights, version, monkeypatch):
         assert found.skew == max(partition.rows for partition in found.partitions) / (len(rows) / 2)
 
 
+@pytest.mark.tier("more")
 def test_sizes_are_those_of_the_rows(tmp_path):
     directory = str(checkpoint("types", tmp_path))
     with state_store.open(directory) as state:

@@ -172,6 +172,7 @@ def test_a_copy_compares_checksums_on_the_way(source: Path, tmp_path: Path, kind
         state_store.open(str(tmp_path / "target"))
 
 
+@pytest.mark.tier("more")
 def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "broken-off"
     program = (
@@ -260,6 +261,7 @@ def test_a_snapshot_that_maintenance_makes_late_is_no_sign_of_a_running_query(
     assert (tmp_path / "target").exists()
 
 
+@pytest.mark.tier("more")
 def test_a_batch_that_has_not_ended_is_noted(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

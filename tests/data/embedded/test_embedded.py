@@ -194,6 +194,7 @@ def test_rows_of_spark_are_decoded_to_arrow(tmp_path: Path) -> None:
         assert store.to_arrow(value=value).column_names == ["key", "total"]
 
 
+@pytest.mark.dear("stands for the embedded store")
 def test_the_example_counts_and_continues(tmp_path: Path, checkout: Path) -> None:
     import subprocess
     import sys

@@ -75,10 +75,12 @@ def check(found: Estimate, history: History) -> None:
     assert 0.8 <= found.stored_bytes.maximum / max(history.peaks[-2 * FULL_EVERY :]) <= 1.2
 
 
+@pytest.mark.tier("more")
 def test_an_estimate_of_a_planned_query_is_close_to_its_run(history: History) -> None:
     check(of(planned(history)), history)
 
 
+@pytest.mark.tier("more")
 def test_an_estimate_of_a_measured_query_is_close_to_its_run(history: History) -> None:
     found = state_store.measure(str(history.root))
     assert (found.version, found.stored_bytes, found.stored_files) == (BATCHES, *history.stored[-1])

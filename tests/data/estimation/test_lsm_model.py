@@ -50,6 +50,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("seed", range(4))
 def test_runs_are_merged_as_rocksdb_merges_them(database: Database, tmp_path: Path, seed: int) -> None:
     """All keys differ, so that only the choice of runs decides their sizes."""

@@ -129,6 +129,7 @@ def test_rows_of_every_type_and_nulls_are_decoded(rows):
     assert [column.type for column in columns] == [field.type for field in FIELDS]
 
 
+@pytest.mark.tier("more")
 @given(st.lists(VALUES, max_size=5), st.integers(0, 9))
 def test_rows_are_written_as_the_specification_demands(rows, number):
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]
@@ -174,6 +175,7 @@ def test_keys_with_a_prefix_and_ordered_keys_survive_a_round_trip():
     assert encode_avro_keys(columns, KeyLayout((0,), is_ordered=True), 0, 2) == keys
 
 
+@pytest.mark.tier("more")
 @given(VALUES, st.data())
 def test_bytes_that_are_no_row_are_refused(row, data):
     valid = bytearray(row_of(FIELDS, row))

@@ -133,6 +133,7 @@ def test_a_decimal_of_too_many_bytes_is_damaged() -> None:
         decode([word(16 << 32 | 24) + bytes(24)], pa.schema([("x", pa.decimal128(30, 0))]))
 
 
+@pytest.mark.tier("more")
 @settings(max_examples=25)
 @given(batches(), st.data())
 def test_damaged_rows_are_an_error_or_other_values(batch: pa.RecordBatch, data: st.DataObject) -> None:

@@ -51,6 +51,7 @@ def groups(draw):
     return kinds, draw(st.lists(rows, min_size=1, max_size=6))
 
 
+@pytest.mark.tier("more")
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(groups())
 def test_a_cut_frame_equals_the_conversion_of_its_group_alone(case):

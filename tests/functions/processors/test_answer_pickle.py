@@ -80,6 +80,7 @@ def test_values_of_other_types_are_refused(spark, written, kind):
     assert written((0, None)) == [(0, None)]
 
 
+@pytest.mark.tier("more")
 def test_answers_follow_each_other(written):
     answers = [(0, [1]), (1, "x" * (17 << 20)), (0, None), (0, ["y" * 70_000] * 3)]
     assert written(*answers) == answers

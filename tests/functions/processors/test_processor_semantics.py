@@ -57,7 +57,7 @@ def last_lines(text: str) -> tuple[bool, str]:
     ].partition("\n")[0]
 
 
-DEAR = pytest.mark.dear("stands for processors in Spark's worker and in batches, of rows and of frames")
+DEAR = pytest.mark.dear("stands for processors in Spark's worker and in batches")
 
 
 @pytest.mark.parametrize("processor", processors.FAIL + processors.FAIL_WITH_FRAMES)
@@ -72,7 +72,7 @@ def test_errors_are_sparks_at_the_line_of_the_user(spark, processor):
 @pytest.mark.parametrize(
     "processor",
     [
-        pytest.param(processor, marks=DEAR if processor in (processors.Lazy, processors.Frames) else ())
+        pytest.param(processor, marks=DEAR if processor is processors.Frames else ())
         for processor in processors.RUN + processors.RUN_WITH_FRAMES
     ],
 )

@@ -110,9 +110,7 @@ def shown() -> dict[int, list[tuple]]:
 
 
 @pytest.mark.parametrize("rows", [False, True] if HAS_ROWS else [False])
-@pytest.mark.parametrize(
-    "batched", [pytest.param(True, marks=pytest.mark.dear("stands for vectorised processors")), False]
-)
+@pytest.mark.parametrize("batched", [True, False])
 class TestEverything:
     pytestmark = SPARK
 

@@ -132,6 +132,7 @@ def test_a_query_is_read_anew_where_it_is_sent(spark, tmp_path):
     assert Path(query.location).is_dir()
 
 
+@pytest.mark.tier("more")
 @pytest.mark.parametrize("partitions", [4, 1, 3])
 def test_a_state_is_repartitioned_as_without_spark(spark, tmp_path, partitions):
     source = str(checkpoint("flights", tmp_path))
@@ -214,6 +215,7 @@ def test_a_copy_is_the_same_and_goes_on(spark, tmp_path):
     assert not list(Path(source).rglob("lease/*.json"))
 
 
+@pytest.mark.tier("more")
 def test_files_are_imported_by_spark_as_without_it(spark, tmp_path):
     source = str(checkpoint("flights", tmp_path))
     exported, targets = tmp_path / "exported", [str(tmp_path / "alone"), str(tmp_path / "by-spark")]
@@ -301,6 +303,7 @@ def test_rows_of_a_data_frame_that_do_not_fit_are_an_error_of_the_caller(spark, 
     assert not target.exists()
 
 
+@pytest.mark.tier("more")
 def test_a_key_that_a_data_frame_has_twice_leaves_nothing(spark, tmp_path):
     source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
     rows = state_store.show(source).drop_columns("partition_id")
@@ -332,6 +335,7 @@ def test_a_query_is_migrated_as_without_spark(spark, tmp_path, to):
     assert state_store.verify(back, leave_result=False).ok
 
 
+@pytest.mark.tier("more")
 def test_a_command_takes_the_session_of_a_master(spark, tmp_path, capsys):
     directory = str(checkpoint("flights", tmp_path))
     said = []

@@ -25,7 +25,6 @@ from state_store.observe.rest_answers import DRIVER, Store
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.older(more=("4.2", "4.1", "4.0")),
-    pytest.mark.dear("an application with its tab"),
 ]
 
 HOSTILE = 'ünsafe "<script>alert(1)</script>\n\x1b[31m'
@@ -86,6 +85,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.dear("an application with its tab")
 @pytest.mark.parametrize("path", ANSWERS)
 def test_answers_follow_the_schema(app: Running, path: str) -> None:
     answer = app.get(path)
@@ -140,6 +140,7 @@ def test_queries_have_their_names_operators_and_stores(app: Running) -> None:
     assert app.get(f"queries/{hostile['id']}/stores").status == 200
 
 
+@pytest.mark.tier("more")
 def test_a_full_checkpoint_of_the_committed_version_is_made_once(app: Running) -> None:
     before = version(app, "totals")
     with ThreadPoolExecutor(4) as pool:
@@ -262,6 +263,7 @@ def test_prometheus_can_read_the_metrics(app: Running) -> None:
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.tier("more")
 def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
     app.start("failing")
     app.feed("failing", 1)
@@ -282,6 +284,7 @@ def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
     assert (latest["at_ms"], latest["store"]) == (failed[0]["since_ms"], "default")
 
 
+@pytest.mark.tier("more")
 def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> None:
     app.start("short")
     app.feed("short", 1)
@@ -292,6 +295,7 @@ def test_an_ended_query_stays_with_a_link_to_its_checkpoint(app: Running) -> Non
     assert "state-store full" in answer.json["detail"]
 
 
+@pytest.mark.tier("more")
 def test_a_restarted_query_continues_its_history(app: Running) -> None:
     app.start("again")
     app.feed("again", 2)
@@ -313,6 +317,7 @@ UNUSUAL = {
 """Fields of a store that the driver has in some cases only."""
 
 
+@pytest.mark.tier("more")
 def test_the_driver_has_every_field_of_a_store_that_is_declared_for_it(app: Running) -> None:
     stores = app.get("queries/totals/stores").json["stores"]
     declared = {field.name for field in fields(Store) if DRIVER in field.metadata["sources"]}
@@ -331,6 +336,7 @@ def test_the_driver_has_every_field_of_a_store_that_is_declared_for_it(app: Runn
         assert store["own_bytes"] == store["bytes"]
 
 
+@pytest.mark.tier("more")
 def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> None:
     app.do("stop", name="joined")
     app.start("joined", "joined")
@@ -344,6 +350,7 @@ def test_the_driver_has_every_metric_that_is_declared_for_it(app: Running) -> No
     assert 'state_store_merge_failures_total{query="joined",kind="full"} 0' in lines, "0 before the first"
 
 
+@pytest.mark.tier("more")
 def test_an_agent_that_was_started_again_is_counted(app: Running) -> None:
     kill_agents(app)
     app.feed("totals")
