@@ -413,9 +413,9 @@ class Checkpoint:
     )
     reasons: list[str] = declared("Why merges were made, as far as it is known.", default=[])
     batch_ms: int | None = declared(
-        "How long its batch took, from the entry in Spark's offset log to that in the commit log; absent in "
-        "a copy of a checkpoint.",
-        sources=(SERVE,),
+        "How long its batch took: by Spark's progress in a running query, and for `serve` from the entry in "
+        "Spark's offset log to that in the commit log; absent in a copy of a checkpoint, and in records of "
+        "earlier releases.",
         default=None,
     )
     commit_ms: int | None = declared(

@@ -116,6 +116,7 @@ def test_the_tab_exists_after_the_application_has_ended(tmp_path: Path, events: 
             check(answer.json, definition, "history")
         history = ask(f"{api}/queries/totals/checkpoints").json["history"]
         assert [version["version"] for version in history] == list(range(BATCHES, 0, -1))
+        assert all(version["batch_ms"] >= version["commit_ms"] for version in history)
         refused = ask(f"{api}/queries/totals/checkpoints", method="POST", body={})
         assert refused.status in (403, 405)
         assert "state-store full" in refused.text or refused.status == 403

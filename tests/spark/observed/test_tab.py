@@ -117,6 +117,7 @@ def test_history_has_every_batch_with_its_merges(app: Running) -> None:
     for made in answer["history"]:
         assert made["commit_ms"] >= max(made["write_ms"], made["store_ms"]) >= 0
         assert made["commit_ms"] <= made["write_ms"] + made["store_ms"]
+        assert made["batch_ms"] >= made["commit_ms"], "a batch takes less time than the commits in it"
     assert answer["summary"]["commit_ms"]["max"] == answer["history"][0]["commit_ms"]
     fulls = [version["version"] for version in merged if version["wrote"].get("full") == 2]
     assert ("full_ms" in answer) == ("full_version" in answer)

@@ -50,13 +50,13 @@ def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
     assert text.index("sums") < text.index("$"), "the user's variables come before internal ones"
     assert browser.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 2
     figures = browser.evaluate("document.querySelector('#ss-figures').innerText")
-    assert all(name in figures for name in ("Last commit took", "Stores restored", "Stores by executor"))
+    assert all(name in figures for name in ("Last batch took", "Stores restored", "Stores by executor"))
     summary = browser.evaluate("document.querySelector('#ss-summary').innerText")
     assert all(name in summary for name in ("Commit of a store", "writing the delta", "storing it"))
     browser.evaluate("document.querySelector('#ss-history tbody button').click()")
     browser.wait("document.querySelector('#ss-history tr.inside') !== null")
     opened = browser.evaluate("document.querySelector('#ss-history tr.inside').innerText")
-    assert "storing them" in opened and "0/1/default" in opened
+    assert "storing them" in opened and "the whole batch" in opened and "0/1/default" in opened
     browser.click("#ss-full")
     browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
     status = browser.evaluate("document.querySelector('#ss-status').textContent")

@@ -192,7 +192,7 @@
         figure("Last batch took", duration(latest.batch_ms), "by Spark's logs"),
         figure("Verified", about.verified_ms ? ago(about.verified_ms) : "never", about.verify_problems ? `problems: ${count(about.verify_problems)}` : about.verified_ms ? `version ${count(about.verified_version)}` : "run state-store verify"),
       ] : [
-        figure("Last commit took", duration(latest.commit_ms), latest.store_ms !== undefined ? `of it storing ${duration(latest.store_ms)}` : null),
+        figure("Last batch took", duration(latest.batch_ms), latest.commit_ms !== undefined ? `of it the longest commit ${duration(latest.commit_ms)}` : null),
         figure("Merges failed", count(history.counts.failed), "in this run"),
         figure("Stores restored", count(history.counts.restored), "in this run"),
         figure("Stores by executor", byExecutor(about.executors || []), "in the order of their ids"),

@@ -90,6 +90,8 @@ final class ReportCases(random: Random) {
     while (row.size > 39) row.remove(row.size - 1)
     record.remove("titles")
     record.remove("longest")
+    record.remove("batch_ms")
+    require(BatchRecord.read(record.toString).tookMs.isEmpty, "a record without its duration has one")
     val read = BatchRecord.read(record.toString).stores
     require(read.map(_.sums.restored.map(_.tookMs)) == Seq(Some(5L)), s"${read.map(_.sums)}")
     require(Documents.latestRestore(Seq(restored)).isDefined && Documents.latestRestore(read).isEmpty)
@@ -98,7 +100,7 @@ final class ReportCases(random: Random) {
   /** No figure is 0 because a record or a message does not have it. */
   def missingFieldsAreNamed(): Unit = {
     val text = BatchRecord.text(recordOf(Seq(StoreView(report(), "1", "host"))))
-    val optional = Set("v", "name", "titles", "longest", "error", "objective_ms")
+    val optional = Set("v", "name", "titles", "longest", "error", "objective_ms", "batch_ms")
     def refused(node: ObjectNode, field: String)(read: => Any): Unit = {
       val value = node.remove(field)
       try { read; require(optional(field), s"a record without '$field' was read") }
@@ -193,23 +195,23 @@ final class ReportCases(random: Random) {
       commit(operator, partition, 1)
     }
     require(board.isComplete("run", 1) && !board.isComplete("run", 2))
-    board.progressed("run", 0, 10)
+    board.progressed("run", CommittedBatch(0, 10, 7))
     require(board.view("run").get.version.isEmpty, "the batch is shown too early")
-    board.reported("run", 0, 10)
-    board.progressed("run", 1, 20)
+    board.reported("run", CommittedBatch(0, 10, 7))
+    board.progressed("run", CommittedBatch(1, 20, 8))
     require(board.view("run").get.version.contains(1L))
-    board.reported("run", 1, 20)
-    board.reported("run", 0, 10) // the last look for an older batch
+    board.reported("run", CommittedBatch(1, 20, 8))
+    board.reported("run", CommittedBatch(0, 10, 7)) // the last look for an older batch
     val shown = board.view("run").get
-    require(shown.version.contains(2L) && shown.batchMs == 20, "an older batch replaced a newer one")
-    board.progressed("run", 2, 30)
+    require(shown.batch.contains(CommittedBatch(1, 20, 8)), "an older batch replaced a newer one")
+    board.progressed("run", CommittedBatch(2, 30, 9))
     board.terminated("run", None)
     require(board.view("run").get.version.contains(3L), "the last batch of an ended run is not shown")
   }
 
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(
     "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5,
-    123456789, BatchTotals.of(stores), stores, 0,
+    123456789, maybe(number()), BatchTotals.of(stores), stores, 0,
     MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil), ended = false, error = Some(text()))
 
   private def report(): StoreReport = StoreReport(

@@ -65,6 +65,7 @@ private[observed] object BatchTotals {
 /**
  * A batch of a query and its stores after it, as the event log and the status store keep it. Immutable.
  *
+ * @param tookMs  how long the batch took; None in a record of an earlier release
  * @param stores  the stores; if there are very many, a text has those that need attention first
  * @param omitted number of stores that are left out
  * @param merges  the merges that ended since the batch before
@@ -76,6 +77,7 @@ private[observed] final case class BatchRecord(
     checkpoint: String,
     batch: Long,
     atMs: Long,
+    tookMs: Option[Long],
     totals: BatchTotals,
     stores: Seq[StoreView],
     omitted: Int,
@@ -111,7 +113,7 @@ private[observed] object BatchRecord {
    */
   def of(application: String, run: RunView, merges: MergesBetween): Option[BatchRecord] = run.batch.map { batch =>
     BatchRecord(
-      application, run.facts, run.checkpoint, batch, run.batchMs, BatchTotals.of(run.stores),
+      application, run.facts, run.checkpoint, batch.number, batch.atMs, Some(batch.tookMs), BatchTotals.of(run.stores),
       run.stores, 0, merges, run.ended, run.error.map(Messages.brief))
   }
 
@@ -189,7 +191,7 @@ private[observed] object BatchRecord {
     "name" -> record.facts.name, "started_ms" -> record.facts.startedMs, "options" -> record.facts.options,
     "operators" -> record.facts.operators.map { case (id, name) => id.toString -> name },
     "titles" -> record.facts.titles.map { case (id, title) => id.toString -> title },
-    "checkpoint" -> record.checkpoint, "batch" -> record.batch, "at_ms" -> record.atMs,
+    "checkpoint" -> record.checkpoint, "batch" -> record.batch, "at_ms" -> record.atMs, "batch_ms" -> record.tookMs,
     "totals" -> Json.obj(
       "stores" -> record.totals.stores, "new_bytes" -> record.totals.newBytes,
       "deltas_since_full" -> record.totals.deltasSinceFull, "shared_bytes" -> record.totals.sharedBytes,
@@ -229,7 +231,7 @@ private[observed] object BatchRecord {
         node.text("query"), run, node.ifText("name"), node.number("started_ms"),
         texts(node, "options"), byOperator(node, "operators"),
         if (node.has("titles")) byOperator(node, "titles") else Map.empty),
-      node.text("checkpoint"), node.number("batch"), node.number("at_ms"),
+      node.text("checkpoint"), node.number("batch"), node.number("at_ms"), node.ifNumber("batch_ms"),
       BatchTotals(
         total, totals.number("new_bytes"), totals.number("deltas_since_full"), totals.number("shared_bytes"),
         totals.ifNumber("objective_ms"),

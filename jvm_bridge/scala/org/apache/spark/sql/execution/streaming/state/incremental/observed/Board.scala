@@ -87,6 +87,14 @@ private[observed] object MergesBetween {
 }
 
 /**
+ * A batch that Spark has committed.
+ *
+ * @param atMs   the time at which its commit became known, in milliseconds since 1970
+ * @param tookMs how long all of it took, by Spark's progress
+ */
+private[observed] final case class CommittedBatch(number: Long, atMs: Long, tookMs: Long)
+
+/**
  * A run of a query with its stores. Immutable.
  *
  * @param batch   the newest batch that Spark has committed and the stores have reported; None before the first ends
@@ -98,15 +106,14 @@ private[observed] object MergesBetween {
  */
 private[observed] final case class RunView(
     facts: QueryFacts,
-    batch: Option[Long],
-    batchMs: Long,
+    batch: Option[CommittedBatch],
     stores: Seq[StoreView],
     merges: Seq[MergeReport],
     tallies: Tallies,
     between: MergesBetween,
     ended: Boolean,
     error: Option[String]) {
-  def version: Option[Long] = batch.map(_ + 1)
+  def version: Option[Long] = batch.map(_.number + 1)
 
   /** The query's checkpoint directory, as a URI. */
   def checkpoint: String = stores.headOption.fold("")(_.report.root.stripSuffix("/").stripSuffix("/state"))
@@ -124,9 +131,8 @@ private[observed] final class Board extends Logging {
     val tallies = new RunTallies
     var merges: Vector[MergeReport] = Vector.empty
     var between = MergesBetween()
-    var batch: Option[Long] = None
-    var batchMs = 0L
-    var committed: Option[(Long, Long)] = None
+    var batch: Option[CommittedBatch] = None
+    var committed: Option[CommittedBatch] = None
     var ended = false
     var error: Option[String] = None
 
@@ -140,8 +146,7 @@ private[observed] final class Board extends Logging {
       ordered.map(stores)
     }
 
-    def view: RunView =
-      RunView(facts, batch, batchMs, inOrder, merges, tallies.now, between, ended, error)
+    def view: RunView = RunView(facts, batch, inOrder, merges, tallies.now, between, ended, error)
   }
 
   private val runs = mutable.LinkedHashMap.empty[String, Run]
@@ -169,22 +174,19 @@ private[observed] final class Board extends Logging {
   }
 
   /** Notes that Spark has committed a batch. Views have it when the stores have reported it, or the run ends. */
-  def progressed(runId: String, batch: Long, atMs: Long): Unit = synchronized {
-    run(runId).committed = Some(batch -> atMs)
+  def progressed(runId: String, batch: CommittedBatch): Unit = synchronized {
+    run(runId).committed = Some(batch)
   }
 
   /** Lets views have a batch that Spark has committed, unless they have a newer one. */
-  def reported(runId: String, batch: Long, atMs: Long): Unit = synchronized {
-    runs.get(runId).filter(_.batch.forall(_ <= batch)).foreach { entry =>
-      entry.batch = Some(batch)
-      entry.batchMs = atMs
-    }
+  def reported(runId: String, batch: CommittedBatch): Unit = synchronized {
+    runs.get(runId).filter(_.batch.forall(_.number <= batch.number)).foreach(_.batch = Some(batch))
   }
 
   /** Notes that a run has ended, with its error if there is one. */
   def terminated(runId: String, error: Option[String]): Unit = synchronized {
     runs.get(runId).foreach { entry =>
-      entry.committed.foreach { case (batch, atMs) => reported(runId, batch, atMs) }
+      entry.committed.foreach(reported(runId, _))
       entry.ended = true
       entry.error = error
     }

@@ -121,7 +121,7 @@ private[observed] object Documents {
         "restore_objective_ms" -> record.totals.objectiveMs,
         "merge_failures" -> record.merges.counts.collect { case ((_, _, false), count) => count }.sum,
         "reasons" -> Json.texts(reasons.getOrElse(record.version, Nil).distinct.sorted),
-        "commit_ms" -> spreads.get("commit_ms").map(_.max.toLong),
+        "batch_ms" -> record.tookMs, "commit_ms" -> spreads.get("commit_ms").map(_.max.toLong),
         "write_ms" -> spreads.get("write_ms").map(_.max.toLong),
         "store_ms" -> spreads.get("store_ms").map(_.max.toLong), "merge_ms" -> longest.get(record.version))
     }

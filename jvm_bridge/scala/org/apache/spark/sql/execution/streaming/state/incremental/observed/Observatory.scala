@@ -59,9 +59,9 @@ final class Observatory private (context: SparkContext) extends Logging {
     }
     learnOperators(run)
     drain()
-    val nowMs = System.currentTimeMillis
-    board.progressed(run, progress.batchId, nowMs)
-    report(run, progress.batchId, nowMs, Observatory.Looks)
+    val batch = CommittedBatch(progress.batchId, System.currentTimeMillis, progress.batchDuration)
+    board.progressed(run, batch)
+    report(run, batch, Observatory.Looks)
   }
 
   /** Notes that a query has ended. */
@@ -83,17 +83,17 @@ final class Observatory private (context: SparkContext) extends Logging {
   }
 
   /** Shows a batch and posts its event when all its stores have reported, or after some looks. */
-  private def report(run: String, batch: Long, atMs: Long, looks: Int): Unit =
-    if (board.isComplete(run, batch + 1) || looks == 0) {
-      board.reported(run, batch, atMs)
-      board.viewAt(run, batch + 1).filter(_.stores.nonEmpty).foreach { view =>
+  private def report(run: String, batch: CommittedBatch, looks: Int): Unit =
+    if (board.isComplete(run, batch.number + 1) || looks == 0) {
+      board.reported(run, batch)
+      board.viewAt(run, batch.number + 1).filter(_.stores.nonEmpty).foreach { view =>
         gauges.committed(view.facts)
         post(view.copy(batch = Some(batch)))
       }
     } else {
       later(Observatory.LookMs) {
         drain()
-        report(run, batch, atMs, looks - 1)
+        report(run, batch, looks - 1)
       }
     }
 
