@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,58 @@ def test_memory_forgets_the_commit_of_a_failed_task_in_format_1(jvm: Jvm, tmp_pa
     jvm.batch("q", 1, b="second")
     jvm.batch("p", 2, c="3")
     assert jvm.rows("p", 3) == jvm.rows("q", 3) == {"a": "1", "b": "second", "c": "3"}
+
+
+def test_under_format_1_a_copy_that_ends_after_the_committed_attempt_is_refused(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    """Both attempts begin before either commits, as a task and its speculative copy do."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    jvm.batch("p", 0, a="1")
+    for name in ("p", "q"):
+        jvm("begin", provider=name, store=name, version=1, first=True)
+        jvm("put", store=name, rows={"b": name})
+    jvm("commit", store="p")
+    with pytest.raises(DriverError, match="another attempt"):
+        jvm("commit", store="q")
+    jvm("abort", store="q")
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "p"}
+    jvm.batch("q", 2, c="3")
+    assert jvm.rows("p", 3) == {"a": "1", "b": "p", "c": "3"}
+
+
+def test_under_format_1_a_copy_whose_machine_dies_between_upload_and_look_does_not_count(
+    own_jvm: Jvm, driver_class_path: str, tmp_path: Path
+) -> None:
+    """Its delta is in storage without a mark, and has the ordinal of the attempt that committed first."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    location = f"probe://{tmp_path}/state"
+    for name in ("p", "q"):
+        own_jvm("provider", provider=name, location=location, conf=conf)
+    own_jvm.batch("p", 0, a="1")
+    for name in ("p", "q"):
+        own_jvm("begin", provider=name, store=name, version=1, first=True)
+        own_jvm("put", store=name, rows={"b": name})
+    own_jvm("commit", store="p")
+    deltas = tmp_path / "state/0/0/delta"
+    (first,) = deltas.glob(f"{2:020d}_a0-*.sst")
+    os.utime(first, (first.stat().st_mtime - 10,) * 2)  # whatever the resolution of the storage's clock is
+    own_jvm("on_fs", operation="list", times=1000, action="fail")
+    with pytest.raises(DriverError, match="the probe refuses"):
+        own_jvm("commit", store="q")
+    own_jvm.kill()
+    for mark in deltas.glob("*.refused"):
+        mark.unlink()  # the machine died before it
+    assert len(list(deltas.glob(f"{2:020d}_a0-*.sst"))) == 2, "both are in storage"
+    room = tmp_path / "next"
+    room.mkdir()
+    after = Jvm(driver_class_path, room)
+    try:
+        after("provider", provider="r", location=location, conf=conf)
+        assert after.rows("r", 2) == {"a": "1", "b": "p"}
+        after.batch("r", 2, c="3")
+        assert after.rows("r", 3) == {"a": "1", "b": "p", "c": "3"}
+    finally:
+        after.kill()
