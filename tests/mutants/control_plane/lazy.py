@@ -199,4 +199,18 @@ MUTANTS = [
         "if False:",
         (f"{_STREAMED}::test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared",),
     ),
+    Mutant(
+        "a disk that is full after each step is tried as often as before",
+        _PAGE_CACHE,
+        "        if self._has_grown:\n            self._quiet_ms",
+        "        if False:\n            self._quiet_ms",
+        (f"{_LAZY}/test_full_disks.py::test_a_disk_that_is_full_after_each_step_is_left_alone_for_longer",),
+    ),
+    Mutant(
+        "young runs that do not fit are merged all the same",
+        "state_store/core/snapshots/streamed_merge.py",
+        "if size_bytes <= room_bytes)",
+        "if size_bytes > 0)",
+        (f"{_STREAMED}::test_young_runs_that_do_not_fit_are_merged_in_parts",),
+    ),
 ]
