@@ -27,11 +27,11 @@ from pyspark.sql import functions as F
 import quick_java
 import state_store
 
-root, master = Path(sys.argv[1]), sys.argv[2]
-batches, keys = map(int, sys.argv[3:])
+root, master, checkpoint_format = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+batches, keys = map(int, sys.argv[4:])
 options = {
     **state_store.spark_conf({"maxDeltas": 2, "minPauseBetweenMerges": "0s"}),
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": checkpoint_format,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": quick_java.spark_options(),
@@ -96,9 +96,11 @@ spark.stop()
 """
 
 
-def test_rows_count_once_although_two_copies_of_a_task_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+def test_rows_count_once_although_two_copies_of_a_task_commit(tmp_path: Path, checkpoint_format: str) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        command = [sys.executable, "-c", APPLICATION, tmp_path, cluster.url, str(BATCHES), str(KEYS)]
+        arguments = [tmp_path, cluster.url, checkpoint_format, str(BATCHES), str(KEYS)]
+        command = [sys.executable, "-c", APPLICATION, *arguments]
         done = subprocess.run(
             command, env=cluster.environment(), capture_output=True, text=True, timeout=1300, check=False
         )
