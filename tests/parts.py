@@ -113,8 +113,8 @@ class Part:
         program: the arguments of Python, in the place of those of pytest.
         draws: the program takes a seed that draws what it runs.
         drawn_s: processor seconds that its tests take if a seed draws them.
-        waits: its threads hand over to each other all the time, so that it comes before the other parts when it
-            can go on; otherwise it is what the others wait for at the end.
+        waits: its threads hand over to each other all the time, so that it comes before the other parts when
+            it can go on; otherwise it is what the others wait for at the end.
     """
 
     name: str

@@ -446,8 +446,9 @@ WORDS: dict[str, dict[str, str]] = {
         "Merges failed": "Merges of this run that failed.",
         "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
         "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none.",
-        "Last batch took": "How long the newest batch took: by Spark's progress, or, in `serve`, from its entry "
-        "in Spark's offset log to that in the commit log. The longest commit of a store is a part of it.",
+        "Last batch took": "How long the newest batch took: by Spark's progress, or, in `serve`, from "
+        "its entry in Spark's offset log to that in the commit log. The longest commit of a store is "
+        "a part of it.",
         "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, "
         "not changed bytes.",
     },
