@@ -1,12 +1,16 @@
-"""State as tables equals Spark's `statestore` source, for every operator; rows have Spark's bytes."""
+"""State as tables equals Spark's `statestore` source, for every operator, and every command takes it."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import late_workers
+import pyarrow.parquet as pq
 import pytest
 from dataset.golden_states import flattened, in_order
 from golden.write_states import KEY_TYPES, KEYS, TYPES
@@ -16,7 +20,9 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
-from state_store.data.dataset.views import views
+from state_store.cli.commands import NAMES
+from state_store.cli.main import main
+from state_store.data.dataset.views import View, views
 from state_store.data.query import Query
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode, partitions_of
@@ -151,6 +157,81 @@ def test_the_state_of_an_operator_equals_spark_s_reading(spark, checkpoints, nam
     assert compared or SCENARIOS[name].until_state_is_empty
     if name in EXPIRES:
         _check_expired(str(directory), EXPIRES[name])
+
+
+LEFT_OUT = {
+    "completion": "has no checkpoint",
+    "jar": "has no checkpoint",
+    "options": "has no checkpoint",
+    "serve": "does not end; tests/observe asks it",
+    "import": "needs tables; tests/data/dataset/test_importing.py has them",
+    "migrate": "moves every operator in tests/spark/migration",
+}
+OTHER_SHAPES = ("drop-duplicates-within-watermark", "processor-pandas-event-time")
+OF_QUERY: dict[str, list[str]] = {
+    **{
+        name: []
+        for name in ("doctor", "checkpoints", "chain", "files", "estimate", "verify", "full", "repair")
+    },
+    "sql": ["select count(*) as n from state"],
+    "cp": ["TARGET"],
+    "repartition": ["TARGET", "--partitions", "3"],
+}
+OF_STATE: dict[str, list[str]] = {
+    **{name: [] for name in ("show", "stats")},
+    "get": ["KEY"],
+    "history": ["KEY"],
+    "diff": [str(BATCHES - 1)],
+    "export": ["TARGET"],
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in (*FEW, *OTHER_SHAPES) else pytest.mark.tier("long"))
+        for name in SCENARIOS
+    ],
+)
+def test_every_command_takes_every_operator(checkpoints, name, tmp_path, capsys):
+    """A command that is new has to say here what it is given."""
+    assert {*LEFT_OUT, *OF_QUERY, *OF_STATE} == {*NAMES}
+    directory = shutil.copytree(checkpoints[name], tmp_path / name)
+
+    def answer(command: str, words: list[str]) -> Any:
+        given = [str(tmp_path / command) if word == "TARGET" else word for word in words]
+        code, printed = main([command, str(directory), *given, "--json"]), capsys.readouterr()
+        assert code == 0, f"{command} {given}: {printed.err}"
+        return json.loads(printed.out)
+
+    query = Query.open(str(directory))
+    for operator in query.operators:
+        for store, view in views(query, operator).items():
+            place = ["--operator", str(operator.id), "--store", store]
+            with state_store.open(str(directory), operator.id, store) as state:
+                count = state.to_arrow().num_rows
+            shown = answer("show", [*place, "--limit", "0"])
+            assert len(shown) == count
+            keys = [_as_words(row, view) for row in shown[:1]]
+            for command in sorted({*OF_STATE} - {"show"}):
+                for key in keys if OF_STATE[command] == ["KEY"] else [OF_STATE[command]]:
+                    answer(command, [*key, *place])
+            assert pq.ParquetDataset(tmp_path / "export").read().num_rows == count
+            shutil.rmtree(tmp_path / "export")
+    answers = {command: answer(command, words) for command, words in OF_QUERY.items()}
+    with state_store.open(str(directory)) as state:
+        assert answers["sql"] == [{"n": state.to_arrow().num_rows}]
+    for copy in ("cp", "repartition"):
+        with state_store.open(str(tmp_path / copy)) as of_copy, state_store.open(str(directory)) as state:
+            assert of_copy.to_arrow().num_rows == state.to_arrow().num_rows
+
+
+def _as_words(row: dict[str, Any], view: View) -> list[str]:
+    """Return the key of a row as the arguments of a command, NAME=VALUE for each column."""
+    columns = {name: row[name] for name in view.schema.key.names if name in row}
+    return [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in columns.items()
+    ]
 
 
 def _check_expired(directory: str, column: str) -> None:
