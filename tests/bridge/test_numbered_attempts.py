@@ -10,11 +10,17 @@ from driver import PREFIX, DriverError, Jvm, gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
+FORMAT_1 = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+
+
+def providers(jvm: Jvm, location: str) -> None:
+    """Make the providers `p` and `q` of one store, as two executors have them."""
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=location, conf=FORMAT_1)
+
 
 def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -> None:
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    for name in ("p", "q"):
-        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    providers(jvm, str(tmp_path / "state"))
     assert jvm.batch("p", 0, a="1") == (1, None)
     jvm.batch("p", 1, b="first")
     jvm.batch("p", 1, b="second")
@@ -25,9 +31,7 @@ def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -
 def test_memory_forgets_versions_that_another_executor_recommitted_in_format_1(
     jvm: Jvm, tmp_path: Path
 ) -> None:
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    for name in ("p", "q"):
-        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    providers(jvm, str(tmp_path / "state"))
     jvm.batch("p", 0, a="1")
     jvm.batch("p", 1, b="first")
     jvm.batch("q", 1, b="second")
@@ -40,8 +44,7 @@ def test_memory_forgets_versions_that_another_executor_recommitted_in_format_1(
 
 def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm, tmp_path: Path) -> None:
     """The delta of an attempt is stored and its commit fails: the task of the next job knows that."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=FORMAT_1)
     jvm.batch("p", 0, a="1")
     for store in ("first", "second"):
         jvm("begin", provider="p", store=store, version=1, first=True)
@@ -53,7 +56,7 @@ def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm
     jvm("commit", store="second")
     deltas = sorted(path.name for path in (tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))
     assert [name.split("_")[1].split("-")[0] for name in deltas] == ["a0", "a1"]
-    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=FORMAT_1)
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "second"}
 
 
@@ -61,8 +64,7 @@ def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not
     jvm: Jvm, tmp_path: Path
 ) -> None:
     """The batch runs again: its delta is stored, and the commit fails in the listing after it."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=FORMAT_1)
     jvm.batch("p", 0, a="1")
     jvm.batch("p", 1, b="taken")
     jvm("begin", provider="p", store="again", version=1)
@@ -72,7 +74,7 @@ def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not
         jvm("commit", store="again")
     jvm("abort", store="again")
     assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
-    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=FORMAT_1)
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
 
 
@@ -80,13 +82,12 @@ def test_under_format_1_an_attempt_whose_commit_failed_does_not_count_if_its_loc
     jvm: Jvm, tmp_path: Path
 ) -> None:
     """A directory with a file takes the place of the local delta: it cannot be removed."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     location, go = f"probe://{tmp_path}/state", tmp_path / "go"
     jvm(
         "provider",
         provider="p",
         location=location,
-        conf=conf | {f"{PREFIX}localDir": str(tmp_path / "local")},
+        conf=FORMAT_1 | {f"{PREFIX}localDir": str(tmp_path / "local")},
     )
     jvm.batch("p", 0, a="1")
     jvm.batch("p", 1, b="taken")
@@ -105,7 +106,7 @@ def test_under_format_1_an_attempt_whose_commit_failed_does_not_count_if_its_loc
         jvm("await", thread="commit")
     jvm("abort", store="again")
     assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
-    jvm("provider", provider="q", location=location, conf=conf)
+    jvm("provider", provider="q", location=location, conf=FORMAT_1)
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
 
 
@@ -114,9 +115,8 @@ def test_under_format_1_a_refusal_that_storage_failed_is_repeated(
     jvm: Jvm, tmp_path: Path, then: str
 ) -> None:
     """Storage fails from the listing after the upload on, so the mark on the attempt fails as well."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     location = f"probe://{tmp_path}/state"
-    jvm("provider", provider="p", location=location, conf=conf)
+    jvm("provider", provider="p", location=location, conf=FORMAT_1)
     jvm.batch("p", 0, a="1")
     jvm.batch("p", 1, b="taken")
     jvm("begin", provider="p", store="again", version=1)
@@ -139,15 +139,13 @@ def test_under_format_1_a_refusal_that_storage_failed_is_repeated(
     if then == "go on":
         jvm.batch("p", 2, c="3")
         expected["c"] = "3"
-    jvm("provider", provider="q", location=location, conf=conf)
+    jvm("provider", provider="q", location=location, conf=FORMAT_1)
     assert jvm.rows("q", len(expected)) == expected
 
 
 def test_memory_forgets_the_commit_of_a_failed_task_in_format_1(jvm: Jvm, tmp_path: Path) -> None:
     """If another executor has made the version since, the next task does not build on it."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    for name in ("p", "q"):
-        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    providers(jvm, str(tmp_path / "state"))
     jvm.batch("p", 0, a="1")
     jvm("begin", provider="p", store="s", version=1, first=True)
     jvm("put", store="s", rows={"b": "first"})
@@ -163,9 +161,7 @@ def test_under_format_1_a_copy_that_ends_after_the_committed_attempt_is_refused(
     jvm: Jvm, tmp_path: Path
 ) -> None:
     """Both attempts begin before either commits, as a task and its speculative copy do."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
-    for name in ("p", "q"):
-        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    providers(jvm, str(tmp_path / "state"))
     jvm.batch("p", 0, a="1")
     for name in ("p", "q"):
         jvm("begin", provider=name, store=name, version=1, first=True)
@@ -183,10 +179,8 @@ def test_under_format_1_a_copy_whose_machine_dies_between_upload_and_look_does_n
     own_jvm: Jvm, driver_class_path: str, tmp_path: Path
 ) -> None:
     """Its delta is in storage without a mark, and has the ordinal of the attempt that committed first."""
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
     location = f"probe://{tmp_path}/state"
-    for name in ("p", "q"):
-        own_jvm("provider", provider=name, location=location, conf=conf)
+    providers(own_jvm, location)
     own_jvm.batch("p", 0, a="1")
     for name in ("p", "q"):
         own_jvm("begin", provider=name, store=name, version=1, first=True)
@@ -206,7 +200,7 @@ def test_under_format_1_a_copy_whose_machine_dies_between_upload_and_look_does_n
     room.mkdir()
     after = Jvm(driver_class_path, room)
     try:
-        after("provider", provider="r", location=location, conf=conf)
+        after("provider", provider="r", location=location, conf=FORMAT_1)
         assert after.rows("r", 2) == {"a": "1", "b": "p"}
         after.batch("r", 2, c="3")
         assert after.rows("r", 3) == {"a": "1", "b": "p", "c": "3"}
