@@ -5,9 +5,9 @@
 
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, each part
 runs a part of the tests of the tier `more`, of packages and of chaos: a case of each test that
-docs/reliability.md names, and others in an order that the seed draws until all have taken the part's budget
-of processor time. The benchmarks run a fifth, and Spark's suites the contract and another group. The suites
-run on the first of the older Sparks.
+docs/reliability.md names, and then others in an order that the seed draws, until these have taken the
+part's budget of processor time. The benchmarks run a fifth, and Spark's suites the contract and another
+group. The suites run on the first of the older Sparks.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,
@@ -112,7 +112,7 @@ class Part:
         spark: the older release of Spark whose environment runs it; empty for the newest.
         program: the arguments of Python, in the place of those of pytest.
         draws: the program takes a seed that draws what it runs.
-        drawn_s: processor seconds that its tests take if a seed draws them.
+        drawn_s: processor seconds of the tests that a seed draws beside those that always run.
         waits: its threads hand over to each other all the time, so that it comes before the other parts when
             it can go on; otherwise it is what the others wait for at the end.
     """
@@ -123,7 +123,7 @@ class Part:
     spark: str = NEWEST
     program: tuple[str, ...] = ()
     draws: bool = False
-    drawn_s: float = 40.0
+    drawn_s: float = 25.0
     waits: bool = False
 
     def collects(self, file: str) -> bool:
@@ -152,10 +152,10 @@ class Part:
 PARTS = (
     Part("simulation", SIMULATED, waits=True),
     Part("agent", ("agent",), waits=True),
-    Part("spark", ("spark",), drawn_s=120),
+    Part("spark", ("spark",), drawn_s=60),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
-    Part("functions", ("functions",), drawn_s=60),
+    Part("functions", ("functions",), drawn_s=40),
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )

@@ -60,23 +60,29 @@ def drawn_order(
 class Draw:
     """A plugin of pytest that runs drawn tests until they have taken a budget of processor time.
 
-    A test that begins within the budget runs to its end. The runner of the parts hears how many are left.
+    The budget begins with the first of these tests: the tests that always run come before them, and would
+    use it up in each draw. A test that begins within the budget runs to its end.
 
     Args:
         others: the ids of the tests that the budget bounds.
-        budget_s: processor seconds of all tests, of this process and of what it starts.
+        budget_s: processor seconds of these tests, of this process and of what it starts.
     """
 
     def __init__(self, others: Sequence[str], budget_s: float) -> None:
         self._others = frozenset(others)
         self._budget_s = budget_s
-        self._began_s = run_events.family_cpu_s()
+        self._began_s: float | None = None
         self.left = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Pass a test over if the budget is used up."""
-        if item.nodeid not in self._others or run_events.family_cpu_s() - self._began_s < self._budget_s:
+        if item.nodeid not in self._others:
+            return None
+        now_s = run_events.family_cpu_s()
+        if self._began_s is None:
+            self._began_s = now_s
+        if now_s - self._began_s < self._budget_s:
             return None
         self.left += 1
         return True

@@ -88,12 +88,12 @@ def test_a_draw_begins_with_a_case_of_each_test_of_a_promise() -> None:
 
 
 def test_a_draw_ends_when_its_budget_is_used(tmp_path: Path) -> None:
-    """A test that always runs comes first, whatever it takes; one that has begun runs to its end."""
+    """Tests that always run come first, and whatever they take is not taken from the others."""
     (tmp_path / "conftest.py").write_text(
         "import run_events, tiers_and_draws\n"
         "def pytest_collection_modifyitems(config, items):\n"
         "    others = [item.nodeid for item in items if 'always' not in item.name]\n"
-        "    config.pluginmanager.register(tiers_and_draws.Draw(others, 1.1))\n"
+        "    config.pluginmanager.register(tiers_and_draws.Draw(others, 0.5))\n"
     )
     (tmp_path / "test_trial.py").write_text(
         "import pytest, time\n"
@@ -113,7 +113,7 @@ def test_a_draw_ends_when_its_budget_is_used(tmp_path: Path) -> None:
         text=True,
     )
     passed = int(re.search(r"(\d+) passed", done.stdout)[1])  # type: ignore[index]
-    assert done.returncode == 0 and 4 <= passed < 13, done.stdout
+    assert done.returncode == 0 and 4 < passed < 13, done.stdout
     assert f"{13 - passed} tests are left to other draws" in done.stdout
 
 
