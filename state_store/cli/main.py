@@ -28,6 +28,8 @@ class _NoPandas:
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a code of `exit_codes`."""
+    # No command multiplies matrices, and numpy's library for that starts a thread a core when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not _WITHOUT_PANDAS.isdisjoint(words[:1]):
         sys.meta_path.insert(0, _NoPandas())

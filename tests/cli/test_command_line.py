@@ -338,6 +338,21 @@ def test_the_help_imports_no_command():
     assert imported.isdisjoint({"rich", "pyarrow", "numpy", "asyncio", "importlib.metadata"})
 
 
+@pytest.mark.parametrize(("of_user", "kept"), [(None, "1"), ("3", "3")])
+def test_numpy_starts_no_threads_unless_the_user_says_so(of_user, kept):
+    """On two cores these threads took a fifth of the CPU of `show`."""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {"OPENBLAS_NUM_THREADS": of_user} if of_user else {}
+    code = (
+        "import atexit, os\nfrom state_store.cli.main import run\n"
+        "atexit.register(lambda: print(os.environ['OPENBLAS_NUM_THREADS']))\nrun(['--version'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True, env=environment
+    )
+    assert done.stdout.splitlines()[-1] == kept
+
+
 @pytest.mark.tier("more")
 @pytest.mark.parametrize("words", [["show"], ["get", "C1"], ["sql", "from state"]])
 def test_commands_about_rows_import_no_pandas(tmp_path, words):
