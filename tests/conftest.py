@@ -26,6 +26,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 # byte code, by which every process of a test compiles pandas and pyspark anew.
 parts.reset_signals()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # whose threads take a fifth of a minute of short processes
 sys.dont_write_bytecode = False
 
 # A busy machine is no failure. In continuous integration the random cases are the same in each run, so that

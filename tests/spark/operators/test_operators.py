@@ -72,7 +72,10 @@ ON_OLDER = (pytest.mark.older(more=("4.2", "4.1", "4.0")),)
 LONG_ON_OLDER = (pytest.mark.older(long=("4.2", "4.1", "4.0")),)
 PLANS = {
     "quick": Plan(FEW[:2], 2, seed=1, acts=("kill-jvm",), batches=3, marks=QUICK),
-    "format-2": Plan(DIFFERENT, 2, seed=1, acts=("kill-jvm",), batches=4, marks=MORE),
+    **{
+        f"format-2-{number}": Plan(names, 2, seed=number, acts=("kill-jvm",), batches=4, marks=MORE)
+        for number, names in enumerate([DIFFERENT[start::4] for start in range(4)], 1)
+    },
     "format-1": Plan(FEW, 1, seed=2, acts=("kill",), batches=4, marks=MORE),
     "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
@@ -140,6 +143,8 @@ class Histories:
         )
         try:
             history.play()
+            assert history.killed_in_mid_batch >= plan.kills, "a kill hit no running batch"
+            assert history.survivors == [], "processes outlived a killed JVM"
         except AssertionError as error:
             return f"the history of {name} failed: {error}"
         finally:
@@ -159,17 +164,3 @@ def histories(tmp_path_factory, provider, scala_jar) -> Histories:
 def test_output_is_right_after_stops_and_kills(histories, plan, name):
     history = histories.of(plan)
     sink_comparison.check(history.room, SCENARIOS[name], history.records("events"))
-
-
-@pytest.mark.parametrize(
-    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if plan.kills]
-)
-def test_kills_hit_running_batches(histories, plan):
-    assert histories.of(plan).killed_in_mid_batch >= PLANS[plan].kills
-
-
-@pytest.mark.parametrize(
-    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if "kill-jvm" in plan.acts]
-)
-def test_nothing_outlives_a_killed_jvm(histories, plan):
-    assert histories.of(plan).survivors == []
