@@ -26,7 +26,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 # byte code, by which every process of a test compiles pandas and pyspark anew.
 parts.reset_signals()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # whose threads take a fifth of a minute of short processes
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads are a fifth of the CPU of short processes
 sys.dont_write_bytecode = False
 
 # A busy machine is no failure. In continuous integration the random cases are the same in each run, so that
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [*(item for item in chosen if id(item) not in of_draw), *first, *others]
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(parts.BOUND_S[tiers[id(item)] or tiers_and_draws.TIERS[-1]]))
+            item.add_marker(pytest.mark.timeout(tiers_and_draws.bound_s(item, tiers[id(item)])))
     kept = set(map(id, chosen))
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = chosen

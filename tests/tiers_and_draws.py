@@ -25,6 +25,14 @@ def is_apart(item: pytest.Item) -> bool:
     return any(item.nodeid.startswith(f"tests/{path}/") for part in parts.OWN for path in part.paths)
 
 
+def bound_s(item: pytest.Item, tier: str | None) -> int:
+    """Return the seconds that a test of a tier may take; None is the tier of a test of another release.
+
+    Tests that `make test` never runs are beside dear ones, whatever their tier.
+    """
+    return parts.BOUND_S["more" if tier == "every" and is_apart(item) else tier or TIERS[-1]]
+
+
 def promised_paths() -> tuple[str, ...]:
     """Return the files and folders that the page of promises names as their proof."""
     page = (parts.CHECKOUT / "docs/reliability.md").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import parts
 import psutil
@@ -85,6 +86,23 @@ def test_a_draw_begins_with_a_case_of_each_test_of_a_promise() -> None:
         first_files.add(files[0])
     assert first_drawn == set(promises)
     assert len(first_files) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "tier", "as_tier"),
+    [
+        ("core/test_a.py", "every", "every"),
+        ("core/test_a.py", "more", "more"),
+        ("packaging/test_a.py", "every", "more"),
+        ("packaging/test_a.py", "long", "long"),
+        ("core/test_a.py", None, "long"),
+    ],
+)
+def test_a_test_that_runs_beside_dear_ones_may_take_as_long(
+    path: str, tier: str | None, as_tier: str
+) -> None:
+    item: Any = SimpleNamespace(nodeid=f"tests/{path}::test_it")
+    assert tiers_and_draws.bound_s(item, tier) == parts.BOUND_S[as_tier]
 
 
 def test_a_draw_ends_when_its_budget_is_used(tmp_path: Path) -> None:

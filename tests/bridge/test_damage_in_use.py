@@ -26,7 +26,6 @@ def mapped_tables(jvm: Jvm) -> set[Path]:
     return {Path(line.split()[-1]) for line in maps if line.endswith(".sst")}
 
 
-@pytest.mark.dear("stands for damage under a reader")
 def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tmp_path: Path) -> None:
     location = f"probe://{tmp_path}/state"  # remote for the agent, which would link local files
     jvm.provider("p", location)

@@ -141,7 +141,7 @@ class Engines(RuleBasedStateMachine):
             shutil.rmtree(self.root, ignore_errors=True)
 
 
-@pytest.mark.dear("the engines of Python and of the JVM beside each other")
+@pytest.mark.tier("more")
 def test_the_same_histories_have_the_same_answers(jvm: Jvm) -> None:
     run_state_machine_as_test(lambda: Engines(jvm), settings=WALK)
 

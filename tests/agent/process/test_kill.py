@@ -35,11 +35,13 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
 MOMENTS_S = [0.0, 0.002, 0.01, 0.05]
 
 
-@pytest.mark.dear("stands for agents that are killed")
 @pytest.mark.parametrize(
     "op",
     [
-        *("commit", "snapshot", "restore"),
+        *(
+            pytest.param(op, marks=pytest.mark.dear("stands for agents that are killed"))
+            for op in ("commit", "snapshot", "restore")
+        ),
         *(
             pytest.param(op, marks=pytest.mark.tier("more"))
             for op in ("full", "blocks", "cleanup", "open", "ping", "deltas")
