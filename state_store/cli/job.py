@@ -96,7 +96,7 @@ def jar(action: str, spark: str | None, out: Path | None, as_json: bool) -> None
     if as_json:
         print_json({"jar": str(path)})
     else:
-        say(str(path))
+        write(f"{path}\n")
 
 
 def _build(out: Path | None) -> Path:

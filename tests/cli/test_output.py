@@ -30,6 +30,7 @@ from state_store.cli.main import main
 from state_store.cli.output import Heading, print_table
 from state_store.cli.process import visible, visible_json
 from state_store.data.query.arguments import counted
+from state_store.session.jar import jar_path
 
 pytestmark = pytest.mark.tier("more")
 
@@ -108,6 +109,18 @@ def test_state_names_and_paths_are_shown_escaped(flights, capsys, words):
 def test_a_terminal_gets_no_escape_of_the_state(flights, form):
     _, shown = on_terminal("sql", flights, f"select '{HOSTILE}' as a", *form)
     assert not any(sign in shown for sign in ACTING)
+
+
+@pytest.mark.parametrize("words", [("jar",), ("completion", "bash")])
+def test_what_a_shell_takes_is_never_folded(words, monkeypatch, capsys):
+    """`--jars "$(state-store jar)"` of a shell that exports COLUMNS has a path without a line break."""
+    printed = []
+    for columns in ("0", "20"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main([*words]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert words != ("jar",) or printed[0] == f"{jar_path()}\n"
 
 
 def test_piped_output_is_not_cut_and_has_no_colours(flights, capsys):
