@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -123,6 +124,32 @@ def test_every_figure_and_column_is_explained(page: Browser, shown: Served) -> N
     help_page = page.evaluate("document.body.innerText")
     assert all(hint in help_page for hint in hints)
     assert page.problems == []
+
+
+def test_percentiles_are_those_of_the_versions_that_are_named(page: Browser, shown: Served) -> None:
+    """The row of a figure over checkpoints has the nearest ranks of its column."""
+    page.open(shown.url)
+    page.wait("document.querySelector('#ss-summary tbody') !== null")
+    count = int(page.evaluate("document.querySelector('#ss-summary-about').innerText").split()[-2])
+    (query,) = shown.http.get("v1/queries").json()["queries"]
+    answer = shown.http.get(f"v1/queries/{query['name']}/checkpoints?limit={count}").json()
+    table_rows = "[...document.querySelectorAll('#ss-summary tr')]"
+    for field, name in (("batch_ms", "Batch"), ("new_bytes", "New bytes")):
+        values = sorted(row[field] for row in answer["history"] if field in row)
+        row = f"{table_rows}.find((row) => row.innerText.startsWith('{name}, over checkpoints'))"
+        assert len(set(values)) > 3, field
+        cells = page.evaluate(f"[...({row}).cells].slice(1, 4).map((cell) => cell.innerText)")
+        ranks = [values[math.ceil(part * len(values)) - 1] for part in (0.5, 0.95, 1)]
+        assert [_number(cell) for cell in cells] == pytest.approx(ranks, rel=0.06), field
+
+
+UNITS = {"ms": 1, "s": 1e3, "min": 6e4, "h": 36e5, "B": 1, "kB": 1e3, "MB": 1e6, "d": 864e5}
+
+
+def _number(text: str) -> float:
+    """Return the milliseconds or bytes that a text of the page says."""
+    words = text.split()
+    return sum(float(number) * UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 def test_a_version_opens(page: Browser, shown: Served) -> None:
