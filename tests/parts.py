@@ -192,12 +192,14 @@ def parts_of(tier: str, sparks: Sequence[str] = OLDER) -> Iterator[tuple[Part, s
     if tier == "every":
         yield from ((part, "every") for part in PARTS)
         return
-    if tier == "more":
+    if tier == "more":  # the longest first, so that both cores have work until the end
+        simulation, agent, spark, *shorter = PARTS
+        yield from ((part, "more") for part in (simulation, spark))
         yield from ((suites_on(minor), "more") for minor in sparks[:1])
-        yield from ((part, "more") for part in (*PROGRAMS, *PARTS))
-        yield OWN[0], "every"
+        yield from ((part, "every") for part in OWN)
+        yield from ((part, "more") for part in PROGRAMS)
         yield from ((Part(f"spark-{minor}", ("spark",), spark=minor), "more") for minor in sparks)
-        yield OWN[1], "every"
+        yield from ((part, "more") for part in (agent, *shorter))
         return
     yield from ((part, "long") for part in (*PARTS, *OWN))
     for minor in sparks:
