@@ -35,20 +35,31 @@ def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     return query
 
 
-def run_all(starts: Iterable[Callable[[], StreamingQuery]]) -> list[StreamingQuery]:
-    """Start the queries together and wait for their ends. Raises the first error."""
-    return [_ended(start, query) for start, query in [(start, start()) for start in starts]]
+def run_all(
+    starts: Iterable[Callable[[], StreamingQuery]], wait: Callable[[StreamingQuery], None] | None = None
+) -> list[StreamingQuery]:
+    """Start the queries together and wait for their ends. Raises the first error.
+
+    Args:
+        starts: functions that start a query each.
+        wait: what waits for a query, if its own end is not what is waited for.
+    """
+    return [_ended(start, query, wait) for start, query in [(start, start()) for start in starts]]
 
 
-def _ended(start: Callable[[], StreamingQuery], query: StreamingQuery) -> StreamingQuery:
+def _ended(
+    start: Callable[[], StreamingQuery],
+    query: StreamingQuery,
+    wait: Callable[[StreamingQuery], None] | None,
+) -> StreamingQuery:
     for _ in range(MOST):
         try:
-            query.awaitTermination()
+            wait(query) if wait else query.awaitTermination()
         except StreamingQueryException as error:
             if not was_late(error):
                 raise
             query = start()
         else:
             return query
-    query.awaitTermination()
+    wait(query) if wait else query.awaitTermination()
     return query
