@@ -168,6 +168,10 @@ def test_no_span_is_written_after_an_interrupt(class_path: str, tmp_path: Path) 
     assert "all spans end before" in walk(class_path, tmp_path, "agent.InterruptedSpans")
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(class_path: str, tmp_path: Path) -> None:
+    assert "replaced files are read again" in walk(class_path, tmp_path, "agent.ReplacedFiles")
+
+
 def test_ranges_of_files_are_read_into_memory(class_path: str, tmp_path: Path) -> None:
     assert "ranges are read" in walk(class_path, tmp_path, "agent.RangeReadCases")
 

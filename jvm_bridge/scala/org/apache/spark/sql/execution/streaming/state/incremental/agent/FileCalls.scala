@@ -106,12 +106,12 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
 
   /**
-   * Returns the result of `body`, which reads a file. S3A refuses to go on reading a file that was replaced meanwhile:
-   * then `body` is called again, `tries` times in all.
+   * Returns the result of `body`, which reads a file. S3A refuses to go on reading a file that was replaced meanwhile,
+   * and so does HDFS if the old blocks are gone: then `body` is called again, `tries` times in all.
    */
   private def untilUnchanged[A](body: => A, tries: Int = FileCalls.MaxReads): A =
     try body
-    catch { case e: IOException if tries > 1 && NewFiles.isRefusal(e) => untilUnchanged(body, tries - 1) }
+    catch { case e: IOException if tries > 1 && FileCalls.isReplaced(e) => untilUnchanged(body, tries - 1) }
 
   private def download(path: Path, local: String): Unit =
     Using.resource(files.open(path))(Files.copy(_, Paths.get(local), StandardCopyOption.REPLACE_EXISTING))
@@ -254,6 +254,10 @@ private object FileCalls {
    * @param pieces offset and length of each, in order
    */
   final case class Span(path: Path, to: String, pieces: Seq[(Long, Long)])
+
+  /** Returns true if a read failed because the file was replaced; HDFS has only these words for it. */
+  private def isReplaced(e: IOException): Boolean =
+    NewFiles.isRefusal(e) || String.valueOf(e.getMessage).matches("Blocklist for .* has changed!")
 
   private val CopiedAtOnceBytes = 256 << 10
   private val MaxReads = 6
