@@ -21,7 +21,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 from state_store import __version__
 from state_store.observe import rest_answers
 from state_store.observe.look import MAX_KEYS, OPERATOR_WORDS
-from state_store.observe.metrics import LABELS, MAX_STORES, METRICS
+from state_store.observe.metrics import LABELS, MAX_STORES, METRICS, progress_metrics
 from state_store.observe.rest_answers import DRIVER, EVERYWHERE, SERVE
 from state_store.observe.verdict import RULES, Group, Totals
 
@@ -439,7 +439,7 @@ def _typed(text: str, kind: str) -> Any:
 
 
 def declarations() -> dict[str, Any]:
-    """Return rules and metrics as data, for the tab in Spark's UI."""
+    """Return rules and metrics as data, for the tab in Spark's UI and the stores' metrics in the progress."""
     return {
         "api": API,
         "max_stores": MAX_STORES,
@@ -448,6 +448,10 @@ def declarations() -> dict[str, Any]:
         "max_keys": MAX_KEYS,
         "rules": [_without_none(asdict(rule)) for rule in RULES],
         "metrics": [_without_none(asdict(metric)) for metric in METRICS],
+        "progress": [
+            {"name": metric.name, "kind": metric.kind, "meaning": metric.meaning}
+            for metric in progress_metrics()
+        ],
     }
 
 

@@ -19,7 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from state_store.observe.documents import ENDPOINTS, Endpoint
-from state_store.observe.metrics import LABELS, MAX_STORES, METRICS, Metric
+from state_store.observe.metrics import (
+    ADDED_UP,
+    BYTES,
+    LABELS,
+    LARGEST,
+    MAX_STORES,
+    METRICS,
+    OF_SPARK,
+    OLDEST,
+    PROGRESS,
+    SAME,
+    SUM,
+    TIME,
+    Metric,
+    progress_metrics,
+)
 from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE
 from state_store.observe.verdict import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
 
@@ -588,6 +603,35 @@ def _slug(text: str) -> str:
     return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
 
 
+_PROGRESS = """\
+# Metrics
+
+Written from the declarations in `state_store/observe/metrics.py` by `make docs`; do not edit.
+
+## In Spark's progress
+
+Each stateful operator of a query reports these under `stateOperators[...].customMetrics` of its progress
+(`query.lastProgress`, listeners, the event log), and Spark's UI shows them with the operator. A value is for
+one batch and for all stores of the operator together: their sum, or their maximum. Times that are summed are
+of tasks that run side by side, so they may exceed the batch's duration. [operations.md](operations.md) says
+which to look at when.
+"""
+
+
+_BOTH_NAMES = """
+## Two names of one fact
+
+Spark's progress has whole numbers of one batch and names in Spark's style; Prometheus scrapes at any time,
+and its names have `_` and base units. So a gauge has the number of the newest batch, a counter the sum over
+the batches since the run began (a merge counts with the batch after it), and milliseconds are seconds there.
+Figures of an operator are those of its stores together: `sum by (query, operator)`, or `max` where the
+progress has the maximum. Names in the progress that have the same series are its parts.
+
+| in Spark's progress | for Prometheus | the number |
+|---|---|---|
+"""
+
+
 _PROMETHEUS = f"""\
 ## For Prometheus
 
@@ -623,17 +667,41 @@ report only if the Spark configuration has a `spark.metrics.conf...`.
 """
 
 
-def prometheus_section() -> str:
-    """Return the section of docs/metrics.md on the metrics for Prometheus."""
-    rows = []
+_UNITS = {SUM: "number", BYTES: "bytes", TIME: "ms", LARGEST: "number", OLDEST: "ms"}
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    return "".join(
+        (_PROGRESS, *_progress_tables(), _BOTH_NAMES, *_both_names(), "\n", _PROMETHEUS, *_for_prometheus())
+    )
+
+
+def _progress_tables() -> Iterator[str]:
+    for heading, metrics in PROGRESS.items():
+        yield f"\n### {heading}\n\n| metric | unit | of the stores | meaning |\n|---|---|---|---|\n"
+        for metric in metrics:
+            together = "maximum" if metric.kind in (LARGEST, OLDEST) else "sum"
+            yield f"| `{metric.name}` | {_UNITS[metric.kind]} | {together} | {metric.meaning} |\n"
+
+
+def _both_names() -> Iterator[str]:
+    for name, series, relation in OF_SPARK:
+        yield f"| `{name}` | `{series}` | differs: {relation} |\n"
+    for metric in progress_metrics():
+        if metric.series is not None:
+            differs = "" if metric.relation in (SAME, ADDED_UP) else "differs: "
+            yield f"| `{metric.name}` | `{metric.series}` | {differs}{metric.relation} |\n"
+
+
+def _for_prometheus() -> Iterator[str]:
     for metric in METRICS:
         labels = ", ".join(f"`{name}`" for name in (*LABELS[metric.subject], *metric.labels))
         over = metric.over if metric.subject == "store" else ""
-        rows.append(
+        yield (
             f"| `{metric.name}` | {metric.kind} | {labels} | {', '.join(metric.sources)} | {over} | "
             f"{metric.meaning} | {metric.question} |\n"
         )
-    return _PROMETHEUS + "".join(rows)
 
 
 def rest_section() -> str:
@@ -688,6 +756,7 @@ def written(checkout: Path) -> dict[str, str]:
         if not mark:
             raise ValueError(f"{name} lacks the line {MARK.strip()}")
         texts[name] = above + MARK + section
+    texts["docs/metrics.md"] = metrics_page()
     texts["conf/prometheus/state-store-rules.yml"] = alert_rules()
     texts["conf/grafana/state-store-dashboard.json"] = dashboard_text()
     return {**texts, **page_files()}

@@ -1,7 +1,11 @@
-"""Metrics for Prometheus, each declared once: name, type, labels, meaning, and the question that it answers.
+"""Metrics, each declared once: those in the progress of Spark's queries, and those for Prometheus.
 
-A gauge names the field of the answers that it shows, so that `serve` and the tab in Spark's UI write it from
-the same declaration. The driver counts counters and histograms itself, since it hears of each event.
+A metric in the progress names the series for Prometheus that tells of the same fact, and says why the numbers
+differ where they do. The Scala side reads both declarations from the jar.
+
+A gauge for Prometheus names the field of the answers that it shows, so that `serve` and the tab in Spark's UI
+write it from the same declaration. The driver counts counters and histograms itself, since it hears of each
+event.
 """
 
 from __future__ import annotations
@@ -339,7 +343,7 @@ METRICS: tuple[Metric, ...] = (
         "state_store_memory_bytes",
         OF_STORE,
         "memory_bytes",
-        "Memory of recent versions and of their index.",
+        "Memory outside the heap: changes, recent versions, their index, and RocksDB's cache.",
         "How much memory does state take?",
         sources=(DRIVER,),
         over="sum",
@@ -457,3 +461,268 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 """The metrics, in the order of the exposition."""
+
+
+SUM, BYTES, TIME, LARGEST, OLDEST = "sum", "bytes", "time", "largest", "oldest"
+"""Kinds of metrics in Spark's progress: a number, bytes and milliseconds that are summed over the stores of
+an operator, and the largest number and the largest age, in milliseconds, of them.
+"""
+
+SAME = "the same number"
+"""A gauge has the number of the newest batch; durations are in seconds."""
+
+ADDED_UP = "the sum over the batches of the run"
+"""A counter has the sum of the numbers of all batches; durations are in seconds."""
+
+
+@dataclass(frozen=True)
+class ProgressMetric:
+    """A custom metric in Spark's progress, in whole numbers of one batch.
+
+    Attributes:
+        name: name in the progress, with its unit.
+        kind: its unit and aggregation over the stores of an operator: `SUM`, `BYTES`, `TIME`, `LARGEST` or
+            `OLDEST`.
+        meaning: description; Spark's UI has it after "State store: ".
+        series: series for Prometheus of the same fact, in PromQL; None: there is none. Metrics in the
+            progress that have the same series are its parts.
+        relation: `SAME`, `ADDED_UP`, or the reason why the numbers differ.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    series: str | None = None
+    relation: str | None = None
+
+
+PROGRESS: dict[str, tuple[ProgressMetric, ...]] = {
+    "Commits": (
+        ProgressMetric(
+            "incrementalDeltaBytes",
+            BYTES,
+            "bytes of the deltas that the batch committed",
+            'state_store_uploaded_bytes_total{part="delta"}',
+            ADDED_UP,
+        ),
+        ProgressMetric("incrementalDeltaPuts", SUM, "records that put in these deltas"),
+        ProgressMetric("incrementalDeltaRemoves", SUM, "records that remove in these deltas"),
+        ProgressMetric(
+            "incrementalCommitWriteMs",
+            TIME,
+            "commit - time to sort and write the delta locally",
+            "state_store_commit_duration_seconds_sum",
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalCommitStoreMs",
+            TIME,
+            "commit - time until the delta is in checkpoint storage",
+            "state_store_commit_duration_seconds_sum",
+            ADDED_UP,
+        ),
+        ProgressMetric("incrementalForcedSnapshots", SUM, "stores whose snapshot Spark forced at the commit"),
+    ),
+    "The chain of files": (
+        ProgressMetric(
+            "incrementalChainDeltas",
+            LARGEST,
+            "deltas since the newest snapshot (maximum over stores)",
+            "state_store_chain_deltas",
+            SAME,
+        ),
+        ProgressMetric(
+            "incrementalDeltasSinceFull",
+            LARGEST,
+            "deltas since the newest full checkpoint (maximum over stores)",
+            "state_store_chain_deltas_since_full",
+            SAME,
+        ),
+        ProgressMetric(
+            "incrementalMergesSinceFull",
+            LARGEST,
+            "merges since the newest full checkpoint (maximum over stores)",
+            "state_store_chain_merges_since_full",
+            SAME,
+        ),
+        ProgressMetric(
+            "incrementalChainFiles",
+            SUM,
+            "files that the newest checkpoint needs",
+            "state_store_chain_files",
+            SAME,
+        ),
+        ProgressMetric(
+            "incrementalChainBytes", BYTES, "bytes of these files", "state_store_chain_bytes", SAME
+        ),
+        ProgressMetric(
+            "incrementalSinceSnapshotMs",
+            OLDEST,
+            "time since the newest snapshot (maximum over stores)",
+            "state_store_last_merge_timestamp_seconds",
+            "an age when the batch ended; for Prometheus the time of the snapshot",
+        ),
+        ProgressMetric(
+            "incrementalSinceFullMs",
+            OLDEST,
+            "time since the newest full checkpoint (maximum over stores)",
+            "state_store_last_full_checkpoint_timestamp_seconds",
+            "an age when the batch ended, 0 if there never was one; for Prometheus its time, then absent",
+        ),
+    ),
+    "Merges": (
+        ProgressMetric(
+            "incrementalMergeCount",
+            SUM,
+            "merges that published since the batch before",
+            'state_store_merges_total{kind!="ingest"}',
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalMergeMs",
+            TIME,
+            "duration of these merges",
+            'state_store_merge_duration_seconds_sum{kind!="ingest"}',
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalFullCount",
+            SUM,
+            "full checkpoints among them",
+            'state_store_merges_total{kind="full"}',
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalFullMs",
+            TIME,
+            "duration of these full checkpoints",
+            'state_store_merge_duration_seconds_sum{kind="full"}',
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalIngestCount",
+            SUM,
+            "merges that only freed memory since then",
+            'state_store_merges_total{kind="ingest"}',
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalMergeFailures",
+            SUM,
+            "merges that failed since then",
+            "state_store_merge_failures_total",
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalUploadedBytes",
+            BYTES,
+            "bytes uploaded by deltas and merges since then",
+            "state_store_uploaded_bytes_total",
+            ADDED_UP,
+        ),
+        ProgressMetric(
+            "incrementalSharedFiles", SUM, "files that the newest snapshot shares with older ones"
+        ),
+        ProgressMetric("incrementalNewFiles", SUM, "files that the newest snapshot uploaded"),
+        ProgressMetric("incrementalOwnFiles", SUM, "files that only the newest snapshot needs"),
+    ),
+    "Loads and restores": (
+        ProgressMetric(
+            "incrementalLoadMs",
+            TIME,
+            "load - time to open the version that the batch began on",
+            "state_store_restore_duration_seconds_sum",
+            "of all stores; for Prometheus only of those that were restored",
+        ),
+        ProgressMetric(
+            "incrementalRestoreCount",
+            SUM,
+            "load - stores restored from checkpoint storage",
+            "state_store_restores_total",
+            ADDED_UP,
+        ),
+        ProgressMetric("incrementalRestoreChooseMs", TIME, "restore - time to choose the files"),
+        ProgressMetric("incrementalRestoreFetchMs", TIME, "restore - time to fetch them"),
+        ProgressMetric("incrementalRestoreVerifyMs", TIME, "restore - time to verify their checksums"),
+        ProgressMetric("incrementalRestoreIngestMs", TIME, "restore - time to put the database together"),
+        ProgressMetric(
+            "incrementalRestorePredictedMs",
+            TIME,
+            "restore - time that was predicted for it",
+            "state_store_restore_predicted_seconds",
+            "of restores that took place; for Prometheus of one of the newest version without local files",
+        ),
+        ProgressMetric("incrementalRestoreDeltas", SUM, "restore - deltas after the snapshot"),
+        ProgressMetric("incrementalRestoreLocalFiles", SUM, "restore - files found on local disk"),
+        ProgressMetric("incrementalRestoreFetchedFiles", SUM, "restore - files read from checkpoint storage"),
+        ProgressMetric(
+            "incrementalRestoreFetchedBytes", BYTES, "restore - bytes read from checkpoint storage"
+        ),
+        ProgressMetric(
+            "incrementalOnDemandBytes", BYTES, "lazy restore - bytes fetched because a row was read"
+        ),
+        ProgressMetric("incrementalHydratedBytes", BYTES, "lazy restore - bytes fetched in the background"),
+        ProgressMetric("incrementalHydrationLeftBytes", BYTES, "lazy restore - bytes still to be fetched"),
+        ProgressMetric(
+            "incrementalHydrationWithoutRoomBytes",
+            BYTES,
+            "lazy restore - bytes among them for which hydrationDiskBudget has no room",
+        ),
+        ProgressMetric(
+            "incrementalVerifiedBytes", BYTES, "background verification - bytes since the batch before"
+        ),
+        ProgressMetric(
+            "incrementalVerificationLeftBytes", BYTES, "background verification - bytes still to be read"
+        ),
+        ProgressMetric(
+            "incrementalDamagedFiles",
+            SUM,
+            "background verification - files found damaged since the batch before",
+            "state_store_damaged_files_total",
+            "found by the verification alone; for Prometheus also found by batches",
+        ),
+    ),
+    "Memory and look-ups": (
+        ProgressMetric("incrementalIndexHits", SUM, "look-ups answered from memory"),
+        ProgressMetric("incrementalIndexMisses", SUM, "look-ups that went to the base"),
+        ProgressMetric("incrementalBaseFilters", SUM, "filters of the base's files that these asked"),
+        ProgressMetric("incrementalBaseBlocks", SUM, "blocks of the base's files that these read"),
+        ProgressMetric(
+            "incrementalBlocksAhead", SUM, "lazy restore - blocks fetched together, before they were read"
+        ),
+        ProgressMetric("incrementalOverlayBytes", BYTES, "memory of changes not yet committed"),
+        ProgressMetric("incrementalRecentBytes", BYTES, "memory of recent versions"),
+        ProgressMetric("incrementalIndexBytes", BYTES, "memory of the index over them"),
+        ProgressMetric("incrementalBaseBytes", BYTES, "memory of RocksDB's cache for compressed bases"),
+        ProgressMetric("incrementalSpilledBytes", BYTES, "recent versions in memory-mapped files"),
+        ProgressMetric("incrementalInternalKeys", SUM, "keys of internal column families"),
+        ProgressMetric("incrementalColumnFamilies", SUM, "external column families"),
+        ProgressMetric("incrementalInternalColumnFamilies", SUM, "internal column families"),
+    ),
+}
+"""The custom metrics in Spark's progress, by headings of docs/metrics.md. `StoreMetrics.scala` reads them."""
+
+
+def progress_metrics() -> tuple[ProgressMetric, ...]:
+    """Return the metrics in Spark's progress without their headings."""
+    return tuple(metric for metrics in PROGRESS.values() for metric in metrics)
+
+
+OF_SPARK = (
+    (
+        "numRowsTotal",
+        "state_store_keys",
+        "without rows of internal column families, which `incrementalInternalKeys` counts",
+    ),
+    (
+        "memoryUsedBytes",
+        "state_store_memory_bytes",
+        "read when the task ends; for Prometheus when the commit is reported",
+    ),
+    (
+        "numStateStoreInstances",
+        "state_store_stores",
+        "of one operator; for Prometheus of all operators of a query",
+    ),
+)
+"""Spark's own figures of an operator: name in the progress, series for Prometheus, why the numbers differ."""

@@ -123,6 +123,12 @@ class Application:
                 self.running[name] = self.starts[name]()
         return self.running[name].processAllAvailable()
 
+    def progress(self, name: str) -> dict[str, Any]:
+        """Return the custom metrics of each operator in each batch of a query's run."""
+        batches = self.running[name].recentProgress
+        metrics = [[dict(operator.customMetrics) for operator in batch.stateOperators] for batch in batches]
+        return {"batches": metrics}
+
     def decommission(self, executor: str) -> dict[str, Any]:
         """Give an executor no more tasks, and ask it to go."""
         context = self.spark.sparkContext

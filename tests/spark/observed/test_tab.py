@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from observed.schema import check
 from observed.ui_application import Running, awaited, outcome, request_full, version
 
 from state_store.core.checkpoint.names import SnapshotName
-from state_store.observe.metrics import METRICS
+from state_store.observe.metrics import ADDED_UP, LARGEST, METRICS, SAME, ProgressMetric, progress_metrics
 from state_store.observe.rest_answers import DRIVER, Store
 
 pytestmark = [
@@ -262,6 +264,58 @@ def test_prometheus_can_read_the_metrics(app: Running) -> None:
             [promtool, "check", "metrics"], input=answer.text, text=True, capture_output=True
         )
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def of_series(exposition: str, query: str, series: str) -> list[float]:
+    """Return the values of a series in PromQL, of one query."""
+    name, _, selector = series.removesuffix("}").partition("{")
+    label, is_other, wanted = selector.partition("!=") if "!=" in selector else selector.partition("=")
+    values = []
+    for line in exposition.splitlines():
+        if line.startswith(f'{name}{{query="{query}"'):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            if not selector or (f'"{labels[label]}"' == wanted) == (is_other == "="):
+                values.append(float(line.rsplit(" ", 1)[1]))
+    return values
+
+
+@pytest.mark.tier("more")
+def test_two_names_of_one_fact_have_the_numbers_that_the_page_promises(app: Running) -> None:
+    app.feed("totals", 3)
+    outcome(app, "totals", request_full(app, "totals"))
+    app.do("stop", name="totals")
+    app.start("totals")  # restores
+    app.feed("totals", 4)
+    outcome(app, "totals", request_full(app, "totals"))
+    before = app.get("/checkpoints/metrics").text
+    app.feed("totals")
+    batches = [operators[0] for operators in app.do("progress", name="totals")["batches"]]
+    assert sum(batch["incrementalRestoreCount"] for batch in batches) == 2
+    parts: dict[str, list[ProgressMetric]] = {}
+    for metric in progress_metrics():
+        if metric.series is not None and metric.relation in (SAME, ADDED_UP):
+            parts.setdefault(metric.series, []).append(metric)
+
+    def counted(series: str) -> list[float]:
+        return of_series(app.get("/checkpoints/metrics").text, "totals", series)
+
+    def has_reached(series: str, total: float) -> bool:
+        return total <= sum(counted(series)) + 1e-6
+
+    for series, metrics in parts.items():
+        scale = 0.001 if "_seconds" in series else 1
+        after = counted(series)
+        if metrics[0].relation == SAME:
+            together = max if metrics[0].kind == LARGEST else sum
+            assert batches[-1][metrics[0].name] * scale == together(after), series
+            continue
+        total = sum(batch[metric.name] for batch in batches for metric in metrics) * scale
+        # A merge that ended after the last batch is counted for Prometheus, and with the next batch.
+        assert sum(of_series(before, "totals", series)) <= total + 1e-6, series
+        if all(word not in series for word in ("merge", "uploaded_bytes_total")) or "delta" in series:
+            assert total == pytest.approx(sum(after)), series
+        else:
+            awaited(partial(has_reached, series, total), f"{series} reaches {total}")
 
 
 @pytest.mark.tier("more")

@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.local.{
   Committed, LocalStore, MergeCounters, Opened, VerificationCounters
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
+import org.apache.spark.sql.execution.streaming.state.incremental.observed.{Model, ProgressMetric}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
 import org.apache.spark.util.AccumulatorV2
@@ -37,18 +38,12 @@ final case class BatchMetrics(
     ages: SnapshotAges,
     forcedSnapshot: Boolean)
 
-/** The custom metrics of the state store, as Spark shows them in a query's progress and in its UI. */
+/**
+ * The custom metrics of the state store, as Spark shows them in a query's progress and in its UI. Their names, kinds and
+ * descriptions are declared in `state_store/observe/metrics.py`.
+ */
 object StoreMetrics {
   private type Reader = BatchMetrics => Long
-
-  private def sum(name: String, desc: String)(read: Reader) = StateStoreCustomSumMetric(name, desc) -> read
-  private def size(name: String, desc: String)(read: Reader) = StateStoreCustomSizeMetric(name, desc) -> read
-  private def time(name: String, desc: String)(read: Reader) =
-    StateStoreCustomTimingMetric(name, desc) -> read
-  private def largest(name: String, desc: String)(read: Reader) =
-    StateStoreCustomMaxMetric(name, desc) -> read
-  private def oldest(name: String, desc: String)(read: Reader) =
-    StateStoreCustomMaxMetric(name, desc, "timing") -> read
 
   private def depends(batch: BatchMetrics, read: ChainSizes => Long): Long =
     batch.committed.fold(0L)(made => read(made.answer.chain))
@@ -57,118 +52,66 @@ object StoreMetrics {
   private def restore(batch: BatchMetrics, read: RestoreAnswer => Long): Long =
     batch.restored.fold(0L)(read)
 
-  private val commits: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    size("incrementalDeltaBytes", "State store: bytes of the deltas that the batch committed")(
-      _.committed.fold(0L)(_.delta.bytes)),
-    sum("incrementalDeltaPuts", "State store: records that put in these deltas")(
-      _.committed.fold(0L)(_.delta.puts)),
-    sum("incrementalDeltaRemoves", "State store: records that remove in these deltas")(
-      _.committed.fold(0L)(_.delta.removes)),
-    time("incrementalCommitWriteMs", "State store: commit - time to sort and write the delta locally")(
-      _.committed.fold(0L)(_.writeMs)),
-    time("incrementalCommitStoreMs", "State store: commit - time until the delta is in checkpoint storage")(
-      _.committed.fold(0L)(_.commitMs)),
-    sum("incrementalForcedSnapshots", "State store: stores whose snapshot Spark forced at the commit")(f =>
-      if (f.forcedSnapshot) 1 else 0))
+  private val readers: Map[String, Reader] = Map(
+    "incrementalDeltaBytes" -> (_.committed.fold(0L)(_.delta.bytes)),
+    "incrementalDeltaPuts" -> (_.committed.fold(0L)(_.delta.puts)),
+    "incrementalDeltaRemoves" -> (_.committed.fold(0L)(_.delta.removes)),
+    "incrementalCommitWriteMs" -> (_.committed.fold(0L)(_.writeMs)),
+    "incrementalCommitStoreMs" -> (_.committed.fold(0L)(_.commitMs)),
+    "incrementalForcedSnapshots" -> (f => if (f.forcedSnapshot) 1 else 0),
+    "incrementalChainDeltas" -> (depends(_, _.deltas)),
+    "incrementalDeltasSinceFull" -> (depends(_, _.deltasSinceFull)),
+    "incrementalMergesSinceFull" -> (depends(_, _.mergesSinceFull)),
+    "incrementalChainFiles" -> (depends(_, _.files)),
+    "incrementalChainBytes" -> (depends(_, _.bytes)),
+    "incrementalSinceSnapshotMs" -> (_.ages.sinceSnapshotMs.getOrElse(0L)),
+    "incrementalSinceFullMs" -> (_.ages.sinceFullMs.getOrElse(0L)),
+    "incrementalMergeCount" -> (_.merged.merges),
+    "incrementalMergeMs" -> (_.merged.totalMs),
+    "incrementalFullCount" -> (_.merged.fulls),
+    "incrementalFullMs" -> (_.merged.fullMs),
+    "incrementalIngestCount" -> (_.merged.ingests),
+    "incrementalMergeFailures" -> (_.merged.failures),
+    "incrementalUploadedBytes" -> (f => f.merged.uploadedBytes + f.committed.fold(0L)(_.delta.bytes)),
+    "incrementalSharedFiles" -> (_.merges.sharedFiles),
+    "incrementalNewFiles" -> (_.merges.newFiles),
+    "incrementalOwnFiles" -> (_.merges.ownFiles),
+    "incrementalLoadMs" -> (_.loadMs),
+    "incrementalRestoreCount" -> (_.restored.fold(0L)(_ => 1L)),
+    "incrementalRestoreChooseMs" -> (restore(_, _.phases.chooseMs)),
+    "incrementalRestoreFetchMs" -> (restore(_, _.phases.fetchMs)),
+    "incrementalRestoreVerifyMs" -> (restore(_, _.phases.verifyMs)),
+    "incrementalRestoreIngestMs" -> (restore(_, _.phases.ingestMs)),
+    "incrementalRestorePredictedMs" -> (restore(_, _.predictedMs)),
+    "incrementalRestoreDeltas" -> (restore(_, _.deltas)),
+    "incrementalRestoreLocalFiles" -> (restore(_, _.localFiles)),
+    "incrementalRestoreFetchedFiles" -> (restore(_, _.fetchedFiles)),
+    "incrementalRestoreFetchedBytes" -> (restore(_, _.fetchedBytes)),
+    "incrementalOnDemandBytes" -> (hydration(_, _.onDemandBytes)),
+    "incrementalHydratedBytes" -> (hydration(_, _.hydratedBytes)),
+    "incrementalHydrationLeftBytes" -> (hydration(_, _.leftBytes)),
+    "incrementalHydrationWithoutRoomBytes" -> (hydration(_, _.withoutRoomBytes)),
+    "incrementalVerifiedBytes" -> (_.verified.bytes),
+    "incrementalVerificationLeftBytes" -> (_.verified.leftBytes),
+    "incrementalDamagedFiles" -> (_.verified.damagedFiles),
+    "incrementalIndexHits" -> (_.lookUps.hits),
+    "incrementalIndexMisses" -> (_.lookUps.misses),
+    "incrementalBaseFilters" -> (_.lookUps.filters),
+    "incrementalBaseBlocks" -> (_.lookUps.blocks),
+    "incrementalBlocksAhead" -> (_.lookUps.ahead),
+    "incrementalOverlayBytes" -> (_.memory.memtableBytes),
+    "incrementalRecentBytes" -> (_.memory.recentBytes),
+    "incrementalIndexBytes" -> (_.memory.indexBytes),
+    "incrementalBaseBytes" -> (_.memory.baseBytes),
+    "incrementalSpilledBytes" -> (_.memory.spilledBytes),
+    "incrementalInternalKeys" -> (_.families.internalKeys),
+    "incrementalColumnFamilies" -> (_.families.count(internal = false)),
+    "incrementalInternalColumnFamilies" -> (_.families.count(internal = true)))
 
-  private val chain: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    largest("incrementalChainDeltas", "State store: deltas since the newest snapshot (maximum over stores)")(
-      depends(_, _.deltas)),
-    largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint (maximum over stores)")(
-      depends(_, _.deltasSinceFull)),
-    largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint (maximum over stores)")(
-      depends(_, _.mergesSinceFull)),
-    sum("incrementalChainFiles", "State store: files that the newest checkpoint needs")(
-      depends(_, _.files)),
-    size("incrementalChainBytes", "State store: bytes of these files")(depends(_, _.bytes)),
-    oldest("incrementalSinceSnapshotMs", "State store: time since the newest snapshot (maximum over stores)")(
-      _.ages.sinceSnapshotMs.getOrElse(0L)),
-    oldest("incrementalSinceFullMs", "State store: time since the newest full checkpoint (maximum over stores)")(
-      _.ages.sinceFullMs.getOrElse(0L)))
+  private val reported: Seq[(StateStoreCustomMetric, Reader)] =
+    Model.progress.map(metric => custom(metric) -> readers(metric.name))
 
-  private val merges: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    sum("incrementalMergeCount", "State store: merges that published since the batch before")(
-      _.merged.merges),
-    time("incrementalMergeMs", "State store: duration of these merges")(_.merged.totalMs),
-    sum("incrementalFullCount", "State store: full checkpoints among them")(_.merged.fulls),
-    time("incrementalFullMs", "State store: duration of these full checkpoints")(_.merged.fullMs),
-    sum("incrementalIngestCount", "State store: merges that only freed memory since then")(
-      _.merged.ingests),
-    sum("incrementalMergeFailures", "State store: merges that failed since then")(
-      _.merged.failures),
-    size("incrementalUploadedBytes", "State store: bytes uploaded by deltas and merges since then")(f =>
-      f.merged.uploadedBytes + f.committed.fold(0L)(_.delta.bytes)),
-    sum("incrementalSharedFiles", "State store: files that the newest snapshot shares with older ones")(
-      _.merges.sharedFiles),
-    sum("incrementalNewFiles", "State store: files that the newest snapshot uploaded")(_.merges.newFiles),
-    sum("incrementalOwnFiles", "State store: files that only the newest snapshot needs")(_.merges.ownFiles))
-
-  private val loads: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    time("incrementalLoadMs", "State store: load - time to open the version that the batch began on")(
-      _.loadMs),
-    sum("incrementalRestoreCount", "State store: load - stores restored from checkpoint storage")(
-      _.restored.fold(0L)(_ => 1L)),
-    time("incrementalRestoreChooseMs", "State store: restore - time to choose the files")(
-      restore(_, _.phases.chooseMs)),
-    time("incrementalRestoreFetchMs", "State store: restore - time to fetch them")(
-      restore(_, _.phases.fetchMs)),
-    time("incrementalRestoreVerifyMs", "State store: restore - time to verify their checksums")(
-      restore(_, _.phases.verifyMs)),
-    time("incrementalRestoreIngestMs", "State store: restore - time to put the database together")(
-      restore(_, _.phases.ingestMs)),
-    time("incrementalRestorePredictedMs", "State store: restore - time that was predicted for it")(
-      restore(_, _.predictedMs)),
-    sum("incrementalRestoreDeltas", "State store: restore - deltas after the snapshot")(restore(_, _.deltas)),
-    sum("incrementalRestoreLocalFiles", "State store: restore - files found on local disk")(
-      restore(_, _.localFiles)),
-    sum("incrementalRestoreFetchedFiles", "State store: restore - files read from checkpoint storage")(
-      restore(_, _.fetchedFiles)),
-    size("incrementalRestoreFetchedBytes", "State store: restore - bytes read from checkpoint storage")(
-      restore(_, _.fetchedBytes)),
-    size("incrementalOnDemandBytes", "State store: lazy restore - bytes fetched because a row was read")(
-      hydration(_, _.onDemandBytes)),
-    size("incrementalHydratedBytes", "State store: lazy restore - bytes fetched in the background")(
-      hydration(_, _.hydratedBytes)),
-    size("incrementalHydrationLeftBytes", "State store: lazy restore - bytes still to be fetched")(
-      hydration(_, _.leftBytes)),
-    size("incrementalHydrationWithoutRoomBytes",
-      "State store: lazy restore - bytes among them for which hydrationDiskBudget has no room")(
-      hydration(_, _.withoutRoomBytes)),
-    size("incrementalVerifiedBytes", "State store: background verification - bytes since the batch before")(
-      _.verified.bytes),
-    size("incrementalVerificationLeftBytes", "State store: background verification - bytes still to be read")(
-      _.verified.leftBytes),
-    sum("incrementalDamagedFiles",
-      "State store: background verification - files found damaged since the batch before")(
-      _.verified.damagedFiles))
-
-  private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    sum("incrementalIndexHits", "State store: look-ups answered from memory")(
-      _.lookUps.hits),
-    sum("incrementalIndexMisses", "State store: look-ups that went to the base")(_.lookUps.misses),
-    sum("incrementalBaseFilters", "State store: filters of the base's files that these asked")(
-      _.lookUps.filters),
-    sum("incrementalBaseBlocks", "State store: blocks of the base's files that these read")(
-      _.lookUps.blocks),
-    sum("incrementalBlocksAhead", "State store: lazy restore - blocks fetched together, before they were read")(
-      _.lookUps.ahead),
-    size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
-      _.memory.memtableBytes),
-    size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),
-    size("incrementalIndexBytes", "State store: memory of the index over them")(_.memory.indexBytes),
-    size("incrementalBaseBytes", "State store: memory of RocksDB's cache for compressed bases")(
-      _.memory.baseBytes),
-    size("incrementalSpilledBytes", "State store: recent versions in memory-mapped files")(
-      _.memory.spilledBytes),
-    sum("incrementalInternalKeys", "State store: keys of internal column families")(_.families.internalKeys),
-    sum("incrementalColumnFamilies", "State store: external column families")(
-      _.families.count(internal = false)),
-    sum("incrementalInternalColumnFamilies", "State store: internal column families")(
-      _.families.count(internal = true)))
-
-  private val readers: Seq[(StateStoreCustomMetric, Reader)] = commits ++ chain ++ merges ++ loads ++ memory
-
-  val custom: Seq[StateStoreCustomMetric] = readers.map(_._1)
+  val custom: Seq[StateStoreCustomMetric] = reported.map(_._1)
 
   def of(id: StateStoreId, batch: BatchMetrics): StateStoreMetrics = {
     val memory = batch.memory
@@ -176,8 +119,19 @@ object StoreMetrics {
       id,
       batch.keys,
       memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
-      readers.map { case (metric, read) => metric -> read(batch) }.toMap,
+      reported.map { case (metric, read) => metric -> read(batch) }.toMap,
       batch.merges.lastSnapshotVersion)
+  }
+
+  private def custom(metric: ProgressMetric): StateStoreCustomMetric = {
+    val description = s"State store: ${metric.meaning}"
+    metric.kind match {
+      case "sum" => StateStoreCustomSumMetric(metric.name, description)
+      case "bytes" => StateStoreCustomSizeMetric(metric.name, description)
+      case "time" => StateStoreCustomTimingMetric(metric.name, description)
+      case "largest" => StateStoreCustomMaxMetric(metric.name, description)
+      case "oldest" => StateStoreCustomMaxMetric(metric.name, description, "timing")
+    }
   }
 }
 

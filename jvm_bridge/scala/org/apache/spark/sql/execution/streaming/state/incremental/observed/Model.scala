@@ -19,6 +19,9 @@ private[observed] final case class Metric(
     labels: Seq[String],
     buckets: Seq[Double])
 
+/** A custom metric of the stores in Spark's progress that the Python package declares beside these. */
+private[incremental] final case class ProgressMetric(name: String, kind: String, meaning: String)
+
 /** A rule of the verdict that the Python package declares in `state_store/observe/verdict.py`. */
 private[observed] final case class Rule(
     code: String,
@@ -38,7 +41,7 @@ private[observed] final case class Rule(
  * The metrics and rules that the Python package declares for the driver and for `state-store serve`. The build packs
  * them into the jar. Immutable.
  */
-private[observed] object Model {
+private[incremental] object Model {
   private val Resource = "/state-store/v1/declarations.json"
 
   private val root: JsonNode = {
@@ -49,13 +52,13 @@ private[observed] object Model {
   }
 
   /** The version of the API. */
-  val api: String = root.path("api").asText
+  private[observed] val api: String = root.path("api").asText
 
   /** A store with fewer bytes never counts as too large for its group. */
-  val skewLeastBytes: Double = root.path("skew_least_bytes").asDouble(64 << 20)
+  private[observed] val skewLeastBytes: Double = root.path("skew_least_bytes").asDouble(64 << 20)
 
   /** The number of stores of a query above which metrics of stores are aggregated over the partitions. */
-  val maxStores: Int = root.path("max_stores").asInt
+  private[observed] val maxStores: Int = root.path("max_stores").asInt
 
   private val operatorWords: Map[String, String] =
     root.path("operator_words").properties.asScala.map(words => words.getKey -> words.getValue.asText).toMap
@@ -69,25 +72,30 @@ private[observed] object Model {
    * @param name Spark's name of the operator
    * @param keys the columns by which it groups its rows
    */
-  def titleOf(name: String, keys: Seq[String]): String = {
+  private[observed] def titleOf(name: String, keys: Seq[String]): String = {
     val more = if (keys.size > maxKeys) s" and ${keys.size - maxKeys} more" else ""
     operatorWords.getOrElse(name, name) + (if (keys.isEmpty) "" else s" on ${keys.take(maxKeys).mkString(", ")}$more")
   }
 
   /** The labels of the metrics of a subject. */
-  val labels: Map[String, Seq[String]] =
+  private[observed] val labels: Map[String, Seq[String]] =
     root.path("labels").properties.asScala.map(subject => subject.getKey -> texts(subject.getValue)).toMap
 
   /** The metrics that the driver has, in the order of the exposition. */
-  val metrics: Seq[Metric] = root.path("metrics").elements.asScala.map { node =>
+  private[observed] val metrics: Seq[Metric] = root.path("metrics").elements.asScala.map { node =>
     Metric(
       node.path("name").asText, node.path("kind").asText, node.path("subject").asText, node.path("meaning").asText,
       texts(node.path("sources")).toSet, Json.text(node, "field"), node.path("scale").asDouble(1),
       node.path("over").asText, texts(node.path("labels")), node.path("buckets").elements.asScala.map(_.asDouble).toSeq)
   }.filter(_.sources("driver")).toSeq
 
+  /** The metrics in Spark's progress. */
+  val progress: Seq[ProgressMetric] = root.path("progress").elements.asScala.map { node =>
+    ProgressMetric(node.path("name").asText, node.path("kind").asText, node.path("meaning").asText)
+  }.toSeq
+
   /** The rules, in the order in which findings of one severity are shown. */
-  val rules: Seq[Rule] = root.path("rules").elements.asScala.map { node =>
+  private[observed] val rules: Seq[Rule] = root.path("rules").elements.asScala.map { node =>
     Rule(
       node.path("code").asText, node.path("severity").asText, node.path("subject").asText, node.path("field").asText,
       node.path("unit").asText, node.path("sentence").asText, node.path("remedy").asText, node.path("link").asText,
