@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.page.query_sections import PROCESSORS
+from benchmarks.page.sections import PROCESSORS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STOCK, FORMS = "stock", ("vectorized", "per_group", "accelerate")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.page import goals, plots, query_sections, restores, store_sections, summary
+from benchmarks.page import goals, plots, summary
 from benchmarks.page.goals import Outcome
-from benchmarks.page.layout import table
 from benchmarks.page.missed_goals import REASONS
+from benchmarks.page.sections import SECTIONS, table
 from benchmarks.results import Results, errors
 
 GOALS = "Goals"
@@ -80,8 +81,7 @@ def write(results: Results, root: Path, *, keep_earlier: bool = False) -> Path:
     Args:
         results: the results of scenarios.
         root: gets `docs/benchmarks.md`, `docs/images`, `benchmarks/RESULTS.md` and `benchmarks/GOALS.md`.
-        keep_earlier: keep the sections and goals of scenarios without results as the pages have them, and
-            only the pictures of the short page.
+        keep_earlier: keep the sections and goals of scenarios without results as the pages have them.
 
     Returns:
         The path of `docs/benchmarks.md`.
@@ -91,12 +91,11 @@ def write(results: Results, root: Path, *, keep_earlier: bool = False) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
     known = [path.read_text(encoding="utf-8") for path in (details, aims) if keep_earlier and path.exists()]
     earlier = EarlierPage.parse("\n".join(known))
-    missing = [heading for scenario, heading, _ in _SECTIONS if scenario not in results.scenarios]
-    chosen = summary.PICTURES if keep_earlier else None
-    titles = plots.draw_all(results, page.parent / "images", chosen)
+    titles = plots.draw_all(results, page.parent / "images")
     sections = [_HEAD, _machine(results), _problems(results)]
-    for _, heading, section in _SECTIONS:
-        sections.append(earlier.section(heading) if heading in missing else section(results, titles))
+    for section in SECTIONS:
+        is_known = section.scenario in results.scenarios
+        sections.append(section.text(results, titles) if is_known else earlier.section(section.heading))
     text = "\n".join(section for section in sections if section)
     details.write_text(text.replace("](images/", "](../docs/images/"), encoding="utf-8")
     aims.write_text("\n".join((_GOALS_HEAD, _goals(results, earlier))), encoding="utf-8")
@@ -124,7 +123,7 @@ def _machine(results: Results) -> str:
     options = "".join(f"- {title}: {settings}\n" for title, settings in _options(results).items())
     return (
         "## Machine, versions, options\n\n"
-        + table(("", ""), rows)
+        + table(rows, ("", lambda row: row[0]), ("", lambda row: row[1]))
         + f"\nOptions that differ from Spark's defaults:\n\n{options}"
     )
 
@@ -206,13 +205,13 @@ def _goals(results: Results, earlier: EarlierPage) -> str:
     if results.bench == "quick":
         return f"## {GOALS}\n\nThe goals are for states that this extent is too small for.\n"
     words = {True: "met", False: "**missed**", None: ""}
-    rows = []
     outcomes = [earlier.of(outcome) for outcome in goals.outcomes(results)]
-    for outcome in outcomes:
-        verdict = f"{words[outcome.met]} {outcome.missed_by}".strip()
-        rows.append((outcome.setting, outcome.against, outcome.aim, outcome.measured, verdict))
-    header = ("setting", "against", "aim", "measured", "")
-    return f"## {GOALS}\n\n" + table(header, rows) + _reasons(outcomes)
+    text = table(
+        outcomes,
+        *((name, attrgetter(name)) for name in ("setting", "against", "aim", "measured")),
+        ("", lambda outcome: f"{words[outcome.met]} {outcome.missed_by}".strip()),
+    )
+    return f"## {GOALS}\n\n{text}{_reasons(outcomes)}"
 
 
 def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
@@ -222,24 +221,3 @@ def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
         return ""
     listed = "".join(f"- *{setting}*: {reason}\n" for setting, reason in known.items())
     return f"\nWhy those that are missed are missed, by profiles of this store:\n\n{listed}\n"
-
-
-_SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], ...] = (
-    ("store", "Store level", store_sections.store),
-    ("age", "Age", store_sections.age),
-    ("growth", "Growth", store_sections.growth),
-    ("size", "A store larger than its memory", store_sections.large_store_section),
-    ("restore", "Restore and fail-over", restores.restore),
-    ("recovery", "Recovery by size of the state", restores.recovery),
-    ("services", "Recovery from HDFS and S3", restores.on_services),
-    ("storage", "Storage, uploads, latency", store_sections.storage),
-    ("queries", "Real queries", query_sections.queries),
-    ("memory", "Memory", store_sections.memory),
-    ("executors", "Executors with many stores", store_sections.many_stores),
-    ("vectorized", "Vectorised functions", query_sections.vectorized),
-    ("processors", "Processors of transformWithState", query_sections.processors),
-    ("engines", "A counter on other engines", query_sections.engines),
-    ("hdfs", "On HDFS", store_sections.hdfs),
-    ("merges", "The merge alone", store_sections.merges),
-)
-"""The scenarios with the heading and the function of their section."""

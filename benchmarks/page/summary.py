@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from benchmarks.page import goals
-from benchmarks.page.layout import images, spread, table
-from benchmarks.page.plots import NAMES
+from benchmarks.page.plots import NAMES, PICTURES
+from benchmarks.page.sections import images, spread, table
 from benchmarks.results import CHANGELOG, HDFS, MEASURES, Results
-
-PICTURES = ("speed", "restore-over-age", "storage-over-age")
-"""The pictures that the page shows and the repository keeps."""
 
 _HEAD = """\
 # Benchmarks
@@ -50,29 +47,33 @@ def page(results: Results, titles: Mapping[str, str]) -> str:
         titles: the titles of the pictures that were drawn, by the stem of their file.
     """
     parts = [_HEAD, images(titles, *PICTURES)]
-    for title, peers in (
-        ("Spark's HDFS-backed store", (HDFS,)),
-        ("Spark's RocksDB store with changelog", CHANGELOG),
-    ):
-        rows = list(_rows(results, peers))
-        if rows:
-            header = ("", NAMES[peers[0]], "this store", "ratio")
-            parts.append(f"## Against {title}\n\n" + table(header, rows))
+    parts += [
+        _against("Spark's HDFS-backed store", results, (HDFS,)),
+        _against("Spark's RocksDB store with changelog", results, CHANGELOG),
+    ]
     parts += [_slower(results), _functions(results), _REPEAT]
     return "\n".join(part for part in parts if part)
 
 
-def _rows(results: Results, peers: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each setting in which both a peer and this store were measured."""
-    for setting, (scenario, case, label), kind, *_, ours in goals.SPEEDS:
-        ratio = results.ratio((scenario, case, label), peers, kind, ours)
-        measured = results.scenarios.get(scenario, {}).get("cases", {}).get(case, {}).get(label, {})
-        if ratio is None:
-            continue
-        figure = MEASURES[kind][0]
-        found = {name: measured.get(name, {}).get(kind, {}).get(figure) for name in (*peers, ours)}
-        peer = min((name for name in peers if found[name]), key=lambda name: found[name]["median"])
-        yield (setting, f"{spread(found[peer])} ms", f"{spread(found[ours])} ms", str(ratio))
+def _against(title: str, results: Results, peers: tuple[str, ...]) -> str:
+    """Return a table with each setting in which both a peer and this store were measured."""
+    rows = []
+    for setting, where, kind, *_, ours in goals.SPEEDS:
+        if (ratio := results.ratio(where, peers, kind, ours)) is not None:
+            step = results.step(*where)
+            medians = {
+                name: step.get(name, {}).get(kind, {}).get(MEASURES[kind][0]) for name in (*peers, ours)
+            }
+            peer = min((name for name in peers if medians[name]), key=lambda name: medians[name]["median"])
+            rows.append((setting, medians[peer], medians[ours], ratio))
+    text = table(
+        rows,
+        ("", lambda row: row[0]),
+        (NAMES[peers[0]], lambda row: f"{spread(row[1])} ms"),
+        ("this store", lambda row: f"{spread(row[2])} ms"),
+        ("ratio", lambda row: row[3]),
+    )
+    return f"## Against {title}\n\n{text}" if text else ""
 
 
 def _slower(results: Results) -> str:
@@ -97,13 +98,17 @@ def _functions(results: Results) -> str:
         ratios = {ratio["form"]: ratio for ratio in size["ratios"] if ratio["store"] == "incremental"}
         if size["groups"] < 10_000 or not ratios:
             continue
-        forms = {"vectorized": "vectorised", "per_group": "a call for each group with plain rows"}
-        forms["accelerate"] = "the function unchanged, accelerated"
-        rows = [
-            (title, *(f"{ratios[form][figure]:.2g}x" for figure in ("times_stock", "times_stock_cpu")))
-            for form, title in forms.items()
-            if form in ratios
-        ]
+        forms = {
+            "vectorized": "vectorised",
+            "per_group": "a call for each group with plain rows",
+            "accelerate": "the function unchanged, accelerated",
+        }
+        text = table(
+            [(title, ratios[form]) for form, title in forms.items() if form in ratios],
+            ("", lambda row: row[0]),
+            ("faster", lambda row: f"{row[1]['times_stock']:.2g}x"),
+            ("less CPU", lambda row: f"{row[1]['times_stock_cpu']:.2g}x"),
+        )
         head = f"## Functions in Python\n\n`applyInPandasWithState` over {size['groups']:,} groups a batch, "
-        return head + "against Spark's operator:\n\n" + table(("", "faster", "less CPU"), rows)
+        return head + "against Spark's operator:\n\n" + text
     return ""

@@ -15,7 +15,7 @@ import scala_jars
 from benchmarks import benchmark_command, medians, results
 from benchmarks.comparisons import data_plane, look_ahead, processors, sst_files
 from benchmarks.environment import jvm, providers, s3_service
-from benchmarks.page import goals, plots, report, restores, store_sections, summary
+from benchmarks.page import goals, plots, report, sections
 from benchmarks.page.missed_goals import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
@@ -296,7 +296,7 @@ def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
     }
     spec = {"steps": [{"do": "batches", "label": "many"}]}
     found = Results({name: {"bench": "full", "specs": {name: spec}, "cases": {name: steps}}})
-    page = store_sections.large_store_section(found, {})
+    page = sections.large_store_tables(found)
     assert "20 partitions of 50M keys each" in page
     assert "500 ms of store a batch, and 120\nGiB of checkpoints" in page
 
@@ -368,7 +368,7 @@ def test_the_page_of_a_user_is_short_and_its_pictures_are_kept() -> None:
     assert len(page.splitlines()) <= 100
     shown = set(re.findall(r"\(images/([\w-]+)\.svg\)", page))
     kept = {path.stem for path in (benchmark_command.ROOT / "docs/images").glob("*.svg")}
-    assert shown == kept == set(summary.PICTURES)
+    assert shown == kept == set(plots.PICTURES)
 
 
 def test_the_spread_of_known_numbers_is_right() -> None:
@@ -379,10 +379,13 @@ def test_the_spread_of_known_numbers_is_right() -> None:
 def test_pictures_that_are_not_drawn_any_more_are_deleted(tmp_path: Path) -> None:
     for name in ("speed.svg", "no-longer-drawn.svg", "of-somebody-else.txt"):
         (tmp_path / name).touch()
-    steps = {f"batches to {age}": {OURS: {"batch": {"wall_ms": {"median": 1.0}}}} for age in (10, 20)}
+    steps = {f"storage at {age}": {OURS: {"storage": {"bytes": {"median": 1.0}}}} for age in (10, 20)}
     titles = plots.draw_all(Results({"age": {"cases": {"age": steps}}}), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["batch-over-age.svg", "of-somebody-else.txt"]
-    assert titles == {"batch-over-age": "Cost of a batch over the age of the query"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "of-somebody-else.txt",
+        "storage-over-age.svg",
+    ]
+    assert titles == {"storage-over-age": "Bytes in checkpoint storage over the age of the query"}
 
 
 def test_services_run_the_requested_sizes() -> None:
@@ -462,4 +465,4 @@ def test_a_part_that_is_measured_later_replaces_its_steps(tmp_path: Path) -> Non
     assert "in the S3 service of `moto`" in page
     delayed = s3_service.client_properties("http://127.0.0.1:1", 20, 100 << 20)
     joined["specs"][services.S3_CASE]["hadoop_conf"] = delayed
-    assert "and of S3Proxy ask" in restores.on_services(Results({"services": joined}), {})
+    assert "and of S3Proxy ask" in sections.on_services(Results({"services": joined}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
-from benchmarks.page.query_sections import PROCESSORS
+from benchmarks.page.sections import PROCESSORS
 
 
 @pytest.fixture(scope="module")
