@@ -225,14 +225,14 @@ def large_store_tables(results: Results) -> str:
     """Return the tables on a store that is larger than its memory, and the projection to a billion keys."""
     found = ((step, large_store.amplification(results, step)) for step in large_store.labels(results))
 
-    def share(name: str) -> Callable[[tuple[str, Any]], str]:
-        return lambda row: f"{getattr(row[1], name):.2f}"
-
     text = table(
         [row for row in found if row[1] is not None],
         ("this store", lambda row: row[0]),
-        ("look-ups that memory did not answer", share("misses_share")),
-        *((name, share(name)) for name in ("filters", "blocks", "written", "held")),
+        ("look-ups that memory did not answer", lambda row: f"{row[1].misses_share:.2f}"),
+        ("filters", lambda row: f"{row[1].filters:.2f}"),
+        ("blocks", lambda row: f"{row[1].blocks:.2f}"),
+        ("written", lambda row: f"{row[1].written:.2f}"),
+        ("held", lambda row: f"{row[1].held:.2f}"),
     )
     compared = comparison(results, large_store.SCENARIO, large_store.SCENARIO)
     return f"{compared}\n{text}{_projection(results)}" if text else ""
