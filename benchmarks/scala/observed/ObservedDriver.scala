@@ -68,7 +68,7 @@ object ObservedDriver {
 
 /** A query whose batches commit nothing: only the reports of their stores reach the driver. */
 private final class ObservedDriver(context: SparkContext, val stores: Int, pauseMs: Long) {
-  private val observatory = Observatory.start().get
+  private val receiver = ReportReceiver.start().get
   private val endpoint = context.env.rpcEnv.setupEndpointRef(context.env.rpcEnv.address, Reporter.EndpointName)
   private val queries = ThreadUtils.newDaemonSingleThreadExecutor("queries") // stands for the bus of queries' listeners
   private val records = new Records(context.statusStore.store)
@@ -80,7 +80,7 @@ private final class ObservedDriver(context: SparkContext, val stores: Int, pause
     for (_ <- 1 to batches) {
       messages.foreach(endpoint.send(_))
       val made = progress
-      queries.submit((() => observatory.progressed(made)): Runnable)
+      queries.submit((() => receiver.progressed(made)): Runnable)
       Thread.sleep(pauseMs)
       batch += 1
     }
@@ -88,7 +88,7 @@ private final class ObservedDriver(context: SparkContext, val stores: Int, pause
   }
 
   /** Writes the text that Prometheus reads. */
-  def scrape(): Unit = Exposition.of(new Answering(new Queries(records, Some(observatory))).figures)
+  def scrape(): Unit = Exposition.of(new Answering(new Queries(records, Some(receiver))).figures)
 
   /** Returns the size of the event of the newest batch, in bytes. */
   def eventBytes: Int = BatchRecord.text(records.newest.last).getBytes("UTF-8").length

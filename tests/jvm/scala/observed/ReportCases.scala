@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Mis
 
 /**
  * Tests that reports of stores are read as they were written, for all texts and numbers, and that other messages are
- * refused; that records of batches keep their bound; that the board's sums survive providers whose counters begin at 0;
+ * refused; that records of batches keep their bound; that the sums of a run survive providers whose counters begin at 0;
  * and that a batch is shown when the stores of all partitions have reported it. Argument: seed.
  */
 object ReportCases {
@@ -128,15 +128,15 @@ final class ReportCases(random: Random) {
   }
 
   def damageAndRestartsAreCountedOnce(): Unit = {
-    val board = new Board
+    val runs = new ReportedRuns
     def commit(executor: String, version: Long, damaged: Long, restarts: Long, before: Long): StoreView = {
-      board.committed(executor, "host",
+      runs.committed(executor, "host",
         Seq(report().copy(
           key = StoreKey("run", 0, 0, "default"), version = version, deltaBytes = 10, damagedFiles = damaged,
           agentRestarts = restarts, agentRestartsBefore = before, restored = None)))
-      board.view("run").get.stores.head
+      runs.view("run").get.stores.head
     }
-    def counted(metric: String): Long = board.view("run").get.tallies.counters((metric, ""))
+    def counted(metric: String): Long = runs.view("run").get.metricValues.counters((metric, ""))
     commit("1", 1, damaged = 0, restarts = 5, before = 5)
     require(counted("state_store_agent_restarts_total") == 0, "restarts before the run count")
     commit("1", 2, damaged = 2, restarts = 6, before = 5)
@@ -175,38 +175,38 @@ final class ReportCases(random: Random) {
   }
 
   def tooManyStoresAreLeftOut(): Unit = {
-    val board = new Board
-    for (first <- 0 until Board.MaxStores + 500 by 500) board.committed("1", "host",
+    val runs = new ReportedRuns
+    for (first <- 0 until ReportedRuns.MaxStores + 500 by 500) runs.committed("1", "host",
       Seq.tabulate(500) { n =>
         report().copy(key = StoreKey("run", 0, first + n, "default"))
       })
-    require(board.view("run").get.stores.size == Board.MaxStores)
-    for (run <- 0 until 2 * Board.MaxRuns) board.learned(QueryFacts(s"q$run", s"r$run", None, 0))
-    require(board.views.size == Board.MaxRuns, "runs are not forgotten")
+    require(runs.view("run").get.stores.size == ReportedRuns.MaxStores)
+    for (run <- 0 until 2 * ReportedRuns.MaxRuns) runs.learned(QueryFacts(s"q$run", s"r$run", None, 0))
+    require(runs.views.size == ReportedRuns.MaxRuns, "runs are not forgotten")
   }
 
   def batchesAreShownWhenTheirStoresHaveReported(): Unit = {
-    val board = new Board
-    board.learned(QueryFacts("id", "run", None, 0, partitions = Map(0L -> 2, 1L -> 1)))
-    def commit(operator: Long, partition: Int, version: Long): Unit = board.committed("1", "host",
+    val runs = new ReportedRuns
+    runs.learned(QueryFacts("id", "run", None, 0, partitions = Map(0L -> 2, 1L -> 1)))
+    def commit(operator: Long, partition: Int, version: Long): Unit = runs.committed("1", "host",
       Seq(report().copy(key = StoreKey("run", operator, partition, "default"), version = version)))
     for ((operator, partition) <- Seq((0L, 0), (0L, 1), (1L, 0))) {
-      require(!board.isComplete("run", 1), s"complete before ($operator, $partition) has reported")
+      require(!runs.isComplete("run", 1), s"complete before ($operator, $partition) has reported")
       commit(operator, partition, 1)
     }
-    require(board.isComplete("run", 1) && !board.isComplete("run", 2))
-    board.progressed("run", CommittedBatch(0, 10, 7))
-    require(board.view("run").get.version.isEmpty, "the batch is shown too early")
-    board.reported("run", CommittedBatch(0, 10, 7))
-    board.progressed("run", CommittedBatch(1, 20, 8))
-    require(board.view("run").get.version.contains(1L))
-    board.reported("run", CommittedBatch(1, 20, 8))
-    board.reported("run", CommittedBatch(0, 10, 7)) // the last look for an older batch
-    val shown = board.view("run").get
+    require(runs.isComplete("run", 1) && !runs.isComplete("run", 2))
+    runs.progressed("run", CommittedBatch(0, 10, 7))
+    require(runs.view("run").get.version.isEmpty, "the batch is shown too early")
+    runs.reported("run", CommittedBatch(0, 10, 7))
+    runs.progressed("run", CommittedBatch(1, 20, 8))
+    require(runs.view("run").get.version.contains(1L))
+    runs.reported("run", CommittedBatch(1, 20, 8))
+    runs.reported("run", CommittedBatch(0, 10, 7)) // the last look for an older batch
+    val shown = runs.view("run").get
     require(shown.batch.contains(CommittedBatch(1, 20, 8)), "an older batch replaced a newer one")
-    board.progressed("run", CommittedBatch(2, 30, 9))
-    board.terminated("run", None)
-    require(board.view("run").get.version.contains(3L), "the last batch of an ended run is not shown")
+    runs.progressed("run", CommittedBatch(2, 30, 9))
+    runs.terminated("run", None)
+    require(runs.view("run").get.version.contains(3L), "the last batch of an ended run is not shown")
   }
 
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(

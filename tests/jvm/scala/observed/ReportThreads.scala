@@ -28,8 +28,8 @@ object ReportThreads {
   }
 
   private def errorsAreHarmless(): Unit = {
-    errors.map(_()).foreach(e => require(Harmless.unapply(e).contains(e), s"$e would reach the query"))
-    require(Harmless.unapply(new InterruptedException).isEmpty, "an interrupt is swallowed")
+    errors.map(_()).foreach(e => require(Survivable.unapply(e).contains(e), s"$e would reach the query"))
+    require(Survivable.unapply(new InterruptedException).isEmpty, "an interrupt is swallowed")
   }
 
   private def report(n: Int): Report =
@@ -39,7 +39,7 @@ object ReportThreads {
     val sent = new LinkedBlockingQueue[Thread]
     val failed = new AtomicInteger
     @volatile var wanted = true
-    val outbox = new Outbox(
+    val queue = new ReportQueue(
       () => wanted,
       reports => {
         sent.add(Thread.currentThread)
@@ -47,7 +47,7 @@ object ReportThreads {
       },
       pauseMs = 1)
     val threads = (0 to errors.size).map { n =>
-      outbox.send(report(n))
+      queue.send(report(n))
       sent.poll(2, TimeUnit.MINUTES)
     }
     require(threads.head != null && threads.distinct.size == 1, s"an error has ended a thread: $threads")
@@ -66,10 +66,10 @@ object ReportThreads {
         thread
       }
     @volatile var wanted = true
-    val outbox = new Outbox(() => wanted, reports => reports.foreach(delivered.add), start, retryMs = 0)
-    outbox.send(report(1))
+    val queue = new ReportQueue(() => wanted, reports => reports.foreach(delivered.add), start, retryMs = 0)
+    queue.send(report(1))
     require(tries.get == 1 && delivered.isEmpty)
-    outbox.send(report(2))
+    queue.send(report(2))
     val both = Seq.fill(2)(delivered.poll(2, TimeUnit.MINUTES))
     require(both == Seq(report(1), report(2)), s"$both and ${delivered.asScala} were delivered")
     wanted = false

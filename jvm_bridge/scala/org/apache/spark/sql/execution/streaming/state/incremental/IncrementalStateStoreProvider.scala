@@ -27,7 +27,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
-import org.apache.spark.sql.execution.streaming.state.incremental.observed.{Observatory, ObservedStore, StoreKey}
+import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, ReportReceiver, StoreKey}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
   Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors
 }
@@ -137,7 +137,7 @@ class IncrementalStateStoreProvider extends SparkStateStoreProvider with Logging
       // The store belongs to the provider that opened it, even if Spark has replaced that provider since.
       loading(store.upgrade(forceSnapshotOnCommit))
     case other =>
-      throw new IllegalArgumentException(s"a ${other.getClass.getName} is no store of this provider")
+      throw new IllegalArgumentException(s"a ${other.getClass.getName} is not a store of this provider")
   }
 
   override def replayStateFromSnapshot(
@@ -489,7 +489,7 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
   import StreamingQueryListener._
 
   // Spark makes this listener on the driver, for a session's first query, so the tab needs no option.
-  private val observatory = Observatory.start()
+  private val receiver = ReportReceiver.start()
 
   // Spark calls this in the query's own thread, whose session is the active one.
   override def onQueryStarted(event: QueryStartedEvent): Unit =
@@ -503,7 +503,7 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
           case _ => None
         }
         execution.foreach { query =>
-          observatory.foreach(_.started(query))
+          receiver.foreach(_.started(query))
           check(query, asked)
         }
       }
@@ -520,10 +520,10 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
         s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to avoid this message.")
     }
 
-  override def onQueryProgress(event: QueryProgressEvent): Unit = observatory.foreach(_.progressed(event.progress))
+  override def onQueryProgress(event: QueryProgressEvent): Unit = receiver.foreach(_.progressed(event.progress))
 
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
-    observatory.foreach(_.terminated(event.runId.toString, event.exception))
+    receiver.foreach(_.terminated(event.runId.toString, event.exception))
 }
 
 private object PinnedProviderListener {

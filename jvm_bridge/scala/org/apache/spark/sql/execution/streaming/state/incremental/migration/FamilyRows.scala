@@ -55,7 +55,7 @@ private[migration] final class FamilyRows(
     }
     if (size < fixed || size % 8 != 0 || schema.indices.exists(outside)) {
       throw new MigrationException("damaged",
-        s"a row of column family '${family.name}' with $size bytes is no row of ${schema.catalogString}")
+        s"a row of column family '${family.name}' with $size bytes is not a row of ${schema.catalogString}")
     }
   }
 }

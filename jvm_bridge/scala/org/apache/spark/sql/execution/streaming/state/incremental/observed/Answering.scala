@@ -48,7 +48,7 @@ private[observed] final class Answering(queries: Queries) {
    * @throws Problem if the request is refused
    */
   def full(name: String, body: JsonNode, user: Option[String]): String = {
-    val observatory = queries.observatory.getOrElse(throw new Problem(405, "option", Answering.NotHere))
+    val receiver = queries.receiver.getOrElse(throw new Problem(405, "option", Answering.NotHere))
     val found = query(name)
     val run = found.live.getOrElse(throw new Problem(409, "missing",
       s"The query '$name' does not run any more: use `state-store full ${found.record.checkpoint}`"))
@@ -60,7 +60,7 @@ private[observed] final class Answering(queries: Queries) {
     if (!ownId.forall(_.matches("[A-Za-z0-9._-]{1,64}"))) {
       throw new Problem(400, "option", "triggerId must have 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-'")
     }
-    observatory.requests.ask(run, range, ownId, user) match {
+    receiver.requests.ask(run, range, ownId, user) match {
       case Right(id) => id
       case Left(refusal) => throw new Problem(refusal.status, refusal.kind, refusal.detail.capitalize)
     }
@@ -78,7 +78,7 @@ private[observed] final class Answering(queries: Queries) {
     val stores = documents(query.record)
     val found = verdict(query)
     val merges = current.map(_.partition(_._2.why.isDefined))
-    val requests = queries.observatory.toSeq.flatMap(_.requests.all)
+    val requests = queries.receiver.toSeq.flatMap(_.requests.all)
       .filter(request => request.run == query.record.facts.run && request.endedMs.isDefined)
     val fields = Documents.query(query, found, living(query))
     fields.setAll[ObjectNode](Json.present(
@@ -86,7 +86,7 @@ private[observed] final class Answering(queries: Queries) {
       "restore_objective_ms" -> query.record.totals.objectiveMs.getOrElse(0L), "idle_executors" -> idle(query),
       "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
     Figures(
-      query.address, fields, stores, Verdict.grouped(stores), query.live.fold(Tallies())(_.tallies),
+      query.address, fields, stores, Verdict.grouped(stores), query.live.fold(MetricValues())(_.metricValues),
       Map(
         "completed" -> requests.count(_.failure.isEmpty).toLong,
         "failed" -> requests.count(_.failure.isDefined).toLong))
@@ -94,8 +94,8 @@ private[observed] final class Answering(queries: Queries) {
 
   private def service: ObjectNode = Json.present(
     "api" -> Model.api, "release" -> AgentDirectory.version, "source" -> queries.source,
-    "full_checkpoints" -> queries.observatory.isDefined,
-    "full_checkpoints_because" -> queries.observatory.fold(Option(Answering.NotHere))(_ => None))
+    "full_checkpoints" -> queries.receiver.isDefined,
+    "full_checkpoints_because" -> queries.receiver.fold(Option(Answering.NotHere))(_ => None))
 
   private def query(name: String): KnownQuery = queries.find(name).getOrElse {
     val known = queries.all.map(_.address)
@@ -110,7 +110,7 @@ private[observed] final class Answering(queries: Queries) {
     "stores" -> Json.array(documents(query.record))))
 
   private def living(query: KnownQuery): Seq[TakesTasks] =
-    queries.observatory.filter(_ => query.running).fold(Seq.empty[TakesTasks])(_.executors)
+    queries.receiver.filter(_ => query.running).fold(Seq.empty[TakesTasks])(_.executors)
 
   private def idle(query: KnownQuery): Option[Int] = Some(living(query)).filter(_.nonEmpty)
     .map(StoresByExecutor.idle(query.record.stores, _, System.currentTimeMillis))
@@ -190,7 +190,7 @@ private[observed] final class Answering(queries: Queries) {
   }
 
   private def trigger(query: KnownQuery, id: String): ObjectNode =
-    queries.observatory.flatMap(_.requests.find(id)).filter(_.run == query.record.facts.run)
+    queries.receiver.flatMap(_.requests.find(id)).filter(_.run == query.record.facts.run)
       .map(Documents.operation(_, query.address)).getOrElse(throw new Problem(404, "missing",
         s"The request '${id.take(64)}' is not known, or not known any more. The checkpoint shows its result: see " +
           "full_ms of each store in checkpoints/latest"))
@@ -203,7 +203,7 @@ private[observed] final class Answering(queries: Queries) {
   }
 
   private def observed(query: KnownQuery): Option[Seq[(String, CurrentMerge)]] =
-    queries.observatory.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
+    queries.receiver.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
 
   private def noFiles(query: KnownQuery): Nothing = throw new Problem(404, "missing",
     s"The driver does not read storage and does not know the files: use `state-store serve ${query.record.checkpoint}`")

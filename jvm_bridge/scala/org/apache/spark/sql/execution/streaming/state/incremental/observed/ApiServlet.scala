@@ -36,7 +36,7 @@ private[observed] final class ApiServlet(queries: Queries, security: SecurityMan
       }
     catch {
       case problem: Problem => refuse(response, problem)
-      case Harmless(e) =>
+      case Survivable(e) =>
         logInfo(s"A request to the tab \"Checkpoints\" failed: ${e.getMessage}", e)
         refuse(response, new Problem(500, "internal", "The request failed; the driver's log has the details"))
     }
@@ -121,7 +121,7 @@ private[observed] final class Parameters(request: HttpServletRequest) {
   /**
    * Returns a whole number.
    *
-   * @throws Problem if the parameter is no whole number from `least` to `greatest`
+   * @throws Problem if the parameter is not a whole number from `least` to `greatest`
    */
   def number(name: String, least: Long, greatest: Long): Option[Long] = text(name).map { text =>
     text.toLongOption.filter(value => value >= least && value <= greatest).getOrElse(

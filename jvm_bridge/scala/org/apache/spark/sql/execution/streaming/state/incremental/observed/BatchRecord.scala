@@ -143,14 +143,14 @@ private[observed] object BatchRecord {
   /**
    * Reads the text of a record.
    *
-   * @throws java.io.IOException if it is no record
+   * @throws java.io.IOException if it is not a record
    */
   def read(text: String): BatchRecord = decode(Json.parse(text))
 
   /**
    * Reads the label of a record, and no more of the text than it needs.
    *
-   * @throws java.io.IOException if the text is no record
+   * @throws java.io.IOException if the text is not a record
    */
   def label(text: String): RecordLabel = {
     val parser = json.createParser(text)
@@ -165,7 +165,7 @@ private[observed] object BatchRecord {
       RecordLabel(found("run"), found("query"), found("batch").toLong, found("at_ms").toLong)
     } catch {
       case e @ (_: NoSuchElementException | _: NumberFormatException) =>
-        throw new IOException("the text is no record", e)
+        throw new IOException("the text is not a record", e)
     } finally parser.close()
   }
 

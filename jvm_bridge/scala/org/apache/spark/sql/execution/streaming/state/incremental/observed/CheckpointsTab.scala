@@ -24,15 +24,15 @@ private[observed] object CheckpointsTab extends Logging {
   val Path = "checkpoints"
 
   /** Adds the tab to the UI. If that fails, it logs a line and changes nothing else. */
-  def attach(ui: SparkUI, observatory: Option[Observatory]): Unit =
+  def attach(ui: SparkUI, receiver: Option[ReportReceiver]): Unit =
     try {
       val token = newToken()
-      val queries = new Queries(new Records(ui.store.store), observatory)
+      val queries = new Queries(new Records(ui.store.store), receiver)
       serve(ui, s"/$Path/api", new ApiServlet(queries, ui.securityManager, token))
       serve(ui, s"/$Path/metrics", new MetricsServlet(queries))
       serve(ui, s"/$Path/assets", new AssetsServlet)
       ui.attachTab(new CheckpointsTab(ui, token))
-    } catch { case Harmless(e) => logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e) }
+    } catch { case Survivable(e) => logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e) }
 
   // By reflection, because the compiler cannot read the other methods of that name: their parameters are of Jetty,
   // under a package name that only Spark's own build has.

@@ -20,7 +20,7 @@ private[observed] final case class Figures(
     query: JsonNode,
     stores: Seq[JsonNode],
     groups: Seq[JsonNode],
-    tallies: Tallies,
+    metricValues: MetricValues,
     full: Map[String, Long])
 
 /** Writes the declared metrics as Prometheus' text format 0.0.4. */
@@ -35,7 +35,8 @@ private[observed] object Exposition {
   }.map(_ + "\n").mkString
 
   private def samplesOf(metric: Metric, figures: Figures): Seq[String] = (metric.kind, metric.field) match {
-    case ("histogram", _) => figures.tallies.histograms.toSeq.filter(_._1._1 == metric.name).sortBy(_._1._2).flatMap {
+    case ("histogram", _) =>
+      figures.metricValues.histograms.toSeq.filter(_._1._1 == metric.name).sortBy(_._1._2).flatMap {
         case ((_, label), histogram) => buckets(metric, labels(metric, figures, label), histogram)
       }
     case ("counter", None) => counters(metric, figures).toSeq.sortBy(_._1).map { case (label, value) =>
@@ -85,7 +86,7 @@ private[observed] object Exposition {
 
   private def counters(metric: Metric, figures: Figures): Map[String, Long] =
     if (metric.name == "state_store_full_checkpoint_requests_total") figures.full
-    else figures.tallies.counters.collect { case ((metric.`name`, label), value) => label -> value }
+    else figures.metricValues.counters.collect { case ((metric.`name`, label), value) => label -> value }
 
   private def buckets(metric: Metric, labels: Seq[(String, String)], histogram: Histogram): Seq[String] = {
     val counts = Histogram.Seconds.zip(histogram.counts).map { case (limit, count) =>

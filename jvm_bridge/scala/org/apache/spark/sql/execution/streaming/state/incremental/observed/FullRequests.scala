@@ -49,9 +49,9 @@ private[observed] final case class Refusal(status: Int, kind: String, detail: St
  * request for the same stores gets the id of the first. The newest requests are kept after their end. Safe for any
  * thread.
  *
- * @param board the stores and their executors
+ * @param runs the stores and their executors
  */
-private[observed] final class FullRequests(board: Board) extends Logging {
+private[observed] final class FullRequests(runs: ReportedRuns) extends Logging {
   private val requests = mutable.LinkedHashMap.empty[String, FullRequest]
   private val executors = new ConcurrentHashMap[String, RpcEndpointRef]
   private val answers = ThreadUtils.sameThread
@@ -110,7 +110,7 @@ private[observed] final class FullRequests(board: Board) extends Logging {
   }
 
   /** Takes an executor's answer for a store. */
-  def heard(report: FullReport): Unit = end(report.request,
+  def answered(report: FullReport): Unit = end(report.request,
     Seq(StoreOutcome(
       report.key, report.version, report.already, report.atMs, report.failure)))
 
@@ -156,7 +156,7 @@ private[observed] final class FullRequests(board: Board) extends Logging {
                 fail(s"executor $executor has another release of the state store (it answers '$other')")
               case Failure(e) => fail(s"executor $executor is gone or does not answer (${e.getMessage}): ask again")
             }(answers)
-          catch { case Harmless(e) => fail(s"executor $executor cannot be reached (${e.getMessage}): ask again") }
+          catch { case Survivable(e) => fail(s"executor $executor cannot be reached (${e.getMessage}): ask again") }
       }
     }
   }

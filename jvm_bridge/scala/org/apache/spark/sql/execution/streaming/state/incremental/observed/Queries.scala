@@ -17,17 +17,17 @@ private[observed] final case class KnownQuery(address: String, record: BatchReco
  * the status store alone. Safe for any thread.
  *
  * @param records     the batches in the status store
- * @param observatory None in the History Server
+ * @param receiver None in the History Server
  */
-private[observed] final class Queries(val records: Records, val observatory: Option[Observatory]) {
+private[observed] final class Queries(val records: Records, val receiver: Option[ReportReceiver]) {
   /** Returns the source of the answers, by its name in the model. */
-  def source: String = if (observatory.isDefined) "driver" else "history"
+  def source: String = if (receiver.isDefined) "driver" else "history"
 
   /** Returns all queries, the one with the newest report first. */
   def all: Seq[KnownQuery] = {
     val live = for {
-      own <- observatory.toSeq
-      run <- own.board.views if run.stores.nonEmpty
+      own <- receiver.toSeq
+      run <- own.runs.views if run.stores.nonEmpty
       record <- BatchRecord.of(own.application, run, MergesBetween())
     } yield record.facts.id -> (record, Some(run))
     val stored = records.newest.map(record => record.facts.id -> (record, Option.empty[RunView]))

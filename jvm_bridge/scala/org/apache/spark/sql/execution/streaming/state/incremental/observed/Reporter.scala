@@ -48,7 +48,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
     try {
       introduce()
       Reporter.send(report(made, opened))
-    } catch { case Harmless(e) => logDebug(s"A commit of $key was not reported", e) }
+    } catch { case Survivable(e) => logDebug(s"A commit of $key was not reported", e) }
 
   /** Notes that the store is closed: requests that still wait fail. */
   def close(): Unit = {
@@ -70,7 +70,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
       if (asked.already) end(command.request, Right(asked.version.number), already = true)
     } catch {
       case e: AgentException => end(command.request, Left(failure(e)))
-      case Harmless(e) => end(command.request, Left(Failed("internal", e.toString)))
+      case Survivable(e) => end(command.request, Left(Failed("internal", e.toString)))
     }
   }
 
@@ -148,7 +148,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
 
   private def guarded(body: => Unit): Unit =
     try body
-    catch { case Harmless(e) => logInfo(s"A merge of $key was not reported", e) }
+    catch { case Survivable(e) => logInfo(s"A merge of $key was not reported", e) }
 }
 
 /**
@@ -158,7 +158,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
  * @param env the environment of the executor whose RPC is used
  */
 private[observed] final class Reporter private (env: SparkEnv) extends Logging {
-  private val outbox = new Outbox(() => Reporter.isCurrent(this) && !env.isStopped, deliver)
+  private val queue = new ReportQueue(() => Reporter.isCurrent(this) && !env.isStopped, deliver)
   private var saidNobody = false
   private var driver: Option[RpcEndpointRef] = None
   private var commandsEndpoint: Option[RpcEndpointRef] = None
@@ -171,7 +171,7 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
   private def isOf(other: SparkEnv): Boolean = env eq other
 
   /** Sends a report soon. Returns at once. Safe for any thread. */
-  def send(report: Report): Unit = outbox.send(report)
+  def send(report: Report): Unit = queue.send(report)
 
   private def deliver(reports: Seq[Report]): Unit =
     try connected().foreach { to =>
@@ -182,7 +182,7 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
         if (commits.nonEmpty) to.send(CommitMessages.write(env.executorId, host, commits))
       }
     catch {
-      case Harmless(e) =>
+      case Survivable(e) =>
         driver = None
         logDebug("Reports of state stores were not sent", e)
     }
@@ -192,12 +192,12 @@ private[observed] final class Reporter private (env: SparkEnv) extends Logging {
       notBeforeNs = System.nanoTime + TimeUnit.MILLISECONDS.toNanos(Reporter.RetryMs)
       try driver = Some(connect())
       catch {
-        case Harmless(e) if !saidNobody =>
+        case Survivable(e) if !saidNobody =>
           saidNobody = true
           logInfo("The driver does not listen to reports of state stores (it has neither a UI, nor an event log, nor " +
             "metrics, or an older release of the state store): none are sent")
           logDebug("The driver does not listen", e)
-        case Harmless(_) => ()
+        case Survivable(_) => ()
       }
     }
     driver
@@ -257,7 +257,7 @@ private[observed] object Reporter extends Logging {
   /** Sends a report for the executor that this JVM is now. Never throws. */
   def send(report: Report): Unit =
     try of(SparkEnv.get).foreach(_.send(report))
-    catch { case Harmless(e) => logDebug("A report of a state store was not sent", e) }
+    catch { case Survivable(e) => logDebug("A report of a state store was not sent", e) }
 
   /** Makes a store reachable for commands. */
   def add(store: ObservedStore): Unit = stores.put(store.key, store)
@@ -270,7 +270,7 @@ private[observed] object Reporter extends Logging {
     def guarded(run: => Unit): Unit =
       try run
       catch {
-        case Harmless(e) =>
+        case Survivable(e) =>
           logInfo("A request of the driver was not carried out", e)
           failed(e)
       }
@@ -300,14 +300,14 @@ private[observed] object Reporter extends Logging {
  * @param retryMs  the least time between two tries to start the thread
  * @param pauseMs  the pause of the thread after an error
  */
-private[observed] final class Outbox(
+private[observed] final class ReportQueue(
     isWanted: () => Boolean,
     deliver: Seq[Report] => Unit,
-    start: (() => Unit) => Thread = Outbox.start,
+    start: (() => Unit) => Thread = ReportQueue.start,
     retryMs: Long = 60000,
     pauseMs: Long = 1000)
     extends Logging {
-  private val queue = new ArrayBlockingQueue[Report](Outbox.MaxWaiting)
+  private val queue = new ArrayBlockingQueue[Report](ReportQueue.MaxWaiting)
   private val saidFull = new AtomicBoolean
   private var notBeforeNs = System.nanoTime
   @volatile private var thread: Thread = null
@@ -315,7 +315,7 @@ private[observed] final class Outbox(
   /** Delivers a report soon; one that finds no room is dropped. Returns at once. Safe for any thread. */
   def send(report: Report): Unit = {
     if (!queue.offer(report) && saidFull.compareAndSet(false, true)) {
-      logInfo(s"More than ${Outbox.MaxWaiting} reports of state stores wait to be sent to the driver: " +
+      logInfo(s"More than ${ReportQueue.MaxWaiting} reports of state stores wait to be sent to the driver: " +
         "the others are dropped, and the tab \"Checkpoints\" of Spark's UI shows older figures")
     }
     ensureRunning()
@@ -336,15 +336,15 @@ private[observed] final class Outbox(
     catch { case _: InterruptedException => () } // a later report starts another thread
 
   private def step(): Unit =
-    Option(queue.poll(Outbox.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
-      Thread.sleep(Outbox.LingerMs) // the stores of an executor commit at nearly the same time
+    Option(queue.poll(ReportQueue.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
+      Thread.sleep(ReportQueue.LingerMs) // the stores of an executor commit at nearly the same time
       val others = new JavaArrayList[Report]
-      queue.drainTo(others, Outbox.MaxInMessage)
+      queue.drainTo(others, ReportQueue.MaxInMessage)
       deliver(first +: others.asScala.toSeq)
     }
 }
 
-private[observed] object Outbox {
+private[observed] object ReportQueue {
   private val MaxWaiting = 10000
   private val MaxInMessage = 200
   private val LingerMs = 20L

@@ -47,7 +47,7 @@ private[observed] final class RecordsListener(store: ElementTrackingStore) exten
   override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
     case StoresReported(text) =>
       try keep(BatchRecord.label(text), text)
-      catch { case Harmless(e) => logInfo("A report of state stores cannot be read; it is left out", e) }
+      catch { case Survivable(e) => logInfo("A report of state stores cannot be read; it is left out", e) }
     case _ => ()
   }
 
@@ -91,7 +91,7 @@ private[observed] final class Records(store: KVStore) extends Logging {
   private def readable(stored: StoredRecord): Option[BatchRecord] =
     try Some(BatchRecord.read(stored.record))
     catch {
-      case Harmless(e) =>
+      case Survivable(e) =>
         logDebug(s"The report ${stored.id} of state stores cannot be read; it is left out", e)
         None
     }

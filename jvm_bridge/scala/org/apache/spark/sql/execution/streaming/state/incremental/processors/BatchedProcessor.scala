@@ -278,7 +278,7 @@ private[processors] case class ProcessorCall(
 
   /**
    * The columns that go to the worker, and the positions of the grouping columns among them. In Spark's order, grouping
-   * columns that are no columns of the data come first.
+   * columns that are not in the data come first.
    */
   val (sentAttributes: Seq[Attribute], keyOffsets: Seq[Int]) = {
     val data = inputAttributes.drop(groupingAttributes.length)

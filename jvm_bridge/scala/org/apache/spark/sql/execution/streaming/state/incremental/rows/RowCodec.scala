@@ -199,14 +199,14 @@ final class RowCodec(
   /**
    * Decodes a value, the first one if a key has several; null for null.
    *
-   * @throws DamagedListException if a key has several values, and the bytes are no such list
+   * @throws DamagedListException if a key has several values, and the bytes are not such a list
    */
   def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(checked(bytes))
 
   /**
    * Decodes the values of a key; empty for null.
    *
-   * @throws DamagedListException if the bytes are no list of values
+   * @throws DamagedListException if the bytes are not a list of values
    */
   def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(checked(bytes))
 
@@ -250,7 +250,7 @@ object RowCodec {
   }
 }
 
-/** Bytes that are no values of a key. */
+/** Bytes that are not values of a key. */
 private[incremental] final class DamagedListException(message: String) extends IllegalStateException(message)
 
 /** The values of a key in one array: each after its length in 4 bytes, with a delimiter between two of them. */

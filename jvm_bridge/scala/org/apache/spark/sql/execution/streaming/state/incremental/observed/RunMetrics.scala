@@ -21,11 +21,11 @@ private[observed] object Histogram {
  * Counters and histograms of a run by the names of their metrics and the value of their label, if they have one.
  * Immutable.
  */
-private[observed] final case class Tallies(
+private[observed] final case class MetricValues(
     counters: Map[(String, String), Long] = Map.empty, histograms: Map[(String, String), Histogram] = Map.empty)
 
 /** Counts the events of a run; values never fall. The caller locks. */
-private[observed] final class RunTallies {
+private[observed] final class RunMetrics {
   private val counters = mutable.Map.empty[(String, String), Long]
   private val histograms = mutable.Map.empty[(String, String), Durations]
 
@@ -37,7 +37,7 @@ private[observed] final class RunTallies {
     .foreach(metric => Declarations.mergeKinds.foreach(count(metric, _, 0)))
 
   /** Returns the values so far. */
-  def now: Tallies = Tallies(counters.toMap, histograms.view.mapValues(_.now).toMap)
+  def now: MetricValues = MetricValues(counters.toMap, histograms.view.mapValues(_.now).toMap)
 
   /** Counts a merge that has ended. */
   def merged(merge: MergeReport): Unit =

@@ -101,7 +101,7 @@ private[observed] final case class CommittedBatch(number: Long, atMs: Long, took
  * @param stores  the stores that were reported, ordered by operator, partition and name
  * @param merges  merges that ended, newest first
  * @param between merges that ended since the newest batch was reported to Spark's listeners
- * @param tallies counters and histograms since the run began
+ * @param metricValues counters and histograms since the run began
  * @param error   the reason of the end; None if the run goes on or was stopped
  */
 private[observed] final case class RunView(
@@ -109,7 +109,7 @@ private[observed] final case class RunView(
     batch: Option[CommittedBatch],
     stores: Seq[StoreView],
     merges: Seq[MergeReport],
-    tallies: Tallies,
+    metricValues: MetricValues,
     between: MergesBetween,
     ended: Boolean,
     error: Option[String]) {
@@ -123,12 +123,12 @@ private[observed] final case class RunView(
  * The driver's knowledge of the stores of its queries, of bounded size: it forgets the runs that have been silent for
  * longest, and takes no stores beyond a limit. Safe for any thread.
  */
-private[observed] final class Board extends Logging {
+private[observed] final class ReportedRuns extends Logging {
   private final class Run(var facts: QueryFacts) {
     val stores = mutable.Map.empty[StoreKey, StoreView]
     val before = mutable.Map.empty[StoreKey, StoreView]
     val restarts = mutable.Map.empty[String, Long]
-    val tallies = new RunTallies
+    val metrics = new RunMetrics
     var merges: Vector[MergeReport] = Vector.empty
     var between = MergesBetween()
     var batch: Option[CommittedBatch] = None
@@ -146,7 +146,7 @@ private[observed] final class Board extends Logging {
       ordered.map(stores)
     }
 
-    def view: RunView = RunView(facts, batch, inOrder, merges, tallies.now, between, ended, error)
+    def view: RunView = RunView(facts, batch, inOrder, merges, metrics.now, between, ended, error)
   }
 
   private val runs = mutable.LinkedHashMap.empty[String, Run]
@@ -167,8 +167,8 @@ private[observed] final class Board extends Logging {
   /** Takes the report of a merge. */
   def merged(merge: MergeReport): Unit = synchronized {
     val entry = run(merge.key.run)
-    entry.merges = (merge +: entry.merges).take(Board.MaxMerges)
-    entry.tallies.merged(merge)
+    entry.merges = (merge +: entry.merges).take(ReportedRuns.MaxMerges)
+    entry.metrics.merged(merge)
     entry.between = entry.between.plus(merge)
     if (merge.failure.isEmpty) entry.stores.updateWith(merge.key)(_.map(published(_, merge)))
   }
@@ -242,11 +242,12 @@ private[observed] final class Board extends Logging {
 
   private def committed(entry: Run, executor: String, host: String, report: StoreReport): Unit = {
     val known = entry.stores.get(report.key)
-    if (known.isEmpty && storeCount >= Board.MaxStores) {
+    if (known.isEmpty && storeCount >= ReportedRuns.MaxStores) {
       if (!saidFull) {
         saidFull = true
-        logInfo(s"More than ${Board.MaxStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
-          "the others out")
+        logInfo(
+          s"More than ${ReportedRuns.MaxStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
+            "the others out")
       }
     } else if (known.forall(_.report.version <= report.version)) {
       if (known.isEmpty) storeCount += 1
@@ -259,16 +260,16 @@ private[observed] final class Board extends Logging {
       val restarts = entry.restarts.getOrElse(executor, report.agentRestartsBefore)
       entry.restarts.update(executor, math.max(restarts, report.agentRestarts))
       val hasMoved = known.exists(view => view.executor != executor && view.report.version < report.version)
-      entry.tallies.committed(report, damaged, math.max(0, report.agentRestarts - restarts), hasMoved)
+      entry.metrics.committed(report, damaged, math.max(0, report.agentRestarts - restarts), hasMoved)
     }
   }
 
-  private def run(id: String): Run = runs.lastOption.filter(_._1 == id).fold(heardOf(id))(_._2)
+  private def run(id: String): Run = runs.lastOption.filter(_._1 == id).fold(newest(id))(_._2)
 
-  private def heardOf(id: String): Run = {
+  private def newest(id: String): Run = {
     val known = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
     runs.put(id, known) // moves the run to the end: it was heard of last
-    while (runs.size > Board.MaxRuns) {
+    while (runs.size > ReportedRuns.MaxRuns) {
       val oldest = runs.find(_._2.ended).getOrElse(runs.head)._1
       runs.remove(oldest).foreach(gone => storeCount -= gone.stores.size)
     }
@@ -276,7 +277,7 @@ private[observed] final class Board extends Logging {
   }
 }
 
-private[observed] object Board {
+private[observed] object ReportedRuns {
   /** The largest number of runs that are kept. */
   val MaxRuns = 50
 

@@ -24,16 +24,16 @@ import org.apache.spark.util.ThreadUtils
  * and shows all of it in the tab "Checkpoints". There is one for each SparkContext. None of its methods throws or
  * waits; messages that it cannot take are dropped, with one line in the log.
  */
-final class Observatory private (context: SparkContext) extends Logging {
-  private[observed] val board = new Board
-  private[observed] val requests = new FullRequests(board)
+final class ReportReceiver private (context: SparkContext) extends Logging {
+  private[observed] val runs = new ReportedRuns
+  private[observed] val requests = new FullRequests(runs)
   private[observed] val currentMerges = new CurrentMerges(() => requests.reachable)
   private val gauges = new Gauges(figures)
-  private val inbox = new ArrayBlockingQueue[AnyRef](Observatory.MaxMessages)
+  private val inbox = new ArrayBlockingQueue[AnyRef](ReportReceiver.MaxMessages)
   private val draining = new AtomicBoolean
   private val dropped = new AtomicInteger
   private val executions = new ConcurrentHashMap[String, WeakReference[StreamExecution]]
-  private val worker = ThreadUtils.newDaemonSingleThreadScheduledExecutor("state-store-observatory")
+  private val worker = ThreadUtils.newDaemonSingleThreadScheduledExecutor("state-store-reports")
 
   /** Returns the id of the application. */
   private[observed] def application: String = context.applicationId
@@ -47,21 +47,21 @@ final class Observatory private (context: SparkContext) extends Logging {
       case (key, value) if key.startsWith(Declarations.prefix) => key.stripPrefix(Declarations.prefix) -> value
     }
     executions.put(execution.runId.toString, new WeakReference(execution))
-    board.learned(QueryFacts(
+    runs.learned(QueryFacts(
       execution.id.toString, execution.runId.toString, Option(execution.name), System.currentTimeMillis, options))
   }
 
   /** Notes that Spark has committed a batch. */
   def progressed(progress: StreamingQueryProgress): Unit = guarded("progress of a query") {
     val run = progress.runId.toString
-    if (board.facts(run).forall(_.id == run)) {
-      board.learned(QueryFacts(progress.id.toString, run, Option(progress.name), System.currentTimeMillis))
+    if (runs.facts(run).forall(_.id == run)) {
+      runs.learned(QueryFacts(progress.id.toString, run, Option(progress.name), System.currentTimeMillis))
     }
     learnOperators(run)
     drain()
     val batch = CommittedBatch(progress.batchId, System.currentTimeMillis, progress.batchDuration)
-    board.progressed(run, batch)
-    report(run, batch, Observatory.Looks)
+    runs.progressed(run, batch)
+    report(run, batch, ReportReceiver.Looks)
   }
 
   /** Notes that a query has ended. */
@@ -69,13 +69,13 @@ final class Observatory private (context: SparkContext) extends Logging {
     drain()
     executions.remove(run)
     requests.terminated(run)
-    board.terminated(run, error)
-    board.facts(run).foreach(gauges.ended)
-    board.view(run).filter(_.stores.nonEmpty).foreach(post)
+    runs.terminated(run, error)
+    runs.facts(run).foreach(gauges.ended)
+    runs.view(run).filter(_.stores.nonEmpty).foreach(post)
   }
 
   private def figures(run: String): Option[Figures] = for {
-    view <- board.view(run)
+    view <- runs.view(run)
     record <- BatchRecord.of(application, view, MergesBetween())
   } yield {
     val queries = new Queries(new Records(context.statusStore.store), Some(this))
@@ -84,27 +84,27 @@ final class Observatory private (context: SparkContext) extends Logging {
 
   /** Shows a batch and posts its event when all its stores have reported, or after some looks. */
   private def report(run: String, batch: CommittedBatch, looks: Int): Unit =
-    if (board.isComplete(run, batch.number + 1) || looks == 0) {
-      board.reported(run, batch)
-      board.viewAt(run, batch.number + 1).filter(_.stores.nonEmpty).foreach { view =>
+    if (runs.isComplete(run, batch.number + 1) || looks == 0) {
+      runs.reported(run, batch)
+      runs.viewAt(run, batch.number + 1).filter(_.stores.nonEmpty).foreach { view =>
         gauges.committed(view.facts)
         post(view.copy(batch = Some(batch)))
       }
     } else {
-      later(Observatory.LookMs) {
+      later(ReportReceiver.LookMs) {
         drain()
         report(run, batch, looks - 1)
       }
     }
 
   private def post(run: RunView): Unit =
-    BatchRecord.of(application, run, board.takeMerges(run.facts.run)).foreach { record =>
+    BatchRecord.of(application, run, runs.takeMerges(run.facts.run)).foreach { record =>
       context.listenerBus.post(StoresReported(BatchRecord.text(record)))
     }
 
   private def learnOperators(run: String): Unit =
     for {
-      facts <- board.facts(run) if facts.operators.isEmpty
+      facts <- runs.facts(run) if facts.operators.isEmpty
       query <- Option(executions.get(run)).flatMap(reference => Option(reference.get))
       execution <- Option(query.lastExecution)
     } {
@@ -116,7 +116,7 @@ final class Observatory private (context: SparkContext) extends Logging {
         val partitions = Option(writer.outputPartitioning.numPartitions).filter(_ > 0).getOrElse(info.numPartitions)
         (info.operatorId, writer.shortName, math.min(partitions, info.numPartitions), keysOf(writer))
       }
-      board.learned(facts.copy(
+      runs.learned(facts.copy(
         operators = operators.map { case (id, name, _, _) => id -> name }.toMap,
         titles = operators.map { case (id, name, _, keys) => id -> Model.titleOf(name, keys) }.toMap,
         partitions = operators.map { case (id, _, partitions, _) => id -> partitions }.toMap))
@@ -137,17 +137,17 @@ final class Observatory private (context: SparkContext) extends Logging {
     Iterator.continually(inbox.poll()).takeWhile(_ != null).foreach { message =>
       try message match {
           case commits: Array[Byte] => CommitMessages.read(commits).foreach { case (executor, host, reports) =>
-              board.committed(executor, host, reports)
+              runs.committed(executor, host, reports)
             }
           case text: String =>
             val (_, _, reports) = Messages.readReports(text)
             reports.foreach {
-              case merge: MergeReport => board.merged(merge)
-              case full: FullReport => requests.heard(full)
+              case merge: MergeReport => runs.merged(merge)
+              case full: FullReport => requests.answered(full)
             }
           case _ => ()
         }
-      catch { case Harmless(e) => logDebug("A report of state stores cannot be read", e) }
+      catch { case Survivable(e) => logDebug("A report of state stores cannot be read", e) }
     }
   }
 
@@ -158,16 +158,16 @@ final class Observatory private (context: SparkContext) extends Logging {
       true
     } catch {
       case _: RejectedExecutionException => false
-      case Harmless(e) =>
+      case Survivable(e) =>
         logInfo("The tab \"Checkpoints\" shows older figures: no thread can be started", e)
         false
     }
 
   private def guarded(event: String)(body: => Unit): Unit =
     try body
-    catch { case Harmless(e) => logInfo(s"The tab \"Checkpoints\" does not show a $event", e) }
+    catch { case Survivable(e) => logInfo(s"The tab \"Checkpoints\" does not show a $event", e) }
 
-  private def hear(message: AnyRef): Unit =
+  private def enqueue(message: AnyRef): Unit =
     if (!inbox.offer(message)) {
       if (dropped.getAndIncrement() == 0) {
         logInfo("Reports of state stores arrive faster than they are read: some are dropped, and the tab " +
@@ -177,7 +177,7 @@ final class Observatory private (context: SparkContext) extends Logging {
 
   private final class Endpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
     override def receive: PartialFunction[Any, Unit] = {
-      case message @ (_: String | _: Array[Byte]) => hear(message.asInstanceOf[AnyRef])
+      case message @ (_: String | _: Array[Byte]) => enqueue(message.asInstanceOf[AnyRef])
       case (message: String, commands: RpcEndpointRef) =>
         guarded("report of an executor")(Messages.readHello(message).foreach(requests.reach(_, commands)))
     }
@@ -189,41 +189,41 @@ final class Observatory private (context: SparkContext) extends Logging {
       case store: ElementTrackingStore => context.listenerBus.addToStatusQueue(new RecordsListener(store))
       case _ => ()
     }
-    context.addSparkListener(new Observatory.End(() => worker.shutdownNow()))
+    context.addSparkListener(new ReportReceiver.End(() => worker.shutdownNow()))
     context.ui.foreach(CheckpointsTab.attach(_, Some(this)))
     context.env.metricsSystem.registerSource(gauges)
   }
 }
 
-object Observatory extends Logging {
+object ReportReceiver extends Logging {
   private val MaxMessages = 4096
   private val LookMs = 50L
   private val Looks = 10
 
-  private var current: Option[(SparkContext, Option[Observatory])] = None
+  private var current: Option[(SparkContext, Option[ReportReceiver])] = None
 
   /**
-   * Returns the observatory of the active SparkContext, which the first call makes. Never throws.
+   * Returns the receiver of the active SparkContext, which the first call makes. Never throws.
    *
    * @return None if the reports would have no reader: the application has neither a UI, nor an event log, nor a
    *         configuration of Spark's metrics system
    */
-  def start(): Option[Observatory] = synchronized {
+  def start(): Option[ReportReceiver] = synchronized {
     SparkContext.getActive.flatMap { context =>
       if (!current.exists(_._1 eq context)) current = Some(context -> made(context))
       current.flatMap(_._2)
     }
   }
 
-  private def made(context: SparkContext): Option[Observatory] =
+  private def made(context: SparkContext): Option[ReportReceiver] =
     if (context.ui.isEmpty && !context.isEventLogEnabled && !hasMetrics(context)) None
     else
       try {
-        val observatory = new Observatory(context)
-        observatory.start()
-        Some(observatory)
+        val receiver = new ReportReceiver(context)
+        receiver.start()
+        Some(receiver)
       } catch {
-        case Harmless(e) =>
+        case Survivable(e) =>
           logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e)
           None
       }
@@ -231,7 +231,7 @@ object Observatory extends Logging {
   private def hasMetrics(context: SparkContext): Boolean =
     context.getConf.getAll.exists { case (name, _) => name.startsWith("spark.metrics.conf") }
 
-  /** Ends the observatory's thread with the application. */
+  /** Ends the receiver's thread with the application. */
   private final class End(stop: () => Unit) extends org.apache.spark.scheduler.SparkListener {
     override def onApplicationEnd(end: org.apache.spark.scheduler.SparkListenerApplicationEnd): Unit = stop()
   }
@@ -262,14 +262,14 @@ private[observed] final class CurrentMerges(executors: () => Map[String, RpcEndp
     val answers = executors().toSeq.map { case (executor, commands) =>
       val answer =
         try commands.ask[String](Messages.askForMerges, CurrentMerges.Patience)
-        catch { case Harmless(e) => Future.failed(e) }
-      answer.map(Messages.readMerges(_).map(executor -> _)).recover { case Harmless(e) =>
+        catch { case Survivable(e) => Future.failed(e) }
+      answer.map(Messages.readMerges(_).map(executor -> _)).recover { case Survivable(e) =>
         logDebug(s"Executor $executor did not list its merges", e)
         Nil
       }
     }
     try Await.result(Future.sequence(answers), CurrentMerges.Patience.duration + 1.second).flatten
-    catch { case Harmless(_) => answers.flatMap(_.value).flatMap(_.toOption).flatten }
+    catch { case Survivable(_) => answers.flatMap(_.value).flatMap(_.toOption).flatten }
   }
 }
 
@@ -283,6 +283,6 @@ private object CurrentMerges {
  * LinkageError, which comes from a release of Spark with other internal classes, and OutOfMemoryError, which also comes
  * from a machine that has no thread left.
  */
-private[observed] object Harmless {
+private[observed] object Survivable {
   def unapply(error: Throwable): Option[Throwable] = Some(error).filter(Supervised.isSurvivable)
 }
