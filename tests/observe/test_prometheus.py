@@ -21,7 +21,7 @@ from tools import tool
 from waiting import PATIENCE_S, awaited
 
 from state_store.observe import generated_files
-from state_store.observe.generated_files import ROWS, alert_rules, alerts, dashboard, expressions
+from state_store.observe.generated_files import alert_rules, alerts
 from state_store.observe.metrics import METRICS
 from state_store.observe.rest_answers import SERVE
 
@@ -217,17 +217,40 @@ def test_a_query_without_a_full_checkpoint_has_the_series_that_the_alert_asks_fo
         service.stop()
 
 
-def test_panels_are_about_declared_metrics() -> None:
-    declared = {metric.name for metric in METRICS}
-    used = set()
-    for text in expressions():
-        names = {name.removesuffix("_bucket") for name in re.findall(r"state_store_\w+", text)}
-        assert names <= declared, text
-        used |= names
-    assert used <= {name for _, panels in ROWS for panel in panels for name in panel.about} | {
-        "state_store_restore_objective_seconds"
-    }
-    ids = [panel["id"] for panel in dashboard()["panels"]]
+def panels(checkout: Path) -> list[dict[str, Any]]:
+    """Return the panels of the Grafana dashboard."""
+    dashboard = json.loads((checkout / "conf/grafana/state-store-dashboard.json").read_text(encoding="utf-8"))
+    return dashboard["panels"]
+
+
+def expressions(checkout: Path) -> list[str]:
+    """Return the PromQL of all panels, with the variables of the dashboard."""
+    return [target["expr"] for panel in panels(checkout) for target in panel.get("targets", ())]
+
+
+def test_panels_are_about_declared_metrics_and_say_what_they_ask(checkout: Path) -> None:
+    declared = {metric.name: metric for metric in METRICS}
+    assert expressions(checkout)
+    for panel in panels(checkout):
+        texts = [target["expr"] for target in panel.get("targets", ())]
+        names = [
+            name.removesuffix("_bucket") for text in texts for name in re.findall(r"state_store_\w+", text)
+        ]
+        assert set(names) <= declared.keys(), panel["title"]
+        assert all('query=~"$query"' in text for text in texts), panel["title"]
+        assert not names or declared[names[0]].question in panel["description"], panel["title"]
+
+
+def test_panels_of_the_dashboard_do_not_overlap(checkout: Path) -> None:
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels(checkout))
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    ids = [panel["id"] for panel in panels(checkout)]
     assert len(ids) == len(set(ids))
 
 
@@ -280,7 +303,7 @@ def test_a_real_prometheus_scrapes_evaluates_and_draws(
 
         awaited(has_looked, "Prometheus has asked the service")
         running = ("merge", "upload", "commit", "memory", "restores_total", "damaged", "agent")
-        for text in expressions():
+        for text in expressions(checkout):
             for name in ("query", "job", "instance"):
                 text = text.replace(f"${name}", ".+")
             found = series(text)
