@@ -1,8 +1,8 @@
 """Threads of the agent that do one job after the other, and the errors that end up in them.
 
-A `Crew` owns its threads: it counts them, guards them against every error, and starts them again. A job is
-owned from the moment it is taken: `end` gives back what it took, whatever happened, exactly once. So no error
-that nobody foresaw leaves a count, a queue item or a flag behind.
+`WorkerThreads` own their threads: they count them, guard them against every error, and start them again. A
+job is owned from the moment it is taken: `end` gives back what it took, whatever happened, exactly once. So
+no error that nobody foresaw leaves a count, a queue item or a flag behind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Job(Protocol):
         """
 
 
-class Crew:
+class WorkerThreads:
     """Threads that take jobs until there are none. Safe for any thread.
 
     `take` is called under the lock of `changed`. It returns a job, waits on `changed` for one, or returns

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
 from state_store.agent.jvm_connections import background
-from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
+from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, lower_priority
 from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
 from state_store.core.files.transfer import PART_BYTES, parts_of
 from state_store.core.runtime import Runtime
@@ -79,7 +79,7 @@ class HydrationThreads:
     def __init__(self, runtime: Runtime) -> None:
         self.changed = runtime.condition()
         self._clock_s = runtime.monotonic_s
-        self._crew = Crew(runtime, self.changed, "hydration", self._take)
+        self._workers = WorkerThreads(runtime, self.changed, "hydration", self._take)
         self._queue: deque[JobSource] = deque()
         self._limit = 0
 
@@ -100,9 +100,9 @@ class HydrationThreads:
             if first:
                 self.prefer(source)
             self._limit = max(self._limit, limit)
-            count = min(self._limit, self._crew.count + threads)
+            count = min(self._limit, self._workers.count + threads)
             self.changed.notify_all()
-        return self._crew.ensure(count)
+        return self._workers.ensure(count)
 
     def queue(self, source: JobSource) -> None:
         """Ask a hydration for jobs when the others have had their turns. A running thread has to come by."""

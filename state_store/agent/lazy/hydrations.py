@@ -21,7 +21,7 @@ from state_store.agent.lazy.hydration import Hydration, HydrationBudget, Progres
 from state_store.agent.lazy.page_cache import LIST_NAME as PAGES_LIST_NAME
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
 from state_store.agent.messages import NO_PAGES, Paging
-from state_store.agent.supervision import Crew
+from state_store.agent.supervision import WorkerThreads
 from state_store.core.deletion.lease import ReaderLease, find_under_lease
 from state_store.core.files.sparse import INCOMING_PREFIX, SparseFile, drop_data
 from state_store.core.files.transfer import Wanted
@@ -343,7 +343,7 @@ class LeaseRounds:
         self._stores: list[Readers] = []
         self._is_asked = False
         self._next_s = 0.0
-        self._crew = Crew(runtime, self._changed, "leases", self._take)
+        self._workers = WorkerThreads(runtime, self._changed, "leases", self._take)
 
     def add(self, store: Readers) -> None:
         """Look after a store that has readers, from now on until it has none."""
@@ -358,7 +358,7 @@ class LeaseRounds:
             if self._stores:
                 self._is_asked = True
                 self._changed.notify_all()
-                self._crew.ensure(1)
+                self._workers.ensure(1)
 
     def _take(self) -> _Round | None:
         while True:

@@ -41,7 +41,7 @@ from state_store.agent.messages import (
     WaitingMerge,
 )
 from state_store.agent.open_store import OpenStore
-from state_store.agent.supervision import Crew, Job, as_state_store_error, end_safely, lower_priority
+from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, end_safely, lower_priority
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Runtime
@@ -174,7 +174,7 @@ class MergeJob:
         self._is_reported = False
 
     def run(self) -> None:
-        """Make the merge, in a thread of the crew with lower priority and as background work."""
+        """Make the merge, in a worker thread with lower priority and as background work."""
         if not self.is_in_crew:
             self.result = self._merge(self.entry.store, self.request, self.deadline)
             return
@@ -272,7 +272,7 @@ class MergeScheduler:
         self._closing: deque[ScheduledStore] = deque()
         self._busy = 0
         self._idle = 0
-        self._crew = Crew(runtime, self._changed, "merge", self._take)
+        self._workers = WorkerThreads(runtime, self._changed, "merge", self._take)
 
     # ---- stores ------------------------------------------------------------------------------------------
 
@@ -459,14 +459,14 @@ class MergeScheduler:
 
     def _wake(self) -> None:
         """Let a thread look at the queue: there is one more than there are jobs under way."""
-        self._crew.ensure(self._busy + 1)
+        self._workers.ensure(self._busy + 1)
         self._changed.notify_all()
 
     def _take(self) -> Job | None:
         while True:
             job = self._next()
             if job is not None:
-                self._crew.ensure(self._busy + 1)
+                self._workers.ensure(self._busy + 1)
                 return job
             if self._idle:
                 return None

@@ -186,7 +186,7 @@ def is_at_work(running: hydration.Hydration) -> bool:
     """Return True if a thread fetches or verifies, or will look for something to do."""
     threads = running._threads
     with threads.changed:
-        return running._at_work > 0 or (threads._crew.count > 0 and running in threads._queue)
+        return running._at_work > 0 or (threads._workers.count > 0 and running in threads._queue)
 
 
 def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:

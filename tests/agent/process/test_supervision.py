@@ -22,7 +22,7 @@ from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.merges import scheduler
 from state_store.agent.merges.merge_queue import MergeQueue
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
-from state_store.agent.supervision import Crew, as_state_store_error
+from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse
 from state_store.core.files.sparse import SparseBytes
@@ -122,7 +122,7 @@ def test_merges_go_on_after_any_error_at_any_step(tmp_path: Path, owner: Any, na
         merged = commit_until_merged(job, since=merged)
     own = job.client.calls.scheduler
     wait_until(lambda: own._busy == 0 and own._queue.running(job.store["instance"]) is None)
-    wait_until(lambda: own._crew.count == own._idle == 1)  # one thread waits for the next merge
+    wait_until(lambda: own._workers.count == own._idle == 1)  # one thread waits for the next merge
     job.close()
     wait_until(lambda: not Path(job.opened["incoming"]).parent.exists())  # and no base is left
     assert not own._entries
@@ -209,11 +209,11 @@ def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
 def test_a_hydration_without_threads_goes_on_with_the_next_commit(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Crew.ensure
-    monkeypatch.setattr(Crew, "ensure", lambda self, count: False)
+    before = WorkerThreads.ensure
+    monkeypatch.setattr(WorkerThreads, "ensure", lambda self, count: False)
     job = reader(written, tmp_path / "reader")
     directory, _ = restored(job)
-    monkeypatch.setattr(Crew, "ensure", before)
+    monkeypatch.setattr(WorkerThreads, "ensure", before)
     job.commit({b"\0\0more": b"1"})
     wait_until(lambda: job.open_store.hydrations.readiness(directory) is Readiness.WHOLE)
 

@@ -63,8 +63,8 @@ MUTANTS = [
     Mutant(
         "each lazy restore has threads of its own",
         _THREADS,
-        "count = min(self._limit, self._crew.count + threads)",
-        "count = self._crew.count + threads",
+        "count = min(self._limit, self._workers.count + threads)",
+        "count = self._workers.count + threads",
         (f"{_LAZY}/test_hydration_threads.py::test_stores_that_are_restored_lazily_share_their_threads",),
     ),
     Mutant(

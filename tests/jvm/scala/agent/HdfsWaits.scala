@@ -36,23 +36,23 @@ object HdfsWaits {
 
   def main(arguments: Array[String]): Unit = {
     val plain = new Configuration(false)
-    val prompt = PromptHdfs.of(hdfs, plain)
+    val prompt = ImpatientHdfsClient.of(hdfs, plain)
     val seconds = (0 until prompt.getInt(retries, 5)).map(n => prompt.getInt(delay, 400) << n).sum / 1000
     require(prompt.getInt(delay, 400) < 20 && seconds > 12,
       s"it asks for $seconds s, first after ${prompt.get(delay)} ms")
     require(plain.get(delay) == null, "the configuration of others has changed")
-    require(PromptHdfs.of(hdfs, plain) eq prompt, "each store has a configuration of its own")
+    require(ImpatientHdfsClient.of(hdfs, plain) eq prompt, "each store has a configuration of its own")
     for (other <- Seq("file:/store", "s3a://bucket/store"))
-      require(PromptHdfs.of(new Path(other), plain) eq plain, other)
+      require(ImpatientHdfsClient.of(new Path(other), plain) eq plain, other)
     for (name <- Seq(delay, retries)) {
       val chosen = new Configuration(false)
       chosen.set(name, "7")
-      require(PromptHdfs.of(hdfs, chosen) eq chosen, s"$name is not left as it was set")
+      require(ImpatientHdfsClient.of(hdfs, chosen) eq chosen, s"$name is not left as it was set")
     }
     val shipped = new Configuration(false)
     val xml = s"<configuration><property><name>$delay</name><value>400</value></property></configuration>"
     shipped.addResource(new ByteArrayInputStream(xml.getBytes("US-ASCII")), "hdfs-default.xml")
-    require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "a default of Hadoop counts as set")
+    require(ImpatientHdfsClient.of(hdfs, shipped).getInt(delay, 400) < 20, "a default of Hadoop counts as set")
     require(ofFileCalls().contains("first after 10 ms"), s"files are made otherwise: ${ofFileCalls()}")
     require(ofCheckpointFiles().contains("first after 10 ms"), s"logs are made otherwise: ${ofCheckpointFiles()}")
     println("settings of the user stay")

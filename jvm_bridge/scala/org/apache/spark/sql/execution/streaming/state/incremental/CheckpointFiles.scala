@@ -26,7 +26,9 @@ import org.apache.hadoop.fs.{
 import org.apache.hadoop.fs.local.LocalFs
 import org.apache.hadoop.fs.permission.FsPermission
 
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{NewFiles, PromptHdfs, SparksFileManager}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
+  ImpatientHdfsClient, NewFiles, SparksFileManager
+}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 
 /**
@@ -41,7 +43,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkN
  * @param hadoopConf the configuration of its file system
  */
 class CheckpointFiles(path: Path, hadoopConf: Configuration) extends CheckpointFileManager {
-  private val sparks = SparksFileManager.of(path, PromptHdfs.of(path, hadoopConf))
+  private val sparks = SparksFileManager.of(path, ImpatientHdfsClient.of(path, hadoopConf))
   private val fileSystem = path.getFileSystem(hadoopConf)
   private val local =
     if (CheckpointFiles.isPlain(qualified(path), hadoopConf) && sparks.isLocal) {

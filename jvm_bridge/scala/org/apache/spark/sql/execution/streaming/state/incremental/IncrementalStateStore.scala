@@ -289,7 +289,7 @@ final class IncrementalStateStore private[incremental] (
     } finally local.ended()
     provider.observed.committed(committed, opened)
     try Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
-    finally local.settle() // after the report, because its threads need the cores that this takes
+    finally local.prepareNextBatch() // after the report, because its threads need the cores that this takes
   }
 
   override def abort(): Unit = synchronized {

@@ -78,7 +78,7 @@ final class Agent private (python: Interpreter) extends Logging {
         Nil
     }
 
-  /** Lets the agent ask for the files of a store, and the listener hear the events of the store. */
+  /** Lets the agent ask for the files of a store, and the listener receive the events of the store. */
   def register(store: Long, storeFiles: FileCalls, listener: AgentEvent => Unit): Unit = {
     files.add(store, storeFiles)
     listeners.add(store, listener)
@@ -108,7 +108,7 @@ final class Agent private (python: Interpreter) extends Logging {
     }
   }
 
-  private def hear(event: AgentEvent): Unit = event match {
+  private def handle(event: AgentEvent): Unit = event match {
     case StoreClosed(store) => files.remove(store)
     case _ => listeners.tell(event)
   }
@@ -167,7 +167,7 @@ final class Agent private (python: Interpreter) extends Logging {
       lacking = 0
       lendTo(current, lent)
       closeAgain(current)
-      events = new AgentEvents(current, hear)
+      events = new AgentEvents(current, handle)
     }
     if (lacking > 0) lendTo(current, lacking)
     events.ensureRunning()

@@ -47,7 +47,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** The answer to the first call, which checks the options. */
   lazy val opened: OpenAnswer = {
-    agent.register(instance, files, hear)
+    agent.register(instance, files, handle)
     wasOpened = true
     val answer = Answers.open(agent.call(
       () => request("open"), durationMs("callTimeout"), settings, AgentStore.Prefix + "callTimeout"))
@@ -157,17 +157,17 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
    * be written. If this JVM ends before, the next attempt wins all the same because its ordinal is higher.
    */
   def refuse(version: VersionId): Unit = {
-    OwedRefusals.add(key, version)
-    tryOwedRefusals()
+    UnwrittenRefusals.add(key, version)
+    tryUnwrittenRefusals()
   }
 
-  private def tryOwedRefusals(): Unit =
-    for (version <- OwedRefusals.of(key); _ <- bestEffort("refuse", versioned(version): _*))
-      OwedRefusals.remove(key, version)
+  private def tryUnwrittenRefusals(): Unit =
+    for (version <- UnwrittenRefusals.of(key); _ <- bestEffort("refuse", versioned(version): _*))
+      UnwrittenRefusals.remove(key, version)
 
-  private def writeOwedRefusals(): Unit = for (version <- OwedRefusals.of(key)) {
+  private def writeUnwrittenRefusals(): Unit = for (version <- UnwrittenRefusals.of(key)) {
     callNow("refuse", versioned(version))
-    OwedRefusals.remove(key, version)
+    UnwrittenRefusals.remove(key, version)
   }
 
   /** Reports that a base has a damaged block. Never throws. */
@@ -181,12 +181,12 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** Reports that the provider is closed. Never throws, and starts no agent. */
   def close(): Unit = {
-    tryOwedRefusals()
+    tryUnwrittenRefusals()
     val answer = bestEffort("close")
     agent.unregister(instance, owed = answer.filter(_.path("owed").asBoolean).map(_ => request("close")))
   }
 
-  private def hear(event: AgentEvent): Unit = {
+  private def handle(event: AgentEvent): Unit = {
     event match {
       case MergeEnded(_, merged, _, _) => held.add(merged.directory)
       case _ => ()
@@ -199,7 +199,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       arguments: Seq[(String, Any)],
       timeoutMs: AgentLimits => Long = _.callTimeoutMs,
       option: String = "callTimeout"): ObjectNode = {
-    writeOwedRefusals()
+    writeUnwrittenRefusals()
     callNow(op, arguments, timeoutMs, option)
   }
 
@@ -249,7 +249,7 @@ object AgentStore {
  * The attempts of each store of this JVM whose refusal is not in storage yet: the task failed, and the agent or storage
  * failed as well. A store that is opened again finds those of its predecessor. Safe for any thread.
  */
-private[agent] object OwedRefusals {
+private[agent] object UnwrittenRefusals {
   private val byStore = new ConcurrentHashMap[String, Set[VersionId]]
 
   /** Returns the attempts of a store whose refusal is not in storage yet. */

@@ -41,7 +41,7 @@ import org.apache.spark.util.ThreadUtils
 final class FileCalls(root: Path, hadoopConf: Configuration) {
   private lazy val files: CheckpointFileManager = {
     FileCalls.refuseOldReads(root, hadoopConf)
-    SparksFileManager.of(root, PromptHdfs.of(root, hadoopConf))
+    SparksFileManager.of(root, ImpatientHdfsClient.of(root, hadoopConf))
   }
   private val newFiles = new NewFiles(root, hadoopConf, files)
   private lazy val fileSystem = root.getFileSystem(hadoopConf)

@@ -117,7 +117,7 @@ private[incremental] object NewFiles {
  * twice as long each time, 5 times; with these it begins with 10 ms, and asks more often, for longer in all. Safe for
  * any thread.
  */
-private[incremental] object PromptHdfs {
+private[incremental] object ImpatientHdfsClient {
   private val waits = Map(
     "dfs.client.block.write.locateFollowingBlock.initial.delay.ms" -> "10",
     "dfs.client.block.write.locateFollowingBlock.retries" -> "11")

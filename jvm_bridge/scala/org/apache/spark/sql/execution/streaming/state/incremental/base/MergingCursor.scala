@@ -60,7 +60,7 @@ private[base] final class MergingCursor(
       i -= 1
       siftDown(i)
     }
-    settle()
+    findTop()
   }
 
   def valid: Boolean = {
@@ -79,12 +79,12 @@ private[base] final class MergingCursor(
     if (!open) throw new IllegalStateException("A scan of a base is closed")
     try {
       skipKey()
-      settle()
+      findTop()
     } catch { case e: Throwable => fail(e) }
   }
 
   /** Skips removed keys. Stops before the reserved keys, or at a removed key after the end of the range. */
-  private def settle(): Unit = {
+  private def findTop(): Unit = {
     while (size > 0 && heap(0).cursor.valueLength == Record.removed && heap(0).cursor.isBefore(until)) {
       removed += 1
       skipKey()

@@ -70,7 +70,7 @@ sealed trait Attempts {
 }
 
 /** Attempts that Spark names by its own ids (checkpoint format 2). */
-private[local] final class SparksAttempts extends Attempts {
+private[local] final class SparkAttempts extends Attempts {
   override def known(version: VersionId): Option[VersionId] = Some(version)
 
   override def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart =

@@ -56,7 +56,7 @@ final case class Committed(
  */
 final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit) extends Logging {
   private val restoring = new ReentrantLock
-  private val attempts: Attempts = if (ids) new SparksAttempts else new NumberedAttempts(agent)
+  private val attempts: Attempts = if (ids) new SparkAttempts else new NumberedAttempts(agent)
   private val families = new KnownFamilies
   private val readers = new RestoreForReader
   private var users = 0
@@ -135,7 +135,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /**
    * Makes the changes of the transaction the next version, which is durable in checkpoint storage on return. Call
-   * [[settle]] when all other work for this commit is done.
+   * [[prepareNextBatch]] when all other work for this commit is done.
    *
    * @param start the start of the transaction
    * @param before the column families at the start
@@ -184,9 +184,9 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def failed(version: VersionId): Unit = attempts.failed(version)
 
   /** Starts, while Spark is between two batches, the work for which the next batch would wait. Never throws. */
-  def settle(): Unit = LocalStore.later(() => settleNow())
+  def prepareNextBatch(): Unit = LocalStore.later(() => prepareNow())
 
-  private def settleNow(): Unit =
+  private def prepareNow(): Unit =
     Supervised.guarded(s"The next batch brings the newest version of $name into the index") {
       state.indexCommitted()
       NativeHeap.trim()

@@ -59,7 +59,7 @@ private[sst] final class VarintReader(var at: Long) {
   /**
    * Reads a length: a number of up to 32 bits.
    *
-   * @return a negative number if the bytes are no length
+   * @return a negative number if the bytes are not a length
    */
   def length(): Int = {
     var byte = OffHeap.getByte(null, at)
