@@ -40,9 +40,8 @@ from state_store.agent.messages import (
     MergedStore,
     Opened,
     Pong,
-    RangeRequest,
     RangesRequest,
-    ReadRange,
+    ReadRanges,
     RestoredStore,
     RestoreRequest,
     SeenAttempts,
@@ -63,7 +62,6 @@ from state_store.agent.open_store import (
     fetch_deltas,
     found_damage,
     predict,
-    read_range,
     read_ranges,
     restore_store,
     seen_attempts,
@@ -238,7 +236,6 @@ class Calls:
             "events": self._events,
             "open": self._open,
             "restore": self._restore,
-            "range": self._range,
             "ranges": self._ranges,
             "attempts": self._attempts,
             "commit": self._commit,
@@ -295,10 +292,7 @@ class Calls:
     def _restore(self, request: dict[str, Any]) -> RestoredStore:
         return restore_store(self._store(request), decode(RestoreRequest, request))
 
-    def _range(self, request: dict[str, Any]) -> ReadRange:
-        return read_range(self._store(request), decode(RangeRequest, request))
-
-    def _ranges(self, request: dict[str, Any]) -> ReadRange:
+    def _ranges(self, request: dict[str, Any]) -> ReadRanges:
         return read_ranges(self._store(request), decode(RangesRequest, request))
 
     def _attempts(self, request: dict[str, Any]) -> SeenAttempts:

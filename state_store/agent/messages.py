@@ -117,16 +117,6 @@ class RestoreRequest:
 
 
 @dataclass(frozen=True)
-class RangeRequest:
-    """Request for `length` bytes from `offset` on of the sparse file `name` in a base's directory."""
-
-    directory: Path
-    name: str
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True)
 class RangesRequest:
     """Ranges of sparse files in the directory of a base: name, offset and length of each."""
 
@@ -420,8 +410,8 @@ def _encoded(families: Mapping[str, ColumnFamily]) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class ReadRange(Answer):
-    """Answer to `range`: this many bytes are there now."""
+class ReadRanges(Answer):
+    """Answer to `ranges`: this many bytes are there now."""
 
     bytes: int
 

@@ -29,9 +29,8 @@ from state_store.agent.messages import (
     LooseDelta,
     Paging,
     Prediction,
-    RangeRequest,
     RangesRequest,
-    ReadRange,
+    ReadRanges,
     RestoredStore,
     RestoreRequest,
     SeenAttempts,
@@ -392,27 +391,18 @@ def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
     )
 
 
-def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
-    """Fetch a part of a sparse file.
+def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRanges:
+    """Fetch parts of sparse files.
 
     Raises:
         InternalError: The directory is not a base of this store.
         StateStoreError: The storage failed.
     """
-    ranges = [(request.name, request.offset, request.length)]
-    return _read_ranges(store, request.directory, ranges)
-
-
-def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRange:
-    """Fetch many parts of sparse files, as `read_range` does each."""
-    return _read_ranges(store, request.directory, request.checked())
-
-
-def _read_ranges(store: OpenStore, directory: Path, ranges: list[tuple[str, int, int]]) -> ReadRange:
+    directory, ranges = request.directory, request.checked()
     if not store.context.workspace.owns(directory):
         raise InternalError(f"'{directory}' is not a base of this store")
     try:
-        return ReadRange(store.hydrations.read_all(directory, ranges, _report_damage_of(store, directory)))
+        return ReadRanges(store.hydrations.read(directory, ranges, _report_damage_of(store, directory)))
     except MissingError:
         _lost_file(store, directory)
         raise

@@ -9,10 +9,6 @@ import pytest
 from jvm.test_state_model import class_path, walk  # noqa: F401 -- a fixture
 
 
-def test_blocks_are_fetched_where_no_thread_can_be_started(class_path: str, tmp_path: Path) -> None:  # noqa: F811
-    assert "all parts are done" in walk(class_path, tmp_path, "base.RemoteThreads")
-
-
 @pytest.mark.tier("more")
 def test_a_store_is_right_where_no_thread_can_be_started(class_path: str, tmp_path: Path) -> None:  # noqa: F811
     assert "the store is right" in walk(class_path, tmp_path, "local.LocalCases")

@@ -233,7 +233,7 @@ class Provider:
             thorough = True
 
     def _ask(self, directory: Path, name: str, offset: int, length: int) -> None:
-        self._call("range", directory=str(directory), name=name, offset=offset, length=length)
+        self._call("ranges", directory=str(directory), ranges=[[name, offset, length]])
 
     def _found_damage(self, directory: Path, error: DamagedError) -> None:
         """The agent is told, and gets the base back."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from logging import LoggerAdapter
 from pathlib import Path
@@ -33,9 +33,11 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
 from state_store.agent.jvm_connections import background
 from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, lower_priority
+from state_store.core.files.spans import spans_of
 from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
-from state_store.core.files.transfer import PART_BYTES, parts_of
+from state_store.core.files.transfer import PART_BYTES, parallel, parts_of
 from state_store.core.runtime import Runtime
+from state_store.core.storage.contract import Span
 from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
 if TYPE_CHECKING:
@@ -384,27 +386,47 @@ class Hydration:
             self._threads.drop(self)
         self._report()
 
-    def read(self, name: str, offset: int, length: int) -> int:
-        """Fetch bytes of a file now, and the rest of that file before others.
+    def read(self, ranges: Sequence[tuple[str, int, int]]) -> int:
+        """Fetch ranges of files now, and the rest of these files before others.
+
+        Ranges that lie close together come with one request, and many requests run at a time.
+
+        Args:
+            ranges: Name of a file, offset and length.
 
         Returns:
-            The number of bytes, fewer than `length` at the end of the file.
+            The number of bytes of all ranges that the files have.
 
         Raises:
             InternalError: The base has no sparse file of that name.
             StateStoreError: The storage failed.
         """
-        file = self._files.get(name)
-        if file is None:
-            raise InternalError(f"'{self._directory / name}' is not a lazily restored file")
+        pieces_by_file: dict[str, list[tuple[int, int]]] = {}
+        for name, offset, length in ranges:
+            pieces_by_file.setdefault(name, []).append((offset, offset + length))
+        spans: list[tuple[HydratedFile, Span]] = []
+        for name, pieces in pieces_by_file.items():
+            file = self._files.get(name)
+            if file is None:
+                raise InternalError(f"'{self._directory / name}' is not a lazily restored file")
+            spans += [
+                (file, span) for span in spans_of(file.spec.path, self._directory / name, sorted(pieces))
+            ]
         with self._changed:
-            self._order.remove(file)
-            self._order.insert(0, file)
+            for name in pieces_by_file:
+                self._order.remove(self._files[name])
+                self._order.insert(0, self._files[name])
             self._threads.prefer(self)
-        count = file.local.fetch_again(self._context.storage, offset, length)
+        parallel(self._context.transfer_threads, self._read_span, spans, runtime=self._context.runtime)
+        return sum(
+            max(0, min(length, self._files[name].spec.size_bytes - offset)) for name, offset, length in ranges
+        )
+
+    def _read_span(self, wanted: tuple[HydratedFile, Span]) -> None:
+        file, span = wanted
+        count = file.local.fetch_again(self._context.storage, span.pieces)
         with self._changed:
             self._on_demand(file, count)
-        return count
 
     # ---- asked by merges and people ----------------------------------------------------------------------
 

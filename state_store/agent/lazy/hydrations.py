@@ -175,25 +175,26 @@ class Hydrations:
                 unfinished.unlink(missing_ok=True)
             return self._start(directory, files, found_damage, inherited=True)
 
-    def read(self, directory: Path, name: str, offset: int, length: int, found_damage: FoundDamage) -> int:
-        """Fetch bytes of a sparse file of a base, to the same offset of the local file. Return their number.
+    def read(self, directory: Path, ranges: Sequence[tuple[str, int, int]], found_damage: FoundDamage) -> int:
+        """Fetch ranges of sparse files of a base, to the same offsets of the local files.
+
+        Args:
+            directory: The base.
+            ranges: Name of a file, offset and length.
+            found_damage: Is called if a file that is fetched later is missing or damaged.
+
+        Returns:
+            The number of bytes of all ranges that the files have.
 
         Raises:
             InternalError: The base has no such file.
             StateStoreError: The storage or the disk failed.
         """
-        return self.read_all(directory, [(name, offset, length)], found_damage)
-
-    def read_all(
-        self, directory: Path, ranges: Sequence[tuple[str, int, int]], found_damage: FoundDamage
-    ) -> int:
-        """Do `read` for many ranges, each a name, an offset and a length. Return the number of bytes."""
         with self._lock:
             is_hydrated = directory in self._running
         if is_hydrated or not self._pages.has(self._context.storage.location, directory):
-            hydration = self.get(directory, found_damage)
-            return sum(hydration.read(*part) for part in ranges)
-        count = self._pages.read_all(self._context.storage, directory, ranges)
+            return self.get(directory, found_damage).read(ranges)
+        count = self._pages.read(self._context.storage, directory, ranges)
         with self._lock:
             self._page_bytes_read += count
         return count

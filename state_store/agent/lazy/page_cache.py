@@ -362,27 +362,24 @@ class PageCache:
 
     # ---- pages -------------------------------------------------------------------------------------------
 
-    def read(self, storage: Storage, directory: Path, name: str, offset: int, length: int) -> int:
-        """Fetch the pages of a file that have these bytes, even those that are there.
+    def read(self, storage: Storage, directory: Path, ranges: Sequence[tuple[str, int, int]]) -> int:
+        """Fetch the pages that have these bytes, even those that are there.
+
+        Pages that lie close together come with one request, and many requests run at a time.
+
+        Args:
+            storage: The storage of the base's files.
+            directory: The base.
+            ranges: Name of a file, offset and length.
 
         Returns:
-            The number of bytes from `offset` on, fewer than `length` at the end of the file.
+            The number of bytes of all ranges that the files have.
 
         Raises:
             InternalError: The base has no such file.
             LocalDiskError: The disk is full, and is so with half as many pages, to which the cache keeps
                 until there is space again.
             StateStoreError: The storage failed.
-        """
-        return self.read_all(storage, directory, [(name, offset, length)])
-
-    def read_all(self, storage: Storage, directory: Path, ranges: Sequence[tuple[str, int, int]]) -> int:
-        """Fetch the pages that have these bytes: name of a file, offset and length. It does as `read` does.
-
-        Pages that lie close together come with one request, and many requests run at a time.
-
-        Returns:
-            The number of bytes of all ranges that the files have.
         """
         parts_by_file: dict[str, list[tuple[int, int]]] = {}
         for name, offset, length in ranges:

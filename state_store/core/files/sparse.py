@@ -6,7 +6,7 @@ A missing piece reads as zeros. No block of an SST is zeros, so its checksum sho
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -198,7 +198,7 @@ class SparseBytes:
             StateStoreError: The storage or the disk fails.
         """
         if not self.is_inherited:
-            return self._fetch(storage, offset, length, lambda: self._placed)
+            return self._fetch(storage, [(offset, length)], lambda: self._placed)
         length = min(length, self._file.size_bytes - offset)
         if length <= 0:
             return 0
@@ -244,11 +244,18 @@ class SparseBytes:
         if aside is not None:
             aside.unlink(missing_ok=True)
 
-    def fetch_again(self, storage: Storage, offset: int, length: int) -> int:
+    def fetch_again(self, storage: Storage, pieces: Sequence[tuple[int, int]]) -> int:
         """Fetch bytes that a reader has missed or found damaged. Only what was placed meanwhile stays.
 
+        One request brings all bytes from the first piece to the last; those between pieces are left out,
+        since the reader may have verified them.
+
+        Args:
+            storage: The storage.
+            pieces: Offset and length of each, in order.
+
         Returns:
-            The number of bytes.
+            The number of bytes of the pieces, which the file may end before.
 
         Raises:
             DamagedError: The stored file is too short.
@@ -258,25 +265,29 @@ class SparseBytes:
         with self._lock:
             self._placed_since.append(placed_since)
         try:
-            return self._fetch(storage, offset, length, lambda: placed_since)
+            return self._fetch(storage, pieces, lambda: placed_since)
         finally:
             with self._lock:
                 self._placed_since = [other for other in self._placed_since if other is not placed_since]
 
-    def _fetch(self, storage: Storage, offset: int, length: int, kept: Callable[[], Ranges]) -> int:
-        length = min(length, self._file.size_bytes - offset)
-        if length <= 0:
+    def _fetch(self, storage: Storage, pieces: Sequence[tuple[int, int]], kept: Callable[[], Ranges]) -> int:
+        size_bytes = self._file.size_bytes
+        places = [(start, min(start + length, size_bytes)) for start, length in pieces if start < size_bytes]
+        if not places:
             return 0
+        first, last = places[0][0], max(end for _, end in places)
         aside = self._incoming()
-        make_hole(aside, offset + length)
+        make_hole(aside, last)
         try:
-            fetch_part(storage, self._file.path, aside, offset, length)
+            fetch_part(storage, self._file.path, aside, first, last - first)
             with self._lock:
-                copy_ranges(aside, self._directory / self._file.name, kept().gaps(offset, offset + length))
-                self._note_placed(offset, offset + length)
+                gaps = [gap for place in places for gap in kept().gaps(*place)]
+                copy_ranges(aside, self._directory / self._file.name, gaps)
+                for place in places:
+                    self._note_placed(*place)
         finally:
             remove_unneeded(aside)
-        return length
+        return sum(end - start for start, end in places)
 
     def _incoming(self) -> Path:
         return self._directory / f"{INCOMING_PREFIX}{self._runtime.unique(8)}"

@@ -119,7 +119,7 @@ def test_a_file_without_room_stays_and_is_read_from_storage(
     assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
     for name in not_local(running):
-        job.call("range", directory=str(directory), name=name, offset=0, length=sizes[name])
+        job.call("ranges", directory=str(directory), ranges=[[name, 0, sizes[name]]])
     assert contents(directory) == written.versions[3][1]
     assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == sum(without_room)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1

@@ -85,7 +85,7 @@ def test_pages_of_a_fetch_that_failed_half_way_are_counted(
 
     monkeypatch.setattr(page_cache, "fetch_spans", broken)
     with pytest.raises(StorageError, match="broke"):
-        base.job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=40_000)
+        base.job.call("ranges", directory=str(base.directory), ranges=[[base.names[0], 0, 40_000]])
     assert cache._resident_pages == counted(cache) == before + 10
 
 
@@ -174,7 +174,7 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
         holes.punch_hole(base.directory / base.names[0], 0, PAGE_BYTES)
     cache = cache_of(job)
     for name in base.names:
-        job.call("range", directory=str(base.directory), name=name, offset=0, length=1 << 20)
+        job.call("ranges", directory=str(base.directory), ranges=[[name, 0, 1 << 20]])
     cache.limit(2)
     assert cache._resident_pages == counted(cache) > MIN_BYTES // PAGE_BYTES
     assert caplog.text.count("above pageCacheLimit") == 1

@@ -64,7 +64,7 @@ def test_storage_that_fails_loses_nothing(
     job.client.is_down = True
     go_on()
     with pytest.raises(StorageError, match="it is down"):
-        job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
+        job.call("ranges", directory=str(directory), ranges=[[sparse[0], 0, 10]])
     job.commit({b"\0\0more": b"1"})
     assert job.open_store.hydrations.readiness(directory) is Readiness.COMING
     assert job.open_store.damage_reports.of(str(written.location)) == 0
@@ -107,7 +107,7 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
     directory, sparse = restored(job)
     monkeypatch.undo()
     replace_agent(job, tmp_path / "reader", directory)
-    assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
+    assert job.call("ranges", directory=str(directory), ranges=[[sparse[0], 0, 10]])["bytes"] == 10
     wait_until_whole(job, directory)
     assert contents(directory) == written.versions[3][1]
 
@@ -117,7 +117,7 @@ def test_an_agent_that_replaces_another_fetches_nothing_that_is_whole(written: J
     directory, sparse = restored(job)
     wait_until_whole(job, directory)
     replace_agent(job, tmp_path / "reader", directory)
-    job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
+    job.call("ranges", directory=str(directory), ranges=[[sparse[0], 0, 10]])
     wait_until_whole(job, directory)
     assert job.client.reads == [(0, 10)]
     assert job.commit({b"\0\0more": b"1"})["hydration"]["left_bytes"] == 0
@@ -132,13 +132,13 @@ def test_an_agent_that_replaces_another_replaces_no_bytes_that_the_jvm_has_verif
     directory, sparse = restored(job)
     listed = {file["name"]: file["path"] for file in json.loads((directory / LIST_NAME).read_text("utf-8"))}
     name = sparse[0]
-    job.call("range", directory=str(directory), name=name, offset=50, length=1000)
+    job.call("ranges", directory=str(directory), ranges=[[name, 50, 1000]])
     verified = (directory / name).read_bytes()[50:1050]
     (directory / f"{INCOMING_PREFIX}of-the-dead").write_bytes(b"half")
     damage(written.location / listed[name])  # the byte at 100
     monkeypatch.undo()
     replace_agent(job, tmp_path / "reader", directory)
-    job.call("range", directory=str(directory), name=sparse[1], offset=0, length=10)
+    job.call("ranges", directory=str(directory), ranges=[[sparse[1], 0, 10]])
     settled(job)
     idle(job.open_store.hydrations._running[directory])
     assert (directory / name).read_bytes()[50:1050] == verified
@@ -164,7 +164,7 @@ def test_an_agent_that_replaces_another_takes_requests_at_once(
     monkeypatch.setattr(hydration.Hydration, "add", slowly)
 
     def read(name: str) -> int:
-        return job.open_store.hydrations.read(directory, name, 0, 10, lambda error: None)
+        return job.open_store.hydrations.read(directory, [(name, 0, 10)], lambda error: None)
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(read, sparse[0])
@@ -206,9 +206,10 @@ def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
                 job.store["options"].pop("hydrationRateLimit", None)
             for _ in range(20):
                 path = chance.choice(sorted(expected))
-                at = {"offset": chance.randrange(len(expected[path])), "length": ASKED_BYTES}
-                count = job.call("range", directory=str(directory), name=path.name, **at)["bytes"]
-                given[path, at["offset"]] = expected[path][at["offset"] :][:count]
+                offset = chance.randrange(len(expected[path]))
+                ranges = [[path.name, offset, ASKED_BYTES]]
+                count = job.call("ranges", directory=str(directory), ranges=ranges)["bytes"]
+                given[path, offset] = expected[path][offset:][:count]
             if service.is_damaging:
                 wait_for(service.has_damaged)
             elif life == kills:

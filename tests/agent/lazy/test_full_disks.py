@@ -74,7 +74,7 @@ class Disk:
 
 
 def read_a_page(base: PageReader) -> None:
-    base.job.call("range", directory=str(base.directory), name=base.names[0], offset=0, length=10)
+    base.job.call("ranges", directory=str(base.directory), ranges=[[base.names[0], 0, 10]])
 
 
 def test_a_full_disk_halves_the_cache(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ class PageReader:
         expected = self.stored[name][offset : offset + length]
         if self.local(name, offset, length) != expected:
             self.asked += 1
-            self.job.call("range", directory=str(self.directory), name=name, offset=offset, length=length)
+            self.job.call("ranges", directory=str(self.directory), ranges=[[name, offset, length]])
             assert self.local(name, offset, length) == expected
         self.note(name, offset, length)
 
@@ -194,7 +194,7 @@ def test_rows_are_right_and_the_disk_is_bounded_after_random_steps(
             job.client.is_down = True
             name = chance.choice(base.names)
             with pytest.raises(StorageError, match="it is down"):
-                job.call("range", directory=str(base.directory), name=name, offset=0, length=10)
+                job.call("ranges", directory=str(base.directory), ranges=[[name, 0, 10]])
             job.client.is_down = False
         else:
             cache_of(job).limit(chance.choice([1, 400_000]))
@@ -263,7 +263,7 @@ def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_pat
     job.client = FailingStorage(tmp_path / "reader")
     job.client.call("open", store={**job.store, "held": [answer["directory"]]})
     base.read(base.names[0], 0, 10)
-    job.call("range", directory=answer["directory"], name=base.names[0], offset=0, length=10)
+    job.call("ranges", directory=answer["directory"], ranges=[[base.names[0], 0, 10]])
     assert abs(cache_of(job).disk_bytes - before) <= PAGE_BYTES
     base.read_all()
     assert cache_of(job).disk_bytes <= max_bytes(job)
@@ -290,7 +290,7 @@ def test_the_tail_is_never_written_again(written: Job, tmp_path: Path) -> None:
     for name in base.names:
         file = cache_of(job)._bases[base.directory][name]
         job.client.reads.clear()
-        job.call("range", directory=str(base.directory), name=name, offset=file.tail_at - 10, length=10)
+        job.call("ranges", directory=str(base.directory), ranges=[[name, file.tail_at - 10, 10]])
         assert [offset + length for offset, length in job.client.reads] == [file.tail_at]
 
 
@@ -298,7 +298,7 @@ def test_other_names_are_refused(written: Job, tmp_path: Path) -> None:
     job = limited(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     with pytest.raises(InternalError):
-        job.call("range", directory=answer["directory"], name="CURRENT", offset=0, length=1)
+        job.call("ranges", directory=answer["directory"], ranges=[["CURRENT", 0, 1]])
 
 
 @pytest.fixture

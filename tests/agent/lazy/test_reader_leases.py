@@ -77,7 +77,7 @@ def commit(job: Job, count: int) -> None:
 
 
 def read(job: Job, base: dict) -> None:
-    job.call("range", directory=base["directory"], name=base["sparse"][0], offset=50_000, length=4096)
+    job.call("ranges", directory=base["directory"], ranges=[[base["sparse"][0], 50_000, 4096]])
 
 
 def leased(job: Job) -> set[str]:

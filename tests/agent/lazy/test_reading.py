@@ -48,7 +48,7 @@ def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: 
     for name in sparse:
         size = (directory / name).stat().st_size
         for offset in range(0, size, 50_000):
-            answer = job.call("range", directory=str(directory), name=name, offset=offset, length=50_000)
+            answer = job.call("ranges", directory=str(directory), ranges=[[name, offset, 50_000]])
             assert answer["bytes"] == min(50_000, size - offset)
     assert contents(directory) == written.versions[3][1]
     answer = job.commit({b"\0\0more": b"1"})
@@ -56,7 +56,26 @@ def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: 
     assert answer["hydration"]["on_demand_bytes"] == sum(sizes)
     assert answer["hydration"]["left_bytes"] == missing(sizes)
     with pytest.raises(InternalError):
-        job.call("range", directory=str(directory), name="CURRENT", offset=0, length=1)
+        job.call("ranges", directory=str(directory), ranges=[["CURRENT", 0, 1]])
+
+
+def test_ranges_that_lie_close_together_come_with_one_request(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    names, before = sorted(sparse)[:2], len(job.client.reads)
+    ranges = [[name, offset, 100] for offset in (40_000, 0, 9_000) for name in names]
+    assert job.call("ranges", directory=str(directory), ranges=ranges)["bytes"] == 100 * len(ranges)
+    assert sorted(job.client.reads[before:]) == [(0, 40_100)] * len(names)
+    stored = {(data := path.read_bytes())[-1000:]: data for path in written.location.glob("*/*.sst")}
+    for name in names:
+        local = (directory / name).read_bytes()
+        right = stored[local[-1000:]]
+        for offset in (0, 9_000, 40_000):
+            assert local[offset : offset + 100] == right[offset : offset + 100]
+        assert not any(local[100:9_000] + local[9_100:40_000])
 
 
 def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> None:
@@ -102,7 +121,7 @@ def test_files_that_are_read_come_first(
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     running = job.open_store.hydrations._running[directory]
-    job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
+    job.call("ranges", directory=str(directory), ranges=[[sparse[-1], 0, 10]])
     following = running.take()
     assert following is not None and following._file.spec.name == sparse[-1]
 
@@ -123,7 +142,7 @@ def test_large_deltas_have_only_their_ends_at_first(
         rows_of(answer)
     for name in answer["sparse"]:
         size = (directory / name).stat().st_size
-        call = job.call("range", directory=str(directory), name=name, offset=0, length=size + 1000)
+        call = job.call("ranges", directory=str(directory), ranges=[[name, 0, size + 1000]])
         assert call["bytes"] == size
     assert rows_of(answer) == written.state
 
@@ -184,7 +203,7 @@ def test_the_background_does_not_replace_bytes_that_the_jvm_has_verified(
     listed = json.loads((directory / LIST_NAME).read_text("utf-8"))[0]
     name, stored = listed["name"], written.location / listed["path"]
     right = stored.read_bytes()
-    job.call("range", directory=str(directory), name=name, offset=50, length=1000)
+    job.call("ranges", directory=str(directory), ranges=[[name, 50, 1000]])
     damage(stored)
     go_on()
     wait_until_whole(job, directory)

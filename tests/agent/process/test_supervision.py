@@ -196,7 +196,7 @@ def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
         job.store["held"] = [str(directory)]
         with pytest.MonkeyPatch.context() as patch:
             failed = fail_once(patch, owner, name, error, thread="hydration")
-            job.call("range", directory=str(directory), name=names[0], offset=0, length=10)
+            job.call("ranges", directory=str(directory), ranges=[[names[0], 0, 10]])
             hydrations = job.open_store.hydrations
             wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
             assert failed == [name], "the error never came"

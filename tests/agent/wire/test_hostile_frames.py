@@ -145,7 +145,7 @@ operations = st.sampled_from(
         "snapshot",
         "cleanup",
         "deltas",
-        "range",
+        "ranges",
         "damaged",
         "release",
         "close",

@@ -59,10 +59,24 @@ def local(base: Path) -> SparseBytes:
     return SparseBytes(SparseFile("a.sst", PATH, len(STORED), None), base)
 
 
+def test_bytes_between_the_pieces_of_a_request_are_not_replaced(
+    storage: Changeable, base: Path, local: SparseBytes
+) -> None:
+    """The reader may have verified them."""
+    assert local.fetch_again(storage, [(10, 20)]) == 20
+    storage.answer = damaged
+    assert local.fetch_again(storage, [(0, 10), (30, 5), (90, 50)]) == 25
+    assert local.fetch_again(storage, [(100, 5)]) == 0
+    found = (base / "a.sst").read_bytes()
+    assert found[10:30] == STORED[10:30]
+    assert found[:10] + found[30:35] + found[90:] == damaged(STORED[:10] + STORED[30:35] + STORED[90:])
+    assert not any(found[35:90])
+
+
 def test_damaged_bytes_of_a_part_do_not_replace_those_that_were_asked_for(
     storage: Changeable, base: Path, local: SparseBytes
 ) -> None:
-    assert local.fetch_again(storage, 10, 20) == 20
+    assert local.fetch_again(storage, [(10, 20)]) == 20
     storage.answer = damaged
     assert local.fetch(storage, 0, 100) == 100
     found = (base / "a.sst").read_bytes()
@@ -85,7 +99,7 @@ def test_a_part_that_is_under_way_leaves_bytes_alone_that_were_asked_for_meanwhi
         part = pool.submit(local.fetch, storage, 0, 100)
         assert has_begun.wait(PATIENCE_S)
         storage.answer = lambda data: data
-        local.fetch_again(storage, 10, 20)
+        local.fetch_again(storage, [(10, 20)])
         asked.set()
         part.result(PATIENCE_S)
     assert (base / "a.sst").read_bytes()[10:30] == STORED[10:30]
@@ -109,7 +123,7 @@ def test_bytes_that_are_asked_for_replace_damaged_ones(
     storage.answer = damaged
     local.fetch(storage, 0, 100)
     storage.answer = lambda data: data
-    local.fetch_again(storage, 10, 20)
+    local.fetch_again(storage, [(10, 20)])
     assert (base / "a.sst").read_bytes() == damaged(STORED[:10]) + STORED[10:30] + damaged(STORED[30:])
 
 
@@ -125,7 +139,7 @@ def test_bytes_that_are_asked_for_do_not_replace_those_that_arrived_meanwhile(
 
     storage.answer = wait
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(local.fetch_again, storage, 10, 20)
+        asked = pool.submit(local.fetch_again, storage, [(10, 20)])
         assert has_begun.wait(PATIENCE_S)
         storage.answer = lambda data: data
         local.fetch(storage, 15, 5)
@@ -142,7 +156,7 @@ def test_a_download_leaves_no_file_of_its_own(storage: Changeable, base: Path, l
     local.fetch(storage, 90, 100)
     storage.answer = fail
     with pytest.raises(StorageError, match="it is down"):
-        local.fetch_again(storage, 0, 10)
+        local.fetch_again(storage, [(0, 10)])
     assert [path.name for path in base.iterdir()] == ["a.sst"]
 
 
@@ -182,7 +196,7 @@ def test_damaged_parts_of_an_inherited_file_replace_nothing(
 def test_bytes_of_an_inherited_file_that_are_asked_for_come_to_their_places_at_once(
     storage: Changeable, base: Path, inherited: SparseBytes
 ) -> None:
-    inherited.fetch_again(storage, 40, 10)
+    inherited.fetch_again(storage, [(40, 10)])
     assert (base / "a.sst").read_bytes()[40:50] == STORED[40:50]
 
 
@@ -198,7 +212,7 @@ def test_damaged_bytes_that_were_asked_for_do_not_replace_a_file_that_became_who
 
     storage.answer = wait
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(inherited.fetch_again, storage, 40, 10)
+        asked = pool.submit(inherited.fetch_again, storage, [(40, 10)])
         assert has_begun.wait(PATIENCE_S)
         storage.answer = lambda data: data
         inherited.fetch(storage, 0, 95)

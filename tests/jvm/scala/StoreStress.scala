@@ -330,10 +330,9 @@ private final class StressedFiles(path: File, files: Seq[File], seed: Long, run:
 
   def of(restored: RestoredFiles): RestoredFiles = restored.copy(
     sparse = remote.names,
-    fetch = fetch,
+    fetch = _.foreach { case (name, offset, length) => fetch(name, offset, length) },
     pageBytes = if (isPaged) pageBytes else 0,
     pagesAtOnce = if (isPaged) 64 << 10 else Long.MaxValue,
-    fetchAll = _.foreach { case (name, offset, length) => fetch(name, offset, length) },
     openStored = Option.when(hasStored)(() => stored))
 
   def delete(): Unit = {

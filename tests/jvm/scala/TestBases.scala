@@ -65,7 +65,7 @@ final class TestBases(directory: File, random: Random) {
     val tables = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq
     val remote = new RemoteFiles(path, tables ++ deltas.map(delta => new File(delta.path)))
     remote.forget()
-    restored.copy(deltas = deltas, sparse = remote.names, fetch = remote.fetch)
+    restored.copy(deltas = deltas, sparse = remote.names, fetch = remote.fetchAll)
   }
 }
 

@@ -90,9 +90,9 @@ final class DamagedRestoredFiles(files: WholeBases) {
     val path = build(ChecksumType.kCRC32c)
     val remote = new RemoteFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
     var isDown = false
-    def fetch(name: String, offset: Long, length: Long): Unit = {
+    def fetch(ranges: Seq[(String, Long, Long)]): Unit = {
       if (isDown) throw new RemoteRowsException("it is down", null)
-      remote.fetch(name, offset, length)
+      remote.fetchAll(ranges)
     }
     val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
       Some(RestoredFiles(version(1), live.size, Nil, remote.names, fetch)))
@@ -112,7 +112,7 @@ final class DamagedRestoredFiles(files: WholeBases) {
     }
     remote.forget()
     val file = remote.names.head
-    val wrong = directory.copy(restored = directory.restored.map(_.copy(fetch = (_, _, _) => ())))
+    val wrong = directory.copy(restored = directory.restored.map(_.copy(fetch = _ => ())))
     val base = TableBase.open(wrong, new TableCache(1000))
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
     expect(base.damaged, "the base does not report the damage")

@@ -47,12 +47,13 @@ final class RowsBeforeFiles(directory: File) extends SparseBases(directory) {
     }
   }
 
-  /** Blocks that a second batch wants come to the disk, and stay, if the files do not come. */
+  /** Blocks that a batch wants again come to the disk, if it has room, and stay, if the files do not come. */
   private def keepsWhatIsWantedAgain(): Unit = {
-    var (asked, brought) = (0, 0)
-    def fetch(name: String, offset: Long, length: Long): Unit = synchronized {
-      brought += 1
-      remote.fetch(name, offset, length)
+    var (asked, brought, isFull) = (0, 0, true)
+    def fetch(ranges: Seq[(String, Long, Long)]): Unit = {
+      if (isFull) throw new RemoteRowsException("the disk is full", null)
+      brought += ranges.size
+      remote.fetchAll(ranges)
     }
     val stored = new StoredRanges {
       def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
@@ -61,7 +62,8 @@ final class RowsBeforeFiles(directory: File) extends SparseBases(directory) {
       }
       override def bulkBytesPerSecond: Option[Long] = Some(0)
     }
-    withReader(fetch, stored = () => stored) { (base, _) =>
+    withReader((name, at, length) => fetch(Seq((name, at, length))), fetchAll = fetch,
+      stored = () => stored) { (base, _) =>
       def batch(): (Int, Int) = {
         val reader = base.reader()
         try {
@@ -73,8 +75,12 @@ final class RowsBeforeFiles(directory: File) extends SparseBases(directory) {
       val first = batch()
       expect(first._1 > 20 && first._2 == 0, s"blocks come to memory and to the disk: $first")
       val second = batch()
-      expect(second._1 == first._1 && second._2 > 2, s"blocks that are wanted again: $second, $first before")
-      expect(batch() == second, "blocks are read again that are on the disk")
+      expect(second._1 > first._1 * 3 / 2 && second._2 == 0,
+        s"blocks that the disk has no room for: $second, $first before")
+      isFull = false
+      val third = batch()
+      expect(third._1 == second._1 && third._2 > first._1 / 2, s"blocks that are wanted again: $third, $second before")
+      expect(batch() == third, "blocks are read again that are on the disk")
     }
   }
 

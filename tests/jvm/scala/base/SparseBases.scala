@@ -73,13 +73,18 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     val files = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq ++ Seq(newer, newest)
     val made = new RemoteFiles(path, files)
     val deltas = Seq(RestoredDelta(newest.getPath, version(3)), RestoredDelta(newer.getPath, version(2)))
-    (made, RestoredFiles(version(1), keyCount, deltas, made.names, made.fetch))
+    (made, RestoredFiles(version(1), keyCount, deltas, made.names, made.fetchAll))
   }
 
   private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File =
     deltas.write(file, TestBases.meta(at, keys), changes)
 
-  /** Passes a reader of the base, of which only the metadata is there, to a function. */
+  /**
+   * Passes a reader of the base, of which only the metadata is there, to a function.
+   *
+   * @param fetch fetches a range that is asked for alone
+   * @param fetchAll fetches ranges that are asked for together
+   */
   protected def withReader(
       fetch: (String, Long, Long) => Unit,
       pageBytes: Int = 0,
@@ -90,10 +95,12 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     remote.forget()
     if (pageBytes > 0) remote.noteUses(pageBytes)
     var opened = true
-    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce, fetchAll = fetchAll,
+    val lazily = base.copy(pageBytes = pageBytes, pagesAtOnce = pagesAtOnce,
       openStored = Option(stored).orElse(Option(read).map(some => () => (ranges => some(ranges)): StoredRanges)),
-      fetch = (name, offset, length) =>
-        if (opened) remote.fetch(name, offset, length) else fetch(name, offset, length))
+      fetch = ranges =>
+        if (opened) remote.fetchAll(ranges)
+        else if (ranges.size == 1) fetch(ranges.head._1, ranges.head._2, ranges.head._3)
+        else fetchAll(ranges))
     val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1),
       memory)
     val reader = made.reader()
@@ -143,7 +150,7 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     remote.forget()
     remote.noteUses(pageBytes)
     val cache = new TableCache(1000)
-    val paged = base.copy(pageBytes = pageBytes, fetch = remote.fetch(_, _, _))
+    val paged = base.copy(pageBytes = pageBytes, fetch = remote.fetchAll)
     val made = TableBase.open(
       BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), cache)
     val reader = made.reader()

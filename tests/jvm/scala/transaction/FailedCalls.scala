@@ -259,8 +259,8 @@ private[incremental] object FailedCalls extends StoreCases {
           remote.forget()
           remote.noteUses(pageBytes)
           val files =
-            RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names, remote.fetch,
-              pageBytes = pageBytes)
+            RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names,
+              remote.fetchAll, pageBytes = pageBytes)
           state.reset(BaseDirectory(path.getPath, at, -1, () => (), restored = Some(files)))
         }
         restore()
@@ -285,9 +285,9 @@ private[incremental] object FailedCalls extends StoreCases {
         val remote = new RemoteFiles(path, Seq(delta))
         remote.forget()
         val remaining = new AtomicInteger(Int.MaxValue)
-        def fetch(name: String, offset: Long, length: Long): Unit = {
+        def fetch(ranges: Seq[(String, Long, Long)]): Unit = {
           if (remaining.getAndDecrement() == 0) throw new RemoteRowsException("a test has no storage", null)
-          remote.fetch(name, offset, length)
+          remote.fetchAll(ranges)
         }
         state.reset(BaseDirectory(path.getPath, at, -1, () => (),
           restored =
@@ -330,7 +330,7 @@ private[incremental] object FailedCalls extends StoreCases {
       }
       state.reset(BaseDirectory(path.getPath, at, -1, () => (),
         restored = Some(RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(delta.getPath, at)), remote.names,
-          remote.fetch, openStored = Some(() => stored)))))
+          remote.fetchAll, openStored = Some(() => stored)))))
       val writer = begin(state, at)
       for (i <- 0 until rows by 100) writer.put(row(i), bytes("put"))
       for (i <- 0 until 10) writer.put(row(rows + i), bytes("new"))

@@ -77,12 +77,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     answer
   }
 
-  /** Fetches bytes of a file in storage, and writes them at the same offset of the local file of a base. */
-  def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
-    callNow("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
-
-  /** Does [[fetch]] for many ranges, each a name, an offset and a length. */
-  def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
+  /**
+   * Fetches ranges of files in storage, and writes them at the same offsets of the local files of a base: name, offset
+   * and length of each.
+   */
+  def fetch(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
     callNow("ranges",
       Seq("directory" -> directory,
         "ranges" -> Json.array(ranges.map { case (name, offset, length) => Json.array(Seq(name, offset, length)) })))

@@ -39,11 +39,10 @@ final case class BaseDirectory(
  * @param keys number of keys at that version
  * @param deltas the newest first
  * @param sparse files of which parts are missing, as paths below the directory
- * @param fetch fetches bytes of such a file and writes them into it: its path, offset and length. Any thread; throws
- *     an IOException
- * @param fetchAll fetches many such ranges in one call, as `fetch` does each
+ * @param fetch fetches ranges of such files and writes them into these: path, offset and length of each. Any thread;
+ *     throws an IOException
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
- * @param pagesAtOnce bytes of pages that a call of `fetchAll` may bring, so that they stay until they are read
+ * @param pagesAtOnce bytes of pages that a call of `fetch` may bring, so that they stay until they are read
  * @param openStored opens the stored files, to be read past the disk; None if there is no such way
  * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
  *     files are not opened before they are read
@@ -53,11 +52,10 @@ final case class RestoredFiles(
     keys: Long,
     deltas: Seq[RestoredDelta],
     sparse: Set[String] = Set.empty,
-    fetch: (String, Long, Long) => Unit = (_, _, _) => (),
+    fetch: Seq[(String, Long, Long)] => Unit = _ => (),
     needsRocksDb: Boolean = false,
     pageBytes: Int = 0,
     pagesAtOnce: Long = Long.MaxValue,
-    fetchAll: Seq[(String, Long, Long)] => Unit = _ => (),
     openStored: Option[() => StoredRanges] = None) {
 
   /** Reads a range past the disk, as [[StoredRanges.tryRead]] does; None if there is no such way. */

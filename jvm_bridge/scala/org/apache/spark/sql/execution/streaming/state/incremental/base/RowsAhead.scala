@@ -1,15 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.ByteBuffer
-import java.nio.channels.ClosedByInterruptException
 import java.util.{Arrays, HashMap}
-import java.util.concurrent.{CountDownLatch, Executor, ThreadPoolExecutor}
-import java.util.concurrent.atomic.AtomicReference
 
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLender, SstTable}
-import org.apache.spark.util.ThreadUtils
 
 // Rows of lazily restored files are looked up ahead: keys are announced, their missing blocks counted and fetched
 // together.
@@ -213,7 +209,7 @@ private[base] final class RowsAhead(
     def use(body: => Unit): Unit
 
     /** Fetches the blocks to the disk. */
-    protected def fetchToDisk(): Unit = if (onDisk.nonEmpty) files.fetchAll(onDisk.toSeq.map { case (table, block) =>
+    protected def fetchToDisk(): Unit = if (onDisk.nonEmpty) files.fetch(onDisk.toSeq.map { case (table, block) =>
       val (offset, length) = table.rangeOf(block)
       (table.name, offset, length)
     })
@@ -240,14 +236,15 @@ private[base] final class RowsAhead(
    */
   private final class BlocksInMemory(room: Long, blockBytes: Long, keepsAgain: Boolean = false)
       extends MissingBlocks with BlockLender {
-    private val again = new RemoteBlocks
     private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
     private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
     private var bytes = 0L
 
     override protected def add(table: SstTable, block: Int): Unit =
-      if (keepsAgain && table.wasReadPast(block)) again.add(table, block)
-      else if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
+      if (keepsAgain && table.wasReadPast(block)) {
+        super.add(table, block)
+        bytes += table.block(block).bytes // it comes to memory if the disk is full
+      } else if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
       else {
         places += table -> block
         bytes += table.block(block).bytes
@@ -260,7 +257,6 @@ private[base] final class RowsAhead(
     def use(body: => Unit): Unit = {
       try fetchToDisk()
       catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
-      again.fetch()
       fetch()
       borrow(this)
       try body
@@ -379,85 +375,4 @@ private object BlockCensus {
    * slower or faster, requests are so, too.
    */
   private val usualSpeed = 128.0 * (1 << 20)
-}
-
-/**
- * Data blocks of sparse tables that look-ups will read. They are fetched to the disk several at a time, where the look-ups
- * would fetch one after the other. One thread.
- */
-private[base] final class RemoteBlocks {
-  private val wanted = mutable.LinkedHashMap.empty[SstTable, mutable.TreeSet[Int]]
-
-  /** Adds a block that will be read, unless it is verified. */
-  def add(table: SstTable, block: Int): Unit =
-    if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table,
-      mutable.TreeSet.empty[Int]) += block
-
-  /**
-   * Fetches and verifies the blocks, if it takes more than one request.
-   *
-   * @return the number of blocks
-   * @throws java.io.IOException as the read of a block does; ClosedByInterruptException if the thread is interrupted
-   */
-  def fetch(): Int = {
-    val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
-    if (requests.size < 2) 0
-    else {
-      RemoteBlocks.atOnce(requests.map { case (table, blocks) =>
-        () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
-      })
-      wanted.valuesIterator.map(_.size).sum
-    }
-  }
-
-  /** Groups blocks by requests: a request for the first block of a group brings the others. */
-  private def together(table: SstTable, blocks: Iterable[Int]): Seq[Seq[Int]] = {
-    val groups = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
-    var end = -1L
-    blocks.foreach { block =>
-      val handle = table.block(block)
-      if (handle.offset + handle.bytes >= end) {
-        groups += mutable.ArrayBuffer.empty[Int]
-        end = handle.offset + SstTable.fetchedBytes
-      }
-      groups.last += block
-    }
-    groups.map(_.toSeq).toSeq
-  }
-}
-
-private[base] object RemoteBlocks {
-  private val maxRequests = 16
-
-  /** The threads of all stores of the executor. */
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-remote-blocks",
-    maxRequests)
-
-  /**
-   * Runs all parts of some work; after the first failure no further part begins. When this returns no part runs, so that
-   * the caller may close tables. The caller's thread runs a part for which no thread can be started.
-   */
-  private[base] def atOnce(work: Seq[() => Unit], executor: Executor = threads): Unit = {
-    val failure = new AtomicReference[Throwable]
-    val left = new CountDownLatch(work.size)
-    work.foreach { part =>
-      val task: Runnable = () =>
-        try if (failure.get == null) part()
-        catch { case e: Throwable => failure.compareAndSet(null, e) }
-        finally left.countDown()
-      try executor.execute(task)
-      catch { case _: OutOfMemoryError => task.run() } // "unable to create native thread"
-    }
-    var interrupted = false
-    while (left.getCount > 0) {
-      try left.await()
-      catch {
-        case _: InterruptedException =>
-          interrupted = true
-          failure.compareAndSet(null, new ClosedByInterruptException)
-      }
-    }
-    if (interrupted) Thread.currentThread.interrupt()
-    Option(failure.get).foreach(throw _)
-  }
 }

@@ -119,7 +119,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
       else Some(new MissingBytes {
         override def name: String = sparseName
 
-        def fetch(offset: Long, length: Long): Unit = restored.fetch(name, offset, length)
+        def fetch(offset: Long, length: Long): Unit = restored.fetch(Seq((name, offset, length)))
 
         override def read(offset: Long, length: Int): Array[Byte] =
           restored.tryRead(name, offset, length).orNull

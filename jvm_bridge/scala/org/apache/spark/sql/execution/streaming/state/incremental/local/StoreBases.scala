@@ -43,9 +43,8 @@ private[local] final class StoreBases(
         onDamage = () => reportDamage(made.directory))
     else withLooseDeltas(made.directory, made.version, made.keys, made.looseDeltas,
       deltas =>
-        RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _, _, _),
-          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, fetchAll = fetchAll(made.directory, _),
-          openStored = storedIn(made.stored)))
+        RestoredFiles(made.database, made.keys, deltas, made.sparse, fetch(made.directory, _),
+          pageBytes = made.pageBytes, pagesAtOnce = made.pagesAtOnce, openStored = storedIn(made.stored)))
 
   /**
    * Restores a version from files whose blocks are verified as they are read. If the files have shown damage, or show
@@ -80,11 +79,10 @@ private[local] final class StoreBases(
   private def directoryOf(version: VersionId, answer: RestoreAnswer): BaseDirectory =
     withLooseDeltas(answer.directory, version, answer.keys, answer.looseDeltas,
       deltas =>
-        RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _),
+        RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _),
           answer.needsRocksDb,
           answer.pageBytes,
           answer.pagesAtOnce,
-          fetchAll(answer.directory, _),
           storedIn(answer.stored)))
 
   private def withLooseDeltas(
@@ -103,14 +101,15 @@ private[local] final class StoreBases(
       onDamage = () => reportDamage(directory))
   }
 
-  /** Fetches bytes of a file. The local files are sound unless the file in storage is damaged. */
-  private def fetch(directory: String, file: String, offset: Long, length: Long): Unit =
-    fetching(s"$length bytes at $offset of $directory/$file")(
-      agent.fetch(directory, file, offset, length))
-
-  /** Fetches ranges of files, as [[fetch]] does: path, offset and length of each. */
-  private def fetchAll(directory: String, ranges: Seq[(String, Long, Long)]): Unit =
-    fetching(s"${ranges.size} blocks of $directory")(agent.fetchAll(directory, ranges))
+  /**
+   * Fetches ranges of files: path, offset and length of each. The local files are sound unless a file in storage is
+   * damaged.
+   */
+  private def fetch(directory: String, ranges: Seq[(String, Long, Long)]): Unit = {
+    val (file, offset, length) = ranges.head
+    val others = if (ranges.size == 1) "" else s" and ${ranges.size - 1} other blocks"
+    fetching(s"$length bytes at $offset of $directory/$file$others")(agent.fetch(directory, ranges))
+  }
 
   /** Returns what opens files in storage by their path below the directory; None if no path in storage is known. */
   private def storedIn(paths: Map[String, String]): Option[() => StoredRanges] =
