@@ -128,6 +128,20 @@ MUTANTS = [
         SPARSE,
     ),
     Mutant(
+        "rows that are read ahead do not count for the budget",
+        f"{ROOT}/base/RowsAhead.scala",
+        "    while (after > taken && take(stepBytes)) taken += stepBytes\n",
+        "    taken = math.max(taken, after)\n",
+        SPARSE,
+    ),
+    Mutant(
+        "memory of blocks that were read ahead is not given back",
+        f"{ROOT}/base/RowsAhead.scala",
+        "    override def close(): Unit = memory.release(takenForBlocks)\n",
+        "",
+        SPARSE,
+    ),
+    Mutant(
         "a key that is announced often leaves no memory for others",
         f"{ROOT}/base/RowsAhead.scala",
         "if (count == 0 || !Arrays.equals(keys(count - 1), key)) {",

@@ -38,6 +38,7 @@ object SparseBases {
       val large = new SparseBases(new File(directory, "large"), 4000)
       large.keepsNoMoreRowsThanMemoryHas()
       large.readsAKeyOnceHoweverOftenItIsAnnounced()
+      large.readsNoMoreAheadThanTheBudgetHas()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
@@ -152,7 +153,7 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     val cache = new TableCache(1000)
     val paged = base.copy(pageBytes = pageBytes, fetch = remote.fetchAll)
     val made = TableBase.open(
-      BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), cache)
+      BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), cache, memory)
     val reader = made.reader()
     some.foreach(check(reader, _))
     expect(cache.mappings == 2 * remote.names.size, s"${cache.mappings} mappings of ${remote.names.size} files")
@@ -393,6 +394,38 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
       some.foreach(check(reader, _))
       expect(remote.fetchedBytes == before, "the rows of one key left no memory for the others")
     }
+
+  /** Rows and blocks in memory count for the budget, whatever way the files come; what has no room is read later. */
+  def readsNoMoreAheadThanTheBudgetHas(): Unit = for (pages <- Seq(pageBytes, 0); room <- Seq(0L, 4L << 20)) {
+    var most = 0L
+    var asked = 0
+    def readNoting(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
+      asked += ranges.size
+      most = math.max(most, memory.usedBytes)
+      remote.read(ranges)
+    }
+    val stored = new StoredRanges {
+      def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = readNoting(ranges)
+      override def bulkBytesPerSecond: Option[Long] = Some(0)
+    }
+    val full = memory.budgetBytes - room
+    memory.take(full)
+    try withReader(remote.fetch(_, _, _), pages, stored = () => stored) { (base, reader) =>
+        val keys = (1 until keyCount by 3).map(key)
+        reader.expect(keys)
+        expect((asked - 1) * 4000L <= room, s"$asked blocks come to $room bytes of memory")
+        expect(room == 0 || asked > 0 && most > full, s"$asked blocks take ${most - full} bytes of the budget")
+        expect(memory.usedBytes <= memory.budgetBytes, "rows that were read ahead take more than the budget has")
+        val after = base.reader()
+        after.inherit(reader)
+        (1 until keyCount by 300).foreach(check(after, _))
+        reader.close()
+        expect(room == 0 || memory.usedBytes > full, "rows that were taken over count no more")
+        after.close()
+        expect(memory.usedBytes == full, s"${memory.usedBytes - full} bytes are not given back")
+      }
+    finally memory.release(full)
+  }
 
   def inheritsRows(): Unit = {
     var reads = 0

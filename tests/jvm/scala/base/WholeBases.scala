@@ -74,7 +74,7 @@ final class WholeBases(val random: Random, val directory: File) {
     deltas.write(fresh("delta"), meta, changes, replaced)
 
   def open(path: File, cache: TableCache): Base =
-    TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
+    TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache, memory)
 
   def openCompressed(path: File): RocksBase =
     Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1),

@@ -259,7 +259,7 @@ private[incremental] object Base extends Logging {
   private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
     try {
       if (directory.restored.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
-      else verified(TableBase.open(directory, tables))
+      else verified(TableBase.open(directory, tables, memory))
     } catch {
       case e: UnsupportedSstException => byRocks(directory, memory, e)
       case e: IOException if TableCache.isOutOfMappings(e) =>

@@ -4,7 +4,9 @@ import java.nio.ByteBuffer
 import java.util.{Arrays, HashMap}
 
 import scala.collection.mutable
+import scala.util.Using
 
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLender, SstTable}
 
 // Rows of lazily restored files are looked up ahead: keys are announced, their missing blocks counted and fetched
@@ -18,7 +20,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLend
  * If the files come whole in the background, blocks are fetched if that is sooner than the files are there. If their
  * pages may be evicted, blocks that were wanted before, not long ago, take room on the disk.
  *
+ * Rows and blocks lie in the heap, and count for the budget of the executor. If that has no more memory, no more are read
+ * ahead.
+ *
  * @param files the sparse files of the base
+ * @param memory the budget
  * @param sparseBytes their bytes
  * @param blocksOf passes each block that may have a key to a function
  * @param find returns the value of a key; null if the key is absent
@@ -26,6 +32,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{BlockLend
  */
 private[base] final class RowsAhead(
     files: RestoredFiles,
+    memory: StoreMemory,
     sparseBytes: => Long,
     blocksOf: (Array[Byte], (SstTable, Int) => Unit) => Unit,
     find: Array[Byte] => Array[Byte],
@@ -35,6 +42,10 @@ private[base] final class RowsAhead(
 
   private val rows = new HashMap[ByteBuffer, Array[Byte]]
   private var bytes = 0L
+
+  /** Bytes that were taken from the budget for rows, and true if it had no more for rows or blocks. */
+  private var taken = 0L
+  private var isShort = false
   private var opened: StoredRanges = _
 
   /** Bytes of blocks that the next round reads, and the rounds so far: the first are small, and tell little. */
@@ -57,6 +68,7 @@ private[base] final class RowsAhead(
    */
   def read(keys: Iterable[Array[Byte]]): Int = {
     if (bytes > maxBytes) forget()
+    isShort = false
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
     val each = sortedOnce(unread)
     if (files.pageBytes > 0) readPages(each) else readBeforeFiles(each)
@@ -81,28 +93,40 @@ private[base] final class RowsAhead(
     opened
   }
 
-  /** Closes the stored files. */
+  /** Closes the stored files, and gives the memory back. May be called repeatedly. */
   override def close(): Unit = {
+    forget()
     if (opened != null) opened.close()
     opened = null
+  }
+
+  /** Returns true if more rows may be read. */
+  private def hasRoom: Boolean = bytes <= maxBytes && !isShort
+
+  /** Takes bytes from the budget, or notes that it has no more. */
+  private def take(wanted: Long): Boolean = {
+    val isTaken = memory.makeRoom(wanted)
+    isShort ||= !isTaken
+    isTaken
   }
 
   private def readPages(unread: Array[Array[Byte]]): Int = {
     var room = files.pagesAtOnce
     var from = 0
     var fetched = 0
-    while (from < unread.length && bytes <= maxBytes) {
-      val missing = if (stored == null) new BlocksOnDisk else new BlocksInMemory(room, maxBlockBytes)
-      val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
-      while (from < unread.length && !missing.isFull && bytes <= maxBytes) {
-        val key = unread(from)
-        // Blocks that are there are read before others take their room.
-        if (missing.areFor(key)) waiting += key else keep(key, find(key))
-        from += 1
+    while (from < unread.length && hasRoom) {
+      Using.resource(if (stored == null) new BlocksOnDisk else new BlocksInMemory(room, maxBlockBytes)) { missing =>
+        val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
+        while (from < unread.length && !missing.isFull && hasRoom) {
+          val key = unread(from)
+          // Blocks that are there are read before others take their room.
+          if (missing.areFor(key)) waiting += key else keep(key, find(key))
+          from += 1
+        }
+        missing.lend(waiting.foreach(key => keep(key, find(key))))
+        fetched += missing.count
+        room -= missing.diskBytes
       }
-      missing.use(waiting.foreach(key => keep(key, find(key))))
-      fetched += missing.count
-      room -= missing.diskBytes
     }
     fetched
   }
@@ -134,41 +158,52 @@ private[base] final class RowsAhead(
     val areSlow = census.areFilesSlow(stored.bulkBytesPerSecond)
     var from = 0
     var isSooner = true
-    while (isSooner && from < keys.length && bytes <= maxBytes) {
+    while (isSooner && from < keys.length && hasRoom) {
       val begunNanos = System.nanoTime
-      val missing = new BlocksInMemory(0, roundBytes, keepsAgain = areSlow)
-      val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
-      while (from < keys.length && !missing.isFull) {
-        if (missing.areFor(keys(from))) waiting += keys(from)
-        from += 1
+      Using.resource(new BlocksInMemory(0, roundBytes, keepsAgain = areSlow)) { missing =>
+        val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
+        while (from < keys.length && !missing.isFull) {
+          if (missing.areFor(keys(from))) waiting += keys(from)
+          from += 1
+        }
+        missing.lend(waiting.foreach(key => keep(key, find(key))))
+        census.addFetched(missing.count, System.nanoTime - begunNanos)
       }
-      missing.use(waiting.foreach(key => keep(key, find(key))))
-      census.addFetched(missing.count, System.nanoTime - begunNanos)
       roundBytes = math.min(roundBytes * 2, maxBlockBytes)
       rounds += 1
       isSooner = rounds < warmRounds || census.isStillSooner(stored.bulkBytesPerSecond)
     }
   }
 
+  /** Keeps a row, if there is memory for it. */
   private def keep(key: Array[Byte], value: Array[Byte]): Unit = {
-    rows.put(ByteBuffer.wrap(key), if (value == null) absent else value)
-    bytes += key.length + rowOverhead + (if (value == null) 0 else value.length)
+    val after = bytes + key.length + rowOverhead + (if (value == null) 0 else value.length)
+    while (after > taken && take(stepBytes)) taken += stepBytes
+    if (after <= taken) {
+      rows.put(ByteBuffer.wrap(key), if (value == null) absent else value)
+      bytes = after
+    }
   }
 
-  /** Takes over the rows of another reader. */
+  /** Takes over the rows of another reader, and their memory. */
   def inherit(from: RowsAhead): Unit = {
     rows.putAll(from.rows)
     bytes += from.bytes
+    taken += from.taken
+    from.taken = 0
+    from.forget()
   }
 
   /** Forgets all rows. */
   def forget(): Unit = {
     rows.clear()
     bytes = 0
+    memory.release(taken)
+    taken = 0
   }
 
   /** Blocks that are not on the disk. */
-  private abstract class MissingBlocks {
+  private abstract class MissingBlocks extends AutoCloseable {
     private val looked = mutable.HashMap.empty[SstTable, mutable.HashMap[Int, Boolean]]
     protected val onDisk = mutable.ArrayBuffer.empty[(SstTable, Int)]
 
@@ -206,7 +241,10 @@ private[base] final class RowsAhead(
     def isFull: Boolean
 
     /** Brings the blocks, and has them there while the body reads rows. */
-    def use(body: => Unit): Unit
+    def lend(body: => Unit): Unit
+
+    /** Gives up the memory of the blocks. */
+    def close(): Unit = ()
 
     /** Fetches the blocks to the disk. */
     protected def fetchToDisk(): Unit = if (onDisk.nonEmpty) files.fetch(onDisk.toSeq.map { case (table, block) =>
@@ -219,7 +257,7 @@ private[base] final class RowsAhead(
   private final class BlocksOnDisk extends MissingBlocks {
     def isFull: Boolean = diskBytes >= files.pagesAtOnce
 
-    def use(body: => Unit): Unit = {
+    def lend(body: => Unit): Unit = {
       fetchToDisk()
       body
       // They were read, and most of them are not read again soon.
@@ -239,22 +277,32 @@ private[base] final class RowsAhead(
     private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
     private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
     private var bytes = 0L
+    private var takenForBlocks = 0L
 
     override protected def add(table: SstTable, block: Int): Unit =
       if (keepsAgain && table.wasReadPast(block)) {
         super.add(table, block)
-        bytes += table.block(block).bytes // it comes to memory if the disk is full
+        addBytes(table, block) // it comes to memory if the disk is full
       } else if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
       else {
         places += table -> block
-        bytes += table.block(block).bytes
+        addBytes(table, block)
       }
 
-    def isFull: Boolean = bytes >= blockBytes
+    /** Counts a block, and as many bytes for the rows that will be read in it. */
+    private def addBytes(table: SstTable, block: Int): Unit = {
+      bytes += table.block(block).bytes
+      while (bytes > takenForBlocks && take(2 * stepBytes)) {
+        takenForBlocks += stepBytes
+        taken += stepBytes
+      }
+    }
+
+    def isFull: Boolean = bytes >= blockBytes || isShort
 
     override def block(table: SstTable, number: Int): Array[Byte] = contents.getOrElse((table, number), null)
 
-    def use(body: => Unit): Unit = {
+    def lend(body: => Unit): Unit = {
       try fetchToDisk()
       catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
       fetch()
@@ -262,6 +310,8 @@ private[base] final class RowsAhead(
       try body
       finally borrow(BlockLender.none)
     }
+
+    override def close(): Unit = memory.release(takenForBlocks)
 
     /** Reads the blocks. If that fails, each is fetched when a row of it is read, and the error is shown there. */
     private def fetch(): Unit = if (places.nonEmpty) {
@@ -281,6 +331,9 @@ private object RowsAhead {
 
   /** Bytes of blocks above which no more come into memory at a time. */
   private val maxBlockBytes = 16L << 20
+
+  /** Bytes that are taken from the budget at a time. */
+  private val stepBytes = 1L << 20
 
   /** The same for the first blocks of many, by which the time of the others is told. */
   private val firstBlockBytes = 1L << 20

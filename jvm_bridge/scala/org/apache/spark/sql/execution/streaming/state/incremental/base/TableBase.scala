@@ -8,7 +8,7 @@ import scala.util.Try
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
   Cursor, DamagedSstException, MissingBytes, PageUses, SstPointReader, SstTable, Verified
 }
@@ -20,11 +20,15 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
  * @param runs files that may have a key, newest first: each file of level 0 by itself, then each level with its files
  *     in key order
  */
-private[base] final class TableBase private (directory: BaseDirectory, runs: Array[Array[LevelFile]])
+private[base] final class TableBase private (
+    directory: BaseDirectory,
+    runs: Array[Array[LevelFile]],
+    memory: StoreMemory)
     extends Base(directory) {
   def bytes: Long = 0
 
-  def reader(): BaseReader = new TableBaseReader(runs, noteFailure, directory.restored.filter(_.sparse.nonEmpty))
+  def reader(): BaseReader =
+    new TableBaseReader(runs, noteFailure, directory.restored.filter(_.sparse.nonEmpty), memory)
 
   /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
   private lazy val completeFiles: Map[String, LevelFile] =
@@ -59,24 +63,20 @@ private[base] object TableBase {
    * @throws UnsupportedSstException if some file is compressed, or of a kind that [[SstTable]] does not know
    * @throws IOException if some file is damaged or cannot be read
    */
-  def open(directory: BaseDirectory, cache: TableCache): TableBase = new TableBaseOpening(directory, cache).open()
-
-  private[base] def of(directory: BaseDirectory, runs: Seq[Array[LevelFile]]): TableBase =
-    new TableBase(directory, runs.toArray)
+  def open(directory: BaseDirectory, cache: TableCache, memory: StoreMemory): TableBase =
+    new TableBase(directory, new TableBaseOpening(directory, cache).open().toArray, memory)
 }
 
-/** Opens the files of a [[TableBase]]. If that fails no file stays open. */
+/** Opens the files of a [[TableBase]], as its runs. If that fails no file stays open. */
 private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache) {
   private var opened = List.empty[CachedTable]
 
-  def open(): TableBase =
-    try {
-      val runs = directory.restored match {
+  def open(): Seq[Array[LevelFile]] =
+    try directory.restored match {
         case None => databaseRuns(directory.keys)
         case Some(restored) => restored.deltas.map(delta => Array(deltaFile(delta))) ++ restoredRuns(restored)
       }
-      TableBase.of(directory, runs)
-    } catch {
+    catch {
       case e: Throwable =>
         opened.foreach(_.drop())
         throw e
@@ -211,14 +211,16 @@ private[base] final case class LevelFile(
  * A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into.
  *
  * @param sparse the restored files if parts of them may be missing
+ * @param memory gives memory for rows that are read ahead; null: none are
  */
 private[base] final class TableBaseReader(
     private val runs: Array[Array[LevelFile]],
     failed: Throwable => Throwable,
-    sparse: Option[RestoredFiles] = None)
+    sparse: Option[RestoredFiles] = None,
+    memory: StoreMemory = null)
     extends BaseReader {
   private val ahead = sparse.map(
-    new RowsAhead(_, sparseBytes, blocksOf,
+    new RowsAhead(_, memory, sparseBytes, blocksOf,
       key => valueOf(KeyHash.of(key), key), lender => finder.borrow(lender))
   ).orNull
   private val finder = new SstPointReader

@@ -50,8 +50,10 @@ final class StoreMemory(
    * @throws LocalDiskException if the disk is full or fails
    */
   private[incremental] def allocate(bytes: Long, spillDirectory: File): Segment =
-    if (reserve(bytes) || reclaim(bytes) && reserve(bytes)) Segment.reserved(bytes, this)
-    else Segment.spill(bytes, spillDirectory, this)
+    if (makeRoom(bytes)) Segment.reserved(bytes, this) else Segment.spill(bytes, spillDirectory, this)
+
+  /** Takes bytes from the budget as [[reserve]] does, if necessary after stores have dropped such rows. */
+  private[incremental] def makeRoom(bytes: Long): Boolean = reserve(bytes) || reclaim(bytes) && reserve(bytes)
 
   /**
    * Asks the stores, those with most to give first, to give back enough for this many bytes. Returns true if they did.
