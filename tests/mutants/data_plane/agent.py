@@ -71,4 +71,18 @@ MUTANTS = [
         "case _: java.io.IOException => () } // it was only read",
         RANGES,
     ),
+    Mutant(
+        "bytes that a read at a position leaves for another are not read",
+        f"{ROOT}/agent/FileCalls.scala",
+        "while (read < bytes.length && count >= 0) {",
+        "while (read < bytes.length && count == 0) {",
+        RANGES,
+    ),
+    Mutant(
+        "ranges of two files come with one request",
+        f"{ROOT}/agent/FileCalls.scala",
+        "        path == before && offset - (last",
+        "        offset - (last",
+        RANGES,
+    ),
 ]

@@ -184,7 +184,7 @@ final class CountedFiles extends RawLocalFileSystem {
       override def read(to: Array[Byte], at: Int, length: Int): Int = in.read(to, at, length)
       override def read(position: Long, to: Array[Byte], at: Int, length: Int): Int = {
         expectShared()
-        in.read(position, to, at, length)
+        in.read(position, to, at, math.min(length, CountedFiles.readAtOnce))
       }
       override def seek(position: Long): Unit = in.seek(position)
       override def getPos: Long = in.getPos
@@ -205,5 +205,8 @@ final class CountedFiles extends RawLocalFileSystem {
 object CountedFiles {
   @volatile var shared = true
   @volatile var fail = false
+
+  /** The most bytes that a read at a position brings: clients end it where a block or a packet ends. */
+  val readAtOnce = 200
   val opened, open = new AtomicInteger
 }
