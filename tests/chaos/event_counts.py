@@ -18,6 +18,7 @@ class Summary:
     queries: int = 0
     batches: int = 0
     files: int = 0
+    cached: int = 0
     drivers: int = 0
     processes: Counter[str] = field(default_factory=Counter)
     tasks: Counter[str] = field(default_factory=Counter)
@@ -31,6 +32,7 @@ class Summary:
         self.faults += life.faults
         self.queries += len(life.questions)
         self.files += life.files
+        self.cached += life.cached
         self.drivers += life.generations
         self.seconds += seconds
         self.processes += Counter({role: len(found) for role, found in life.seen.items()})
@@ -58,6 +60,7 @@ class Summary:
             f"{self.faults.total()} faults in {self.lives} lives, {self.seconds / 60:.0f} minutes",
             _table("faults", self.faults),
             f"{self.batches} batches of {self.queries} queries, {self.files} files in each of two streams",
+            f"{self.cached} seconds with a base that was cached by pages",
             f"{self.drivers} drivers, {processes['executor']} executors, {processes['agent']} agents",
             f"{self.tasks.total()} tasks ended, {self.tasks['speculative']} of them speculative",
             _table("tasks that failed", self.failed_tasks),

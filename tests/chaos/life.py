@@ -22,6 +22,7 @@ from chaos.plan import Fault, Plan
 from chaos.processes import Process
 from chaos.questions import WITH_PYTHON
 from chaos.session_options import session_options
+from state_store.agent.lazy.page_cache import LIST_NAME as PAGES_LIST_NAME
 from state_store.core.storage import open_storage
 
 _PERIOD_S = 0.05
@@ -55,7 +56,7 @@ class Life:
     """Plays `plan` with the named questions on the cluster; its files are below `room`, and `checkpoints`.
 
     After `play`: `faults` by kind, `files` of each stream, `generations` of drivers, `seen` (every executor
-    and agent there was), `log` (what was done, line by line).
+    and agent there was), `cached` (seconds in which an executor had a base that was cached by pages).
     """
 
     cluster: Cluster
@@ -67,12 +68,14 @@ class Life:
     say: Callable[[str], None] = print
     faults: Counter[str] = field(default_factory=Counter)
     generations: int = 0
+    cached: int = 0
     seen: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     _feeder: Feeder | None = None
     _driver: subprocess.Popen | None = None
     _stopped: list[Stopped] = field(default_factory=list)
     _awake: list[tuple[float, subprocess.Popen]] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
+    _looks_at: float = 0.0
 
     @property
     def journal(self) -> Path:
@@ -267,6 +270,9 @@ class Life:
             _end_session(self._driver)
             self._spawn()
         self._look()
+        if now >= self._looks_at:
+            self._looks_at = now + 1
+            self.cached += any(self.cluster.room.glob(f"local-*/**/{PAGES_LIST_NAME}"))
 
     def _look(self) -> list[Process]:
         alive = self.cluster.processes()

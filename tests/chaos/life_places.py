@@ -18,6 +18,7 @@ import quick_java
 from minis3 import S3Server
 
 _TESTS = Path(__file__).resolve().parents[1]
+_PROBES = "org.apache.spark.sql.execution.streaming.state.incremental.probe.ProbeFileSystem"
 _HDFS_CLIENT = {"ipc.client.rpc-timeout.ms": "6000", "dfs.client.socket-timeout": "6000"}
 _S3A_CLIENT = {"fs.s3a.connection.timeout": "5s", "fs.s3a.connection.request.timeout": "5s"}
 """Some stops are shorter than these, so that requests wait, and some are longer, so that they fail."""
@@ -51,6 +52,15 @@ def output_of(uri: str) -> str:
 @contextmanager
 def _on_local_disk(room: Path) -> Iterator[Checkpoints]:
     yield Checkpoints(str(room), str(room), quick_java.CHECKPOINT_FILES)
+
+
+@contextmanager
+def _as_if_remote(room: Path) -> Iterator[Checkpoints]:
+    """Yield local files that Spark reaches through Hadoop, under the scheme of the probes."""
+    scheme = {
+        "fs.probe.impl": "org.apache.spark.sql.execution.streaming.state.incremental.probe.ProbeFileSystem"
+    }
+    yield Checkpoints(f"probe://{room}", str(room), _of_hadoop(scheme))
 
 
 @contextmanager
@@ -95,6 +105,7 @@ def _on_s3(room: Path) -> Iterator[Checkpoints]:
 
 STORAGES: Mapping[str, Callable[[Path], AbstractContextManager[Checkpoints]]] = {
     "local": _on_local_disk,
+    "remote": _as_if_remote,
     "hdfs": _on_hdfs,
     "s3": _on_s3,
 }

@@ -36,10 +36,12 @@ starved gets no more file descriptors; where one is cleaned, the directory of it
 _ON_S3 = {kind: weight for kind, weight in KINDS.items() if kind != "stop-driver"}
 STORAGES: Mapping[str, Mapping[str, int]] = {
     "local": KINDS,
+    "remote": KINDS,
     "hdfs": {**KINDS, "stop-datanode": 20, "stop-storage": 15},
     "s3": {**_ON_S3, "stop-storage": 20, "refuse-storage": 15},
 }
-"""The kinds for each storage of checkpoints. `storage` is the whole service; a DataNode that is stopped is
+"""The kinds for each storage of checkpoints. `remote` is the local disk under a scheme that the store takes
+for a service's, so that restores may be lazy. `storage` is the whole service; a DataNode that is stopped is
 gone with its connections, and started anew. A service that refuses answers `503 Slow Down`. On S3 no driver
 wakes up beside its successor: nothing keeps the two from writing one entry of Spark's own logs, which S3A
 moves to its name by a copy."""
@@ -139,6 +141,25 @@ PROFILES = (
     Profile("as a session has it that sets nothing", {}, {}),
 )
 
+_LAZY = {
+    "restoreMode": "lazy",
+    "lazyRestoreThreshold": 1,
+    "snapshotCompression": "none",
+    "localRecovery": "false",
+    "maxDeltas": 2,
+}
+RESTORES: Mapping[str, Mapping[str, Any]] = {
+    "as the profile says": {},
+    "by pages of a cache that is smaller than the state": {**_LAZY, "pageCacheLimit": 1},
+    "in the background, as far as there is room": {
+        **_LAZY,
+        "hydrationRateLimit": "20k",
+        "hydrationDiskBudget": "64k",
+    },
+}
+"""How files come to an executor where checkpoints are in remote storage, each with every profile. With
+options of their own, the agents are those of `small_agent`."""
+
 PLACEMENTS = ("spark", "balanced")
 """Values of `placement`, each with every profile: executors are killed, and others join, in every life."""
 
@@ -153,11 +174,18 @@ class Plan:
     profile: Profile
     faults: tuple[Fault, ...]
     placement: str
+    restores: str
+
+    @property
+    def caches_pages(self) -> bool:
+        """True if executors cache the files of remote storage by pages."""
+        return "pageCacheLimit" in RESTORES[self.restores]
 
     def __str__(self) -> str:
         return (
             f"life {self.life}: seed {self.seed}, {len(self.faults)} faults, checkpoint format "
-            f"{self.checkpoint_format}, placement {self.placement}, {self.profile.name}"
+            f"{self.checkpoint_format}, placement {self.placement}, restores {self.restores}, "
+            f"{self.profile.name}"
         )
 
 
@@ -176,9 +204,9 @@ def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...], kinds: Ma
     # With as many profiles as an even number, each would meet one format only.
     checkpoint_format = formats[(life + life // len(PROFILES)) % len(formats)]
     placement = random.Random(f"{seed}/{life}/placement").choice(PLACEMENTS)
-    return Plan(
-        seed, life, checkpoint_format, profile, tuple(_fault(rng, kinds) for _ in range(faults)), placement
-    )
+    restores = random.Random(f"{seed}/{life}/restores").choice(list(RESTORES))
+    hits = tuple(_fault(rng, kinds) for _ in range(faults))
+    return Plan(seed, life, checkpoint_format, profile, hits, placement, restores)
 
 
 def _fault(rng: random.Random, kinds: Mapping[str, int]) -> Fault:

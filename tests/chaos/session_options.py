@@ -10,7 +10,8 @@ import quick_java
 import state_store
 from chaos.cluster import CORES, Cluster, quick_start
 from chaos.life_places import Checkpoints
-from chaos.plan import STORES, Plan
+from chaos.plan import RESTORES, STORES, Plan
+from chaos.small_agent import program
 
 JOURNAL = "spark.chaos.journal"
 """The file that chaos.TaskJournal writes."""
@@ -21,12 +22,16 @@ def session_options(
 ) -> dict[str, str]:
     """All options of the driver of a life on the cluster."""
     patience = f"{cluster.noticed_after_s}s"
+    restores = RESTORES[plan.restores]
+    agent = {"agentPython": str(program(cluster.room))} if restores else {}
     ours = state_store.spark_conf(
         {
             "tolerableFailedMerges": -1,
             "callTimeout": patience,
             "placement": plan.placement,
             **plan.profile.store,
+            **restores,
+            **agent,
         }
     )
     all_jars = [*ours.get("spark.jars", "").split(","), *map(str, [*jars, *checkpoints.jars])]

@@ -22,6 +22,11 @@ def test_queries_are_right_after_a_dozen_faults(tmp_path):
     _check(tmp_path, "local", SEED, FAULTS, ["join", "pandas", "vectorized", "windows"])
 
 
+@pytest.mark.tier("more")
+def test_queries_are_right_whose_state_is_larger_than_the_cache_of_pages(tmp_path):
+    _check(tmp_path, "remote", 5, FAULTS, ["pandas", "totals"])
+
+
 @pytest.mark.tier("long")
 @pytest.mark.parametrize(("storage", "seed"), [("hdfs", 1), ("s3", 1)])
 def test_queries_are_right_on_a_service_that_is_hit_as_well(tmp_path, storage, seed):
@@ -38,5 +43,6 @@ def _check(room: Path, storage: str, seed: int, faults: int, questions: list[str
             life.play()
         comparison.check(life)
     assert life.faults.total() == faults
+    assert life.cached or not (plan.caches_pages and storage != "local"), "no executor had a base of pages"
     assert cluster.processes() == []
     return set(life.faults)

@@ -9,7 +9,7 @@ import pytest
 
 from chaos import input_records
 from chaos.life import draw_questions
-from chaos.plan import FAULTS_A_LIFE, KINDS, PLACEMENTS, PROFILES, STORAGES, plans
+from chaos.plan import FAULTS_A_LIFE, KINDS, PLACEMENTS, PROFILES, RESTORES, STORAGES, plans
 from chaos.questions import QUESTIONS, WITH_PYTHON, note
 
 
@@ -31,6 +31,7 @@ def test_many_faults_meet_every_kind_every_profile_and_both_formats():
     assert {plan.profile for plan in made} == set(PROFILES)
     assert {plan.checkpoint_format for plan in made} == {1, 2}
     assert {plan.placement for plan in made} == set(PLACEMENTS)
+    assert {plan.restores for plan in made} == set(RESTORES)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
