@@ -25,12 +25,21 @@ from state_store.core.settings.option import BYTES, DURATION
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
 from state_store.data.estimation.simulation import Prices
+from state_store.data.estimation.tools import ToolTime, in_time
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted, require_arrow
 from state_store.errors import OptionError
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
+_TOOL_COLUMNS = (
+    text_column("tool"),
+    number_column("one core"),
+    number_column("tasks"),
+    number_column("the job"),
+    number_column("memory a task"),
+    number_column("TMPDIR a task"),
+)
 _MIB = 1 << 20
 _NOTE = f"""\
 {DIRECTORY} Without it,
@@ -164,6 +173,14 @@ class Planned:
     help="Executors that share the partitions.",
 )
 @click.option(
+    "--executor-cores",
+    type=WholeNumber(1, 1_024),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Cores of each executor, on which tools run as jobs.",
+)
+@click.option(
     "--fetch-rate",
     type=OptionValue(BYTES, 1, 1 << 50),
     help="Bytes a second from storage; default: 200m, or as measured in DIR.",
@@ -188,6 +205,7 @@ def estimate_command(
     options: Sequence[str],
     hit_ratio: float,
     executors: int,
+    executor_cores: int,
     fetch_rate: int | None,
     prices: tuple[float, float, float],
     as_json: bool,
@@ -196,7 +214,8 @@ def estimate_command(
     """Estimate storage, memory and restore times of a query.
 
     Estimates the bytes and files that a query has in checkpoint storage in the long run, its uploads, its
-    merges, the time of a restore and the memory that it needs. Describe a planned query by its numbers, or
+    merges, the time of a restore, the memory that it needs, and the time that the tools on state take as jobs
+    of its executors. Describe a planned query by its numbers, or
     give the DIR of a query that has run, which is measured by its files. All options have their defaults
     unless they are given. The estimate simulates the decisions of the agent batch by batch, until they
     repeat.
@@ -218,6 +237,7 @@ def estimate_command(
             retain=retain or (measured and measured.retained) or RETAIN,
             hit_ratio=hit_ratio,
             executors=executors,
+            executor_cores=executor_cores,
             cost=cost,
             prices=Prices(*prices),
             progress=meter,
@@ -283,6 +303,22 @@ def _print(estimated: Estimate, measured: Measured | None) -> None:
             f"measured at version {measured.version}: deltas of {counted(measured.deltas, 'version')} and "
             f"restores of {partitions} {', '.join(map(str, measured.sampled))}"
         )
+    cores = estimated.executors * estimated.executor_cores
+    say(f"\nTools on all of this state, as jobs of Spark on {counted(cores, 'core')}:\n")
+    print_table(_TOOL_COLUMNS, map(_tool_row, estimated.tools))
+    say(f"\nrests on {estimated.tools_rest_on}")
+
+
+def _tool_row(tool: ToolTime) -> tuple[object, ...]:
+    memory_bytes, disk_bytes = tool.task_memory_bytes, tool.task_disk_bytes
+    return (
+        tool.name,
+        in_time(tool.cpu_s),
+        tool.tasks,
+        in_time(tool.time_s),
+        size(memory_bytes),
+        size(disk_bytes),
+    )
 
 
 def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[object, ...]]:

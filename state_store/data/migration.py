@@ -61,9 +61,10 @@ _LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
 """All column families of a join in format 4 whose keys have several values."""
 MAX_THREADS = 4
 TASK_MEMORY = "1g"
+TASK_MEMORY_BYTES = 1 << 30
 """Heap of a task's JVM: an executor may run as many as it has cores."""
 
-_TASKS_A_CORE = 4
+TASKS_A_CORE = 4
 """A task copies several stores if there are more of them: each starts a JVM."""
 
 _HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
@@ -475,7 +476,7 @@ class _Migration:
             receipts = Receipts(location)
             copy = _TaskCopy(self._query, self._request(), location, receipts, threads, memory)
             keys = [*self._versions]
-            count = min(len(keys), _TASKS_A_CORE * tasks.parallelism)
+            count = min(len(keys), TASKS_A_CORE * tasks.parallelism)
             with self._stopped.during():
                 results = tasks.run(copy, [keys[n::count] for n in range(count)], at_once=1, meter=progress)
                 written = {key: store for stores in results for key, store in stores.items()}

@@ -57,6 +57,24 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
     assert "3 versions retained" in shown and "partitions 0, 1" in shown
     (price,) = [line.split()[-2:] for line in shown.splitlines() if line.startswith("dollars a month for st")]
     assert price == ["<", "0.01"]
+    assert "Tools on all of this state, as jobs of Spark on 1 core" in shown
+    assert "rests on CPU time of a core, measured for rows of 140 bytes" in " ".join(shown.split())
+
+
+def test_estimate_says_how_long_tools_take_on_executors(capsys):
+    plan = ["--keys", "1e9", "--key-bytes", "24", "--value-bytes", "90", "--update-share", "0.001"]
+    one = estimated(capsys, *plan)
+    many = estimated(capsys, *plan, "--executors", "50", "--executor-cores", "4")
+    assert [tool["name"] for tool in one["tools"]][:3] == ["repartition", "import", "verify"]
+    for before, after in zip(one["tools"], many["tools"], strict=True):
+        assert before["cpu_s"] == after["cpu_s"] and before["time_s"] > 100 * after["time_s"]
+        assert after["task_disk_bytes"] > 0 and after["task_memory_bytes"] > 0
+    assert many["executor_cores"] == 4 and "140 bytes" in many["tools_rest_on"]
+    assert main(["estimate", *plan, "--executors", "50", "--executor-cores", "4"]) == exit_codes.OK
+    shown = capsys.readouterr().out
+    assert "as jobs of Spark on 200 cores" in shown
+    (line,) = [line.split() for line in shown.splitlines() if line.startswith("repartition")]
+    assert line[3] == "200" and line[4:6] == [f"{many['tools'][0]['time_s']:.0f}", "s"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse
 from state_store.data.dataset.moments import table
 from state_store.data.estimation.simulation import Prices, Requests, Sample, SimulatedStore, look_ahead_bytes
-from state_store.data.estimation.workload import FAMILY_BYTES, Workload
+from state_store.data.estimation.tools import RESTS_ON, ToolTime, tool_times
+from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown
 from state_store.errors import OptionError
@@ -33,7 +34,7 @@ MAX_BATCHES = 12_000
 _CYCLES = 8
 """Number of cycles between full checkpoints that are simulated."""
 
-MAX_RETAINED, MAX_EXECUTORS = 100_000, 1_000_000
+MAX_RETAINED, MAX_EXECUTORS, MAX_CORES = 100_000, 1_000_000, 1_024
 
 _MS_PER_HOUR = 3_600_000
 
@@ -81,8 +82,12 @@ class Estimate:
             parts are still in storage; 0 if restores of the workload are not lazy.
         hit_ratio: that share.
         executors: the number of executors.
+        executor_cores: cores of each of them.
         batches: the number of batches in the averages, after those until the steady state.
         is_steady: True if these batches are complete cycles between full checkpoints.
+        tools: the time of each tool that moves or reads all rows, as a job of Spark on these cores, with the
+            local disk and the memory of a task.
+        tools_rest_on: the measurement that these times rest on, in words.
     """
 
     workload: Workload
@@ -107,8 +112,11 @@ class Estimate:
     memory_bytes: int
     memory_overhead_bytes: int
     look_ahead_bytes: int
+    executor_cores: int
     batches: int
     is_steady: bool
+    tools: tuple[ToolTime, ...]
+    tools_rest_on: str = RESTS_ON
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """Return rows for tables: a name, the average, and the maximum (None: there is only one number)."""
@@ -130,6 +138,7 @@ class Estimate:
             (f"memoryBudget for {self.hit_ratio:.0%} of look-ups", self.memory_bytes, None),
             ("memoryOverhead without Python workers", self.memory_overhead_bytes, None),
             ("heap for look-ahead, each task", self.look_ahead_bytes, None),
+            *((f"seconds of {tool.name} on the executors", tool.time_s, None) for tool in self.tools),
         ]
 
     def __repr__(self) -> str:
@@ -155,6 +164,7 @@ def estimate(
     retain: int = RETAIN,
     hit_ratio: float = HIT_RATIO,
     executors: int = 1,
+    executor_cores: int = 1,
     maintenance_ms: float = MAINTENANCE_MS,
     cost: CostModel | None = None,
     settings: DatabaseSettings | None = None,
@@ -175,6 +185,7 @@ def estimate(
         retain: Spark's `minBatchesToRetain`, which `retainedCheckpoints` narrows.
         hit_ratio: the share of look-ups that should find their row in memory.
         executors: the number of executors that share the partitions.
+        executor_cores: cores of each executor, on which tools run.
         maintenance_ms: Spark's `stateStore.maintenanceInterval`, after which clean-ups run.
         cost: the model that predicts restores; None is that of an unknown remote storage.
         settings: settings of databases, for tests.
@@ -198,6 +209,7 @@ def estimate(
         raise OptionError(f"prices are a state_store.Prices, not {shown(prices)}", option="prices")
     check_number("retain", retain, minimum=1, maximum=MAX_RETAINED)
     check_number("executors", executors, minimum=1, maximum=MAX_EXECUTORS)
+    check_number("executor_cores", executor_cores, minimum=1, maximum=MAX_CORES)
     check_number("batches", batches, minimum=10, maximum=10 * MAX_BATCHES)
     if not isinstance(maintenance_ms, (int, float)) or not 0 < maintenance_ms < math.inf:
         raise OptionError(
@@ -233,6 +245,7 @@ def estimate(
         is_steady=is_steady,
         hit_ratio=hit_ratio,
         executors=executors,
+        executor_cores=executor_cores,
         prices=prices or Prices(),
         look_ahead=look_ahead_bytes(parsed, model, window),
     )
@@ -272,6 +285,7 @@ def _summed(
     is_steady: bool,
     hit_ratio: float,
     executors: int,
+    executor_cores: int,
     prices: Prices,
     look_ahead: int,
 ) -> Estimate:
@@ -290,6 +304,7 @@ def _summed(
         for reason in REASONS
     }
     memory = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
+    row_bytes = table_size(workload.key_bytes, workload.value_bytes, workload.keys_per_partition).put_bytes
     return Estimate(
         workload,
         options,
@@ -313,8 +328,10 @@ def _summed(
         memory,
         memory + JVM_BYTES,
         look_ahead,
+        executor_cores,
         len(window),
         is_steady,
+        tool_times(workload.keys, row_bytes, partitions, executors * executor_cores),
     )
 
 
