@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+Otherwise = Callable[[T, StateStoreError], R]
+"""Makes the result of an item on which work failed."""
+
 _RETRIED = ("storage", "busy", "unknown")
 """Kinds of errors that another attempt may not meet."""
 
@@ -59,6 +62,7 @@ class Workers(Protocol):
         *,
         at_once: int,
         meter: Progress | None = None,
+        otherwise: Otherwise[T, R] | None = None,
     ) -> list[R]:
         """Do `work` on each item, and return the results in the order of the items.
 
@@ -70,6 +74,8 @@ class Workers(Protocol):
             items: the items.
             at_once: items that are worked on at a time in a process.
             meter: receives the progress.
+            otherwise: returns the result of an item on which work fails in the end, or raises its failure.
+                Without it every failure is raised.
         """
 
 
@@ -89,9 +95,19 @@ class Threads:
         *,
         at_once: int,
         meter: Progress | None = None,
+        otherwise: Otherwise[T, R] | None = None,
     ) -> list[R]:
         """Do as `Workers.run` says. After a failure no further item is begun."""
-        return parallel(at_once, lambda item: work(item, meter), items, runtime=self._runtime)
+
+        def of_item(item: T) -> R:
+            try:
+                return work(item, meter)
+            except (StateStoreError, OSError) as error:
+                if otherwise is None:
+                    raise
+                return otherwise(item, as_store_error(error))
+
+        return parallel(at_once, of_item, items, runtime=self._runtime)
 
 
 def workers(spark: Any, runtime: Runtime = SYSTEM) -> Workers:
@@ -111,6 +127,7 @@ def on_stores(
     at_once: int = LISTED_AT_ONCE,
     meter: Progress | None = None,
     workers: Workers | None = None,
+    otherwise: Otherwise[StoreKey, R] | None = None,
 ) -> list[R]:
     """Call `work` for every store and return the results in the order of `keys`.
 
@@ -121,6 +138,7 @@ def on_stores(
         at_once: stores that are worked on at a time in a process.
         meter: receives the bytes that `work` moves, and each store that is done.
         workers: who works; None: threads of this process.
+        otherwise: as for `Workers.run`.
     """
 
     def of_store(key: StoreKey, meter: Progress | None) -> R:
@@ -132,7 +150,7 @@ def on_stores(
             if meter is not None:
                 meter.store_done()
 
-    return (workers or Threads()).run(of_store, keys, at_once=at_once, meter=meter)
+    return (workers or Threads()).run(of_store, keys, at_once=at_once, meter=meter, otherwise=otherwise)
 
 
 class SparkTasks:
@@ -179,6 +197,7 @@ class SparkTasks:
         *,
         at_once: int,
         meter: Progress | None = None,
+        otherwise: Otherwise[T, R] | None = None,
     ) -> list[R]:
         """Do as `Workers.run` says; Spark decides how many items are worked on at a time.
 
@@ -190,7 +209,9 @@ class SparkTasks:
         if not items:
             return []
         context = self._context
-        return self._run(lambda task: context.parallelize(items, len(items)).map(task), work, meter)
+        return self._run(
+            lambda task: context.parallelize(items, len(items)).map(task), work, meter, otherwise
+        )
 
     def run_on_rows(
         self,
@@ -225,7 +246,11 @@ class SparkTasks:
         return self._run(of_task, work, meter)
 
     def _run(
-        self, of_task: Callable[[Any], Any], work: Callable[[Any, Progress | None], R], meter: Progress | None
+        self,
+        of_task: Callable[[Any], Any],
+        work: Callable[[Any, Progress | None], R],
+        meter: Progress | None,
+        otherwise: Otherwise[Any, R] | None = None,
     ) -> list[R]:
         """Return the results of a job: of the RDD that a function makes of what its tasks call."""
         context = self._context
@@ -233,7 +258,7 @@ class SparkTasks:
         reports = _Reports()
         reports.follow(meter, lambda: context.cancelJobGroup(group))
         counted = context.accumulator([], reports)
-        task = _Task(work, counted, __version__, _attempts(context))
+        task = _Task(work, otherwise, counted, __version__, _attempts(context))
 
         def job() -> list[R]:
             context.setJobGroup(group, "state-store", interruptOnCancel=True)
@@ -332,9 +357,15 @@ class _Task(Generic[T, R]):
     """The work of a task: pickled on the driver, called by a Python worker."""
 
     def __init__(
-        self, work: Callable[[T, Progress | None], R], reports: Any, version: str, attempts: int
+        self,
+        work: Callable[[T, Progress | None], R],
+        otherwise: Otherwise[T, R] | None,
+        reports: Any,
+        version: str,
+        attempts: int,
     ) -> None:
         self._work = work
+        self._otherwise = otherwise
         self._reports = reports
         self._version = version
         self._attempts = attempts
@@ -349,15 +380,28 @@ class _Task(Generic[T, R]):
                     f"{self._version}: install the same on all machines",
                     option="spark",
                 )
-            result = self._work(item, progress)
+            result = self._done(item, progress)
         except (StateStoreError, OSError) as error:
             failure = as_store_error(error)
-            if failure.kind in _RETRIED and _attempt() + 1 < self._attempts:
+            if self._is_repeated(failure):
                 raise
             self._reports.add([failure.to_json()])
             return None
         self._reports.add([(progress.expected, progress.done, progress.stores)])
         return result
+
+    def _done(self, item: T, progress: TaskProgress) -> R:
+        try:
+            return self._work(item, progress)
+        except (StateStoreError, OSError) as error:
+            failure = as_store_error(error)
+            if self._otherwise is None or self._is_repeated(failure):
+                raise
+            return self._otherwise(item, failure)
+
+    def _is_repeated(self, failure: StateStoreError) -> bool:
+        """Return True if Spark is to try the task again."""
+        return failure.kind in _RETRIED and _attempt() + 1 < self._attempts
 
 
 class _Reports:

@@ -33,7 +33,7 @@ from state_store.data.dataset.moments import table
 from state_store.data.jobs import on_stores, workers
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_number, check_text, counted
-from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+from state_store.errors import MissingError, OptionError, StateStoreError
 
 MAX_STORES = 1024
 """Stores that are worked on at a time at most."""
@@ -248,25 +248,24 @@ def full_checkpoint(
     keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> FullCheckpoint | Failure:
-        try:
-            return _of_newest(
-                lambda: query.committed()[key],
-                lambda version: store_full_checkpoint(
-                    key,
-                    storage,
-                    version,
-                    compression=compression,
-                    open_files=share(resources.stores).open_files,
-                    reason=reason,
-                    meter=meter,
-                    runtime=runtime,
-                ),
-            )
-        except (StateStoreError, OSError) as error:
-            return Failure(key, as_store_error(error))
+        return _of_newest(
+            lambda: query.committed()[key],
+            lambda version: store_full_checkpoint(
+                key,
+                storage,
+                version,
+                compression=compression,
+                open_files=share(resources.stores).open_files,
+                reason=reason,
+                meter=meter,
+                runtime=runtime,
+            ),
+        )
 
     with reporting(progress, "full checkpoints", len(keys)) as meter:
-        outcomes = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
+        outcomes = on_stores(
+            query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks, otherwise=Failure
+        )
     failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
     if failed and on_failure == "raise":
         raise failed[0].error

@@ -39,7 +39,7 @@ from state_store.data.maintenance.verification import verify_store
 from state_store.data.maintenance.verified import Finding, failed_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted, shown
-from state_store.errors import LocalDiskError, OptionError, StorageError
+from state_store.errors import OptionError, StateStoreError
 
 LAST_RUN_MS = 3_600_000
 """Attempts stay that are older by this or less than the newest one of their version: it is of their run."""
@@ -402,23 +402,24 @@ def repair(
     keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Repair:
-        try:
-            return repair_store(
-                key,
-                storage,
-                lambda: query.committed().get(key),
-                apply=apply,
-                older_than_ms=older_than_ms,
-                leaks_only=leaks_only,
-                discard=discard,
-                open_files=share(resources.stores).open_files,
-                meter=meter,
-            )
-        except LocalDiskError:
-            raise
-        except StorageError as error:  # the other stores can be repaired
-            return Repair(key, (), (failed_store(key, error),), "the storage failed")
+        return repair_store(
+            key,
+            storage,
+            lambda: query.committed().get(key),
+            apply=apply,
+            older_than_ms=older_than_ms,
+            leaks_only=leaks_only,
+            discard=discard,
+            open_files=share(resources.stores).open_files,
+            meter=meter,
+        )
+
+    def of_failed(key: StoreKey, error: StateStoreError) -> Repair:
+        """Return the repair of a store that the storage does not let be read: the others can be repaired."""
+        return Repair(key, (), (failed_store(key, error),), "the storage failed")
 
     with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
-        repairs = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
+        repairs = on_stores(
+            query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks, otherwise=of_failed
+        )
     return Repairs(query.location, apply, tuple(repairs))

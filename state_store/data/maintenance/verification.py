@@ -29,7 +29,7 @@ from state_store.data.maintenance.verified import Finding, Verdict, failed_store
 from state_store.data.maintenance.verified import leave_result as leave
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted
-from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError, StorageError
+from state_store.errors import DamagedError, LocalDiskError, MissingError, StateStoreError
 
 TRIES = 3
 """Attempts to restore the committed version while the query goes on and retires versions."""
@@ -469,22 +469,23 @@ def verify(
     keys = query.stores(selection)
 
     def of_store(key: StoreKey, storage: Storage, meter: Progress | None) -> Verdict:
-        try:
-            return verify_store(
-                key,
-                storage,
-                lambda: query.committed().get(key),
-                every=all_versions,
-                open_files=share(resources.stores).open_files,
-                meter=meter,
-            )
-        except LocalDiskError:
-            raise
-        except StorageError as error:  # the other stores can be read
-            return Verdict(key, 0, 0, None, 0, (), (failed_store(key, error),))
+        return verify_store(
+            key,
+            storage,
+            lambda: query.committed().get(key),
+            every=all_versions,
+            open_files=share(resources.stores).open_files,
+            meter=meter,
+        )
+
+    def of_failed(key: StoreKey, error: StateStoreError) -> Verdict:
+        """Return the verdict on a store that the storage does not let be read: the others can be read."""
+        return Verdict(key, 0, 0, None, 0, (), (failed_store(key, error),))
 
     with reporting(progress, "verified", len(keys)) as meter:
-        verdicts = on_stores(query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks)
+        verdicts = on_stores(
+            query, keys, of_store, at_once=resources.stores, meter=meter, workers=tasks, otherwise=of_failed
+        )
     not_left = _left(query, verdicts, is_whole=selection == Filter()) if leave_result else None
     verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(selection, key)]
     of_spark = tuple(

@@ -20,7 +20,7 @@ from state_store.core.codec import INLINE, OMITTED, JsonObject, Mismatch, from_j
 from state_store.core.compat import zip
 from state_store.core.storage import Storage, open_storage
 from state_store.data.query import StoreKey
-from state_store.errors import MissingError, StateStoreError, StorageError, as_store_error
+from state_store.errors import LocalDiskError, MissingError, StateStoreError, StorageError, as_store_error
 
 _BAD = ("damaged", "missing", "format")
 """Kinds that say that a file cannot be used; the others say that it could not be looked at."""
@@ -80,8 +80,14 @@ class Verdict(JsonObject):
     findings: tuple[Finding, ...]
 
 
-def failed_store(key: StoreKey, error: StorageError) -> Finding:
-    """Return the finding that the storage failed at the directory of a store as a whole."""
+def failed_store(key: StoreKey, error: StateStoreError) -> Finding:
+    """Return the finding that the storage failed at the directory of a store as a whole.
+
+    Raises:
+        StateStoreError: another error than one of checkpoint storage.
+    """
+    if isinstance(error, LocalDiskError) or not isinstance(error, StorageError):
+        raise error
     return Finding(key, error.kind, error.file or key.path, f"could not be read or written: {error.message}")
 
 

@@ -1,0 +1,80 @@
+"""Failures of a task of a Spark job: which Spark is to repeat, which end the job, which are a result."""
+
+from __future__ import annotations
+
+import pytest
+
+from state_store import __version__
+from state_store.data import jobs
+from state_store.data.maintenance.verified import failed_store
+from state_store.data.query import StoreKey
+from state_store.errors import DamagedError, LocalDiskError, StateStoreError, StorageError
+
+ATTEMPTS = 3
+KEY = StoreKey(0, 4, "default")
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.added: list = []
+
+    def add(self, reports: list) -> None:
+        self.added += reports
+
+
+def tried(monkeypatch, error: Exception, attempt: int, otherwise=None) -> tuple[object, list]:
+    """Return the result of an attempt at a task that fails, and what it reports."""
+
+    def fail(item, meter):
+        raise error
+
+    reports = Reports()
+    monkeypatch.setattr(jobs, "_attempt", lambda: attempt)
+    task = jobs._Task(fail, otherwise, reports, __version__, ATTEMPTS)
+    return task(KEY), reports.added
+
+
+@pytest.mark.parametrize("otherwise", [None, lambda key, error: (key, error.message)])
+@pytest.mark.parametrize("error", [StorageError("slow down"), LocalDiskError("full"), OSError(5, "io")])
+def test_an_error_that_another_attempt_may_not_meet_is_repeated(monkeypatch, error, otherwise):
+    for attempt in range(ATTEMPTS - 1):
+        with pytest.raises(type(error)):
+            tried(monkeypatch, error, attempt, otherwise)
+    result, (report,) = tried(monkeypatch, error, ATTEMPTS - 1, otherwise)
+    if otherwise is None:
+        assert result is None and report["kind"] == "storage"
+    else:
+        assert result == (KEY, report_of(error)) and report == (0, 0, 0)
+
+
+def report_of(error: Exception) -> str:
+    return jobs.as_store_error(error).message
+
+
+def test_damage_is_a_result_at_once_if_the_tool_goes_on(monkeypatch):
+    result, (report,) = tried(monkeypatch, DamagedError("bad"), 0, lambda key, error: error.kind)
+    assert result == "damaged" and report == (0, 0, 0)
+    result, (report,) = tried(monkeypatch, DamagedError("bad"), 0)
+    assert result is None and report["message"] == "bad"
+
+
+@pytest.mark.parametrize("error", [DamagedError("bad"), LocalDiskError("full")])
+def test_only_a_failure_of_checkpoint_storage_is_a_finding(monkeypatch, error):
+    assert failed_store(KEY, StorageError("slow down")).kind == "storage"
+    with pytest.raises(StateStoreError) as raised:
+        failed_store(KEY, error)
+    assert raised.value is error
+    result, (report,) = tried(monkeypatch, error, ATTEMPTS - 1, failed_store)
+    assert result is None and report["message"] == error.message
+
+
+def test_threads_take_the_same_results():
+    def work(item, meter):
+        if item % 2:
+            raise StorageError(f"{item} fails")
+        return item
+
+    found = jobs.Threads().run(work, [0, 1, 2], at_once=1, otherwise=lambda item, error: error.message)
+    assert found == [0, "1 fails", 2]
+    with pytest.raises(StorageError, match="1 fails"):
+        jobs.Threads().run(work, [0, 1, 2], at_once=1)
