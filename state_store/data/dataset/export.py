@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -305,6 +305,7 @@ def write_export(
             remove = partial(shutil.rmtree, aside, ignore_errors=True)
             with removed_at_end(remove):
                 rows, success = write_all(aside)
+                _remove_others(aside, {*map(_part, numbers)})
                 (aside / SUCCESS).write_bytes(success)
             _publish(aside, directory)
         except BaseException:
@@ -319,6 +320,13 @@ def write_export(
 
 def _part(number: int) -> str:
     return f"part-{number:05}.parquet"
+
+
+def _remove_others(directory: Path, names: Collection[str]) -> None:
+    """Remove the files of tasks that were killed."""
+    for path in directory.iterdir():
+        if path.name not in names:
+            path.unlink(missing_ok=True)
 
 
 def _publish(aside: Path, directory: Path) -> None:

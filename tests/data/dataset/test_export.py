@@ -152,6 +152,21 @@ def test_the_second_of_two_exports_to_a_place_is_refused(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "flights"]
 
 
+def test_nothing_stays_of_a_task_that_was_killed(tmp_path, monkeypatch):
+    """Its file has a name of its own, beside that of the attempt that counts."""
+    write = export._write
+
+    def write_twice(batches, schema, path):
+        path.with_name(f"{path.name}-of-a-killed-task").write_bytes(b"PAR1")
+        return write(batches, schema, path)
+
+    monkeypatch.setattr(export, "_write", write_twice)
+    target = tmp_path / "exported"
+    state_store.export(checkpoint("flights", tmp_path), target)
+    names = sorted(path.name for path in target.iterdir())
+    assert names == ["_SUCCESS", "part-00000.parquet", "part-00001.parquet"]
+
+
 def test_metadata_of_an_export_have_the_whole_place_of_a_relative_checkpoint(tmp_path, monkeypatch):
     place = checkpoint("flights", tmp_path)
     monkeypatch.chdir(tmp_path)
