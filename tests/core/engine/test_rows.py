@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from state_store.core.checkpoint.stored_documents import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.core.engine.rows import ByteSlices, Page, _first_occurrences, merged, rows
+from state_store.core.engine.rows import (
+    _LONG_SLICE,
+    ByteSlices,
+    Page,
+    _first_occurrences,
+    copy_slices,
+    merged,
+    pages,
+    rows,
+)
 from state_store.core.engine.table import read_records
 from state_store.errors import DamagedError
 
@@ -205,3 +214,50 @@ def test_damaged_tables_are_an_error(tmp_path):
         with pytest.raises(DamagedError, match=r"short\.sst' is damaged"):
             list(read_records(tmp_path / "short.sst"))
     shutil.rmtree(tmp_path)
+
+
+def resident_bytes(path: Path) -> int:
+    """Return the bytes of a mapped file that are in the memory of this process."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    places = [number for number, line in enumerate(lines) if line.endswith(str(path))]
+    return sum(
+        int(line.split()[1]) << 10
+        for place in places
+        for line in lines[place + 1 : place + 8]
+        if line.startswith("Rss:")
+    )
+
+
+def test_a_large_table_is_not_in_memory_after_it_was_read(tmp_path):
+    """Containers of YARN are limited by resident memory, in which files that are mapped count."""
+    path = tmp_path / "large.sst"
+    value = bytes(2_000)
+    delta = {b"\0\0" + number.to_bytes(4, "big"): value for number in range(8_000)}
+    written(path, delta, 1, DatabaseSettings())
+    size_bytes, page_bytes, peak, found = path.stat().st_size, 256 << 10, 0, 0
+    for page in pages(path, b"\0\0", b"\0\1", page_bytes):
+        found += len(page)
+        peak = max(peak, resident_bytes(path))
+    assert found == len(delta) and size_bytes > 15_000_000
+    assert 0 < peak < size_bytes // 4
+
+
+def test_a_page_can_be_read_after_the_next_ones(tmp_path):
+    path = tmp_path / "table.sst"
+    delta = {b"\0\0" + number.to_bytes(4, "big"): bytes([number % 256]) * 900 for number in range(2_000)}
+    written(path, delta, 1, DatabaseSettings())
+    found = list(pages(path, b"\0\0", b"\0\1", 64 << 10))
+    assert len(found) > 10
+    assert [row for page in found for row in of_page(page)] == sorted(delta.items())
+
+
+@pytest.mark.parametrize("kind", [numpy.uint8, numpy.int64])
+def test_slices_of_any_length_are_copied(kind):
+    lengths = numpy.array([0, 1, _LONG_SLICE - 1, _LONG_SLICE, 3, 20 * _LONG_SLICE, 0, 2])
+    source = numpy.arange(int(lengths.sum()) + 10).astype(kind)
+    starts = numpy.cumsum(lengths) - lengths + 10
+    target = numpy.zeros(len(source), kind)
+    places = numpy.cumsum(lengths[::-1])[::-1] - lengths
+    copy_slices(target, places, source, starts, lengths)
+    for place, start, length in zip(places, starts, lengths, strict=True):
+        assert (target[place : place + length] == source[start : start + length]).all()
