@@ -166,10 +166,12 @@ class ModelDatabase:
 
     def files(self) -> list[TableFile]:
         found = [
-            TableFile(name, level, (self.directory / name).stat().st_size, self._count(name))
-            for name, level in self._tables
+            TableFile(name, level, (self.directory / name).stat().st_size) for name, level in self._tables
         ]
         return sorted(found, key=lambda file: table_number(file.name))
+
+    def entries(self) -> int:
+        return sum(self._count(name) for name, _ in self._tables)
 
     def runs(self) -> list[list[TableFile]]:
         """Each young table is a run, the old ones are one."""

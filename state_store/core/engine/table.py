@@ -40,6 +40,7 @@ REMOVED = (0, 7)
 
 PUT = 1
 _DELTA_ENCODED = b"rocksdb.index.value.is.delta.encoded"
+_RECORDS = b"rocksdb.num.entries"
 
 
 class Handle(NamedTuple):
@@ -187,6 +188,24 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
     return keys[0], keys[-1]
 
 
+def number_of_records(path: Path) -> int:
+    """Return the number of records in a table, removals included, by its properties.
+
+    Raises:
+        DamagedError: If the file has none.
+    """
+    if not path.stat().st_size:
+        raise _damaged(path, "it is empty")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        footer = footer_of(data[-FOOTER_BYTES:])
+        try:
+            if footer is not None:
+                return varint_at(_properties(data, *footer.metaindex)[_RECORDS], 0)[0]
+        except (IndexError, KeyError, ValueError) as error:
+            raise _damaged(path, "its properties cannot be read") from error
+    raise _damaged(path, "it does not end as a table of RocksDB does")
+
+
 class Block(NamedTuple):
     """A data block; its keys are at most `separator`, and those of the next block are above it."""
 
@@ -241,11 +260,15 @@ def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
 
 def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
     """Return True if entries of the index contain the length of their value."""
+    return _properties(data, offset, size).get(_DELTA_ENCODED, b"\0") == b"\0"
+
+
+def _properties(data: bytes | mmap.mmap, offset: int, size: int) -> dict[bytes, bytes]:
+    """Return the properties that a metaindex leads to; none if it names none."""
     for name, handle in entries_of(content_of(data, offset, size)):
         if name == PROPERTIES:
-            properties = dict(entries_of(content_of(data, *handle_at(handle, 0)[0])))
-            return properties.get(_DELTA_ENCODED, b"\0") == b"\0"
-    return True
+            return dict(entries_of(content_of(data, *handle_at(handle, 0)[0])))
+    return {}
 
 
 def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:

@@ -117,8 +117,20 @@ def test_a_full_compaction_leaves_no_file_and_no_removed_row(filled: Database) -
         filled.compact_all()
         after = filled.files()
         assert before.isdisjoint(file.name for file in after)
-        assert sum(file.entries for file in after) == 1000 - 3 + 1
+        assert filled.entries() == 1000 - 3 + 1
         before = {file.name for file in after}
+
+
+@pytest.mark.parametrize("open_files", [-1, 16])
+def test_records_are_counted_in_more_files_than_may_be_open(tmp_path: Path, open_files: int) -> None:
+    settings = DatabaseSettings(file_bytes=8 << 10, max_open_files=open_files)
+    rows = {b"\0\0%06d" % row: os.urandom(100) for row in range(4_000)}
+    with Database(tmp_path / "many", settings, create=True) as made:
+        made.ingest([delta(tmp_path / "1.sst", 1, rows)])
+        assert made.entries() == len(rows) + 1
+        made.compact_all()
+        assert len(made.files()) > 25
+        assert made.entries() == len(rows) + 1
 
 
 def test_a_closed_database_opens_from_its_small_files_and_ssts(filled: Database, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,12 +94,8 @@ def test_a_full_merge_with_fewer_rows_than_the_record_says_is_not_published(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = set(Path(job.location).rglob("*"))
-    files = Database.files
-    monkeypatch.setattr(
-        Database,
-        "files",
-        lambda database: [replace(file, entries=file.entries - 1) for file in files(database)],
-    )
+    entries = Database.entries
+    monkeypatch.setattr(Database, "entries", lambda database: entries(database) - 1)
     with pytest.raises(DamagedError, match=r"has made \d+ rows, .* nothing is published"):
         job.merge("full")
     assert set(Path(job.location).rglob("*")) == before
