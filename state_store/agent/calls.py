@@ -68,12 +68,14 @@ from state_store.agent.open_store import (
 )
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.agent.supervision import as_state_store_error, try_to_start
+from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.codec import Mismatch, from_json
 from state_store.core.planning.cost import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import by_name, row_memory_bytes
 from state_store.core.snapshots.attempt import refuse
 from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import open_storage
 from state_store.errors import BusyError, InternalError, StateStoreError
 
@@ -284,6 +286,7 @@ class Calls:
         store = self._store(request)
         return Opened(
             store.context.workspace.incoming,
+            _delta_directory(store),
             row_memory_bytes(store.options.memory_budget_bytes),
             _file_connections(store),
             by_name(store.options),
@@ -388,6 +391,18 @@ def _store_fields(request: dict[str, Any]) -> StoreFields:
         return from_json(StoreFields, request.get("store"))
     except Mismatch as mismatch:
         raise InternalError(f"the argument 'store' of the call {request['op']!r} {mismatch}") from mismatch
+
+
+def _delta_directory(store: OpenStore) -> Path | None:
+    """Return the directory in which the JVM may store deltas itself; None if it may not.
+
+    Without Spark's ids an attempt has to look whether it counts, and on other storage the way to a file is
+    long, so the agent stores these deltas.
+    """
+    storage = store.context.storage
+    if not isinstance(storage, LocalStorage) or not store.store_id.has_checkpoint_ids:
+        return None
+    return storage.directory / DELTA_DIRECTORY
 
 
 def _file_connections(store: OpenStore) -> int:

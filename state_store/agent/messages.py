@@ -135,13 +135,14 @@ class RangesRequest:
         return [(name, offset, length) for name, offset, length in self.ranges]
 
 
-@json_names(version=INLINE, size_bytes="bytes", crc32="crc", seen_pairs="seen")
+@json_names(version=INLINE, size_bytes="bytes", crc32="crc", is_stored="stored", seen_pairs="seen")
 @dataclass(frozen=True)
 class CommitRequest:
     """Request to commit the delta at `path` as `version`, which follows the version of id `parent`.
 
     `seen_pairs` are the later versions that the attempt knew of when it began, without Spark's ids. With
-    `memory_short` the data plane asks for an `ingest` merge, which gives memory back.
+    `memory_short` the data plane asks for an `ingest` merge, which gives memory back. With `is_stored` the
+    data plane has stored the delta itself, durably and under its name, so that the version is committed.
     """
 
     version: VersionId
@@ -151,6 +152,7 @@ class CommitRequest:
     crc32: int
     keys: int
     memory_short: bool = False
+    is_stored: bool = False
     seen_pairs: tuple[tuple[Any, ...], ...] = ()
 
     @property
@@ -269,10 +271,12 @@ class Closed(Answer):
 class Opened(Answer):
     """Answer to `open`: the directory for new deltas, the data plane's share of the memory budget, options.
 
-    `file_connections` is how many connections the JVM has to lend at least, over all stores.
+    `file_connections` is how many connections the JVM has to lend at least, over all stores. The JVM may
+    store deltas in `delta_directory` itself; None: it may not.
     """
 
     incoming: Path
+    delta_directory: Path | None
     memory_budget_bytes: int
     file_connections: int
     options: Mapping[str, Any]

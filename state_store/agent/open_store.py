@@ -149,6 +149,8 @@ class CommitResult:
 def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     """Store the delta under its name, whose appearance is the commit. The same commit again is fine.
 
+    If the data plane has stored it already, this only learns of it.
+
     Raises:
         DamagedError: The local file has other bytes than the JVM announced.
         MissingError: The local file or the version before does not exist.
@@ -163,7 +165,9 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     _check_follows(delta, before)
     stored_from_s = clock_s()
     seen: ObservedAttempts = frozenset()
-    if store.store_id.has_checkpoint_ids:
+    if request.is_stored:
+        pass
+    elif store.store_id.has_checkpoint_ids:
         _store_delta(store, delta, request)
     else:
         touch(request.path)

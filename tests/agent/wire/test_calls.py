@@ -11,6 +11,8 @@ import pytest
 from faults import FaultyStorage, once, torn_write
 
 from agent.harness import AgentProcess, InProcess, Job, contents
+from state_store.core.checkpoint.names import DeltaName
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import (
     ConflictError,
     DamagedError,
@@ -119,6 +121,33 @@ def test_a_commit_that_reached_the_storage_can_be_made_again_by_another_agent(
     first = job.call("commit", **arguments)
     job.client = InProcess(tmp_path / "another")
     assert job.call("commit", **arguments)["chain"] == first["chain"]
+
+
+def test_the_data_plane_stores_deltas_itself_only_where_that_is_the_commit(tmp_path: Path) -> None:
+    """Without Spark's ids an attempt has to look whether it counts, which is left to the agent."""
+    client = InProcess(tmp_path / "local")
+    assert Job(client, tmp_path / "state").opened["delta_directory"] == str(tmp_path / "state/delta")
+    assert Job(client, tmp_path / "other", ids=False).opened["delta_directory"] is None
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["the same agent", "another agent"])
+def test_a_delta_that_the_data_plane_has_stored_is_learned(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    job.commit(rows(10))
+    arguments = job.write(rows(10))
+    if another:
+        job.client = InProcess(tmp_path / "another")
+    name = DeltaName(2, arguments["id"], arguments["parent"], arguments["crc"]).name
+    os.link(arguments["path"], Path(job.opened["delta_directory"]) / name)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "upload", None)  # it is not stored again
+        chain = job.call("commit", stored=True, **arguments)["chain"]
+    assert (chain["deltas"], chain["files"]) == (2, 2)
+    assert not Path(arguments["path"]).exists(), "it is kept for restores"
+    job.version, job.id, job.state = job.next
+    assert job.commit(rows(10))["chain"]["deltas"] == 3
+    assert job.rows() == job.state
 
 
 def test_a_delta_of_another_size_is_refused(job: Job, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{
-  Driver, ReportedMetrics, SparkStateStore, Tasks
+  CommitReport, Driver, ReportedMetrics, SparkStateStore, Tasks
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{
   FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator
@@ -288,9 +288,17 @@ final class IncrementalStateStore private[incremental] (
       }
     } finally local.ended()
     provider.observed.committed(committed, opened)
-    try Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
-    finally local.prepareNextBatch() // after the report, because its threads need the cores that this takes
+    val report = Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
+    TaskContext.get match {
+      case null => end(report)
+      case task => task.addTaskCompletionListener[Unit](_ => end(report))
+    }
   }
+
+  /** Waits for the driver, which looks after the task if every store has committed. */
+  private def end(report: CommitReport): Unit =
+    try report.await()
+    finally local.prepareNextBatch() // after the report, because its threads need the cores that this takes
 
   override def abort(): Unit = synchronized {
     state match {

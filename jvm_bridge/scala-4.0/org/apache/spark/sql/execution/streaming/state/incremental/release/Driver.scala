@@ -16,7 +16,8 @@ object Driver {
     id
   }
 
-  def reportCommit(conf: StateStoreConf, version: Long, id: StateStoreId, hadoopConf: Configuration): Unit = ()
+  def reportCommit(conf: StateStoreConf, version: Long, id: StateStoreId, hadoopConf: Configuration): CommitReport =
+    () => ()
 
   def reportSnapshot(conf: StateStoreConf, version: Long, id: StateStoreId, hadoopConf: Configuration): Unit = ()
 }
@@ -31,4 +32,10 @@ object ReportedMetrics {
       memoryBytes: Long,
       custom: Map[StateStoreCustomMetric, Long],
       lastSnapshotVersion: Long): StateStoreMetrics = StateStoreMetrics(keys, memoryBytes, custom)
+}
+
+/** A report to the driver that has begun. */
+trait CommitReport {
+  /** Waits until the driver has the report. A report that fails is logged. */
+  def await(): Unit
 }

@@ -364,7 +364,8 @@ object AgentDirectory {
     Utils.getOrCreateLocalRootDirs(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)).toSeq
 
   /** Makes a directory, and its missing parents, for their owner alone; an existing directory stays as it is. */
-  def createPrivately(directory: Path): Path = Files.createDirectories(directory, ownerOnly)
+  def createPrivately(directory: Path): Path =
+    if (Files.isDirectory(directory)) directory else Files.createDirectories(directory, ownerOnly)
 
   private val ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
 

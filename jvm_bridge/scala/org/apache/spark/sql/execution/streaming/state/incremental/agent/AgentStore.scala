@@ -37,6 +37,8 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   private lazy val files = new FileCalls(location, hadoopConf)
   private lazy val key = s"$location/${id.operatorId}/${id.partitionId}/${id.storeName}"
   private val bytesRead = new LongAdder
+  private val told = new ToldCommits(id.toString)
+  private lazy val deltaLinks = opened.deltaDirectory.map(new DeltaLinks(_))
   private val held = ConcurrentHashMap.newKeySet[String]
 
   @volatile private var listener: AgentEvent => Unit = _ => ()
@@ -99,25 +101,22 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
 
   /**
-   * Makes a delta the next version.
+   * Makes a delta the next version, which is durable in checkpoint storage on return. If this JVM can store the delta
+   * itself, the agent hears of it afterwards, and the answer is that of the version before, brought up to date.
    *
-   * @param parent the parent that the delta names
-   * @param seen the attempts in storage when this attempt started; None with Spark's ids
-   * @param memoryShort true to ask for a merge that gives memory back
+   * @param later runs what does not have to be done on return
    */
-  def commit(
-      version: VersionId,
-      parent: String,
-      seen: Option[SeenAttempts],
-      delta: Path,
-      bytes: Long,
-      crc: Long,
-      keys: Long,
-      memoryShort: Boolean): CommitAnswer = {
-    val answer = Answers.commit(call("commit",
-      versioned(version) ++ Seq("parent" -> parent,
-        "seen" -> seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
-        "keys" -> keys, "memory_short" -> memoryShort)))
+  def commit(delta: NewDelta, later: (() => Unit) => Unit): CommitAnswer = {
+    val arguments = versioned(delta.version) ++ Seq("parent" -> delta.parent,
+      "seen" -> delta.seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.path.toString,
+      "bytes" -> delta.bytes, "crc" -> delta.crc, "keys" -> delta.keys, "memory_short" -> delta.memoryShort)
+    val expected = told.awaited().before(delta)
+    val answer = expected.filter(_ => deltaLinks.exists(_.store(delta))) match {
+      case Some(next) =>
+        told.tell(delta.version, later)(Answers.commit(callNow("commit", arguments :+ ("stored" -> true))))
+        next
+      case None => told.answered(delta.version)(Answers.commit(call("commit", arguments)))
+    }
     val hydration = answer.hydration
     answer.copy(hydration = hydration.copy(onDemandBytes = hydration.onDemandBytes + bytesRead.sum))
   }
@@ -180,6 +179,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** Reports that the provider is closed. Never throws, and starts no agent. */
   def close(): Unit = {
+    told.awaitFor(AgentStore.BestEffortTimeoutMs)
     tryUnwrittenRefusals()
     val answer = bestEffort("close")
     agent.unregister(instance, owed = answer.filter(_.path("owed").asBoolean).map(_ => request("close")))
@@ -187,7 +187,9 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   private def handle(event: AgentEvent): Unit = {
     event match {
-      case MergeEnded(_, merged, _, _) => held.add(merged.directory)
+      case MergeEnded(_, merged, _, _) =>
+        held.add(merged.directory)
+        told.forget()
       case _ => ()
     }
     listener(event)
@@ -198,6 +200,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       arguments: Seq[(String, Any)],
       timeoutMs: AgentLimits => Long = _.callTimeoutMs,
       option: String = "callTimeout"): ObjectNode = {
+    told.awaited()
     writeUnwrittenRefusals()
     callNow(op, arguments, timeoutMs, option)
   }

@@ -13,11 +13,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
  * Answer to `open`.
  *
  * @param incoming directory for new deltas
+ * @param deltaDirectory directory of checkpoint storage in which this JVM may store deltas itself; None: it may not
  * @param memoryBudgetBytes share of the data plane in the memory that the option allows
  * @param fileConnections number of connections that the agent wants for file requests; 0 if it needs none
  */
 private[agent] final case class OpenAnswer(
     incoming: Path,
+    deltaDirectory: Option[Path],
     memoryBudgetBytes: Long,
     fileConnections: Int,
     limits: AgentLimits)
@@ -34,7 +36,11 @@ final case class AgentLimits(
     verificationBytesPerS: Long)
 
 /** Milliseconds since the newest snapshot, and since the newest full snapshot; None if there is none. */
-final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long])
+final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long]) {
+  /** Returns the ages of the same snapshots after more time. */
+  def later(elapsedMs: Long): SnapshotAges =
+    SnapshotAges(sinceSnapshotMs.map(_ + elapsedMs), sinceFullMs.map(_ + elapsedMs))
+}
 
 /**
  * Attempts in storage above a version, without Spark's ids.
@@ -115,7 +121,19 @@ final case class CommitAnswer(
     restoreObjectiveMs: Long,
     ages: SnapshotAges,
     seen: SeenAttempts,
-    hydration: HydrationCounters)
+    hydration: HydrationCounters) {
+
+  /**
+   * Returns the answer for the next version, unless a merge changes the chain before.
+   *
+   * @param deltaBytes length of the delta of that version
+   * @param elapsedMs  how long ago this answer was given
+   */
+  def next(deltaBytes: Long, elapsedMs: Long): CommitAnswer = copy(
+    chain = chain.copy(deltas = chain.deltas + 1, deltasSinceFull = chain.deltasSinceFull + 1, files = chain.files + 1,
+      bytes = chain.bytes + deltaBytes),
+    ages = ages.later(elapsedMs))
+}
 
 /**
  * Bytes of lazily restored files: read on demand, fetched in the background, and still missing; for some of the missing
@@ -205,7 +223,8 @@ private[agent] object Answers {
   def open(ok: JsonNode): OpenAnswer = reading {
     val options = ok.child("options")
     OpenAnswer(
-      Paths.get(ok.text("incoming")), ok.number("memory_budget_bytes"), ok.number("file_connections").toInt,
+      Paths.get(ok.text("incoming")), ok.ifText("delta_directory").map(Paths.get(_)),
+      ok.number("memory_budget_bytes"), ok.number("file_connections").toInt,
       AgentLimits(options.number("callTimeout"), options.number("mergeTimeout"), options.number("cleanupTimeout"),
         options.number("tolerableFailedMerges").toInt, options.number("verificationRateLimit")))
   }

@@ -154,7 +154,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
         transaction.writeDelta(file.toFile, metadata(version, start.parent, transaction, counted).toJson))
       val writtenNs = System.nanoTime
       val answer = agent.commit(
-        version, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
+        NewDelta(version, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, state.wantsIngest),
+        later = work => LocalStore.later(() => work()))
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
       val committed = Committed(version, counted, keys, transaction.lookUps, delta, answer,
         writeMs, sinceMs(writtenNs))
@@ -477,8 +478,7 @@ final class StoreMerges(
 
   /** Returns how long ago the newest snapshot, and the newest full snapshot, were made; None if there is none. */
   def snapshotAges: SnapshotAges = synchronized {
-    val elapsedMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime - agesAtNs)
-    SnapshotAges(ages.sinceSnapshotMs.map(_ + elapsedMs), ages.sinceFullMs.map(_ + elapsedMs))
+    ages.later(TimeUnit.NANOSECONDS.toMillis(System.nanoTime - agesAtNs))
   }
 
   /** Notes the ages of the snapshots as the agent reports them now. */
