@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from state_store.core.compat import zip
 from state_store.functions import accelerated, older_spark, pandas_frames
-from state_store.functions.checking import bounds, struct_type
+from state_store.functions.checking import bounds, parts_of, struct_type
 from state_store.functions.collector import exempt_imports
 from state_store.functions.frame_runs import FrameRuns
 from state_store.functions.group_context import NO_TIMESTAMP, Header
@@ -341,15 +341,9 @@ class Column:
 
 
 def _has_nulls_inside(array: pa.Array) -> bool:
-    kind = array.type
-    if pa.types.is_map(kind):
-        parts = [array.keys, array.items]
-    elif pa.types.is_struct(kind):
-        parts = array.flatten()
-    else:
-        parts = [array.flatten()]
     return any(
-        part.null_count or (pa.types.is_nested(part.type) and _has_nulls_inside(part)) for part in parts
+        part.null_count or (pa.types.is_nested(part.type) and _has_nulls_inside(part))
+        for part in parts_of(array)
     )
 
 

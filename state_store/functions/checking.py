@@ -398,6 +398,31 @@ def bounds(lists: pa.Array) -> np.ndarray:
     return lists.offsets.to_numpy() if len(lists) else np.zeros(1, np.int32)
 
 
+def parts_of(array: pa.Array) -> list[pa.Array]:
+    """Return the arrays of the items of a nested array: fields of structs, elements, keys and values."""
+    if not len(array):
+        return []
+    if pa.types.is_struct(array.type):
+        return array.flatten()
+    offsets = bounds(array)
+    columns = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    return [column.slice(offsets[0], offsets[-1] - offsets[0]) for column in columns]
+
+
+def readable(array: pa.Array) -> pa.Array:
+    """Return `array`, made anew if a list or map in it may have no offsets (`bounds`).
+
+    Most of Arrow's functions, and the conversion to pandas, read the offsets of an empty column, too.
+    """
+    return pa.array(array.to_pylist(), type=array.type) if _may_lack_offsets(array) else array
+
+
+def _may_lack_offsets(array: pa.Array) -> bool:
+    return pa.types.is_nested(array.type) and (
+        not len(array) or any(_may_lack_offsets(part) for part in parts_of(array))
+    )
+
+
 def first_forbidden_null(array: pa.Array, field: pa.Field) -> int | None:
     """Return the first row of `array` with a null, at any depth, that `field` forbids; `None` without."""
     if not _forbids_null(field):

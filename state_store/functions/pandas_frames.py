@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions import older_spark
+from state_store.functions.checking import readable
 from state_store.functions.group_context import GROUP, Result
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
     """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
+    if any(map(pa.types.is_nested, table.schema.types)):
+        columns = [
+            pa.chunked_array([readable(part) for part in column.chunks], column.type)
+            if isinstance(column, pa.ChunkedArray)
+            else readable(column)
+            for column in table.columns
+        ]
+        table = type(table).from_arrays(columns, schema=table.schema)
     if older_spark.is_installed():
         return older_spark.to_series(table, header.time_zone)
     from pyspark.sql.conversion import ArrowBatchTransformer

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from state_store.core.compat import zip
 from state_store.functions import pandas_frames, polars_frames
-from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, struct_type
+from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, readable, struct_type
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,
@@ -111,7 +111,7 @@ class GroupStream:
         """Return the tables `rows` and `states` of a call."""
         group = np.arange(batch.num_rows, dtype=np.int32)
         exists = states.is_valid()
-        columns = [*keys, *states.flatten(), exists, pa.array(group)]
+        columns = [*keys, *map(readable, states.flatten()), exists, pa.array(group)]
         if self._function.stored_timeout:
             timeouts = batch.column(2).to_numpy()
             columns.append(pa.array(timeouts, mask=timeouts == NO_TIMESTAMP))
@@ -122,7 +122,7 @@ class GroupStream:
         offsets = bounds(lists)
         values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
         index = pa.array(np.repeat(group, np.diff(offsets)))
-        return pa.Table.from_arrays([*values.flatten(), index], names=self._row_names)
+        return pa.Table.from_arrays([*map(readable, values.flatten()), index], names=self._row_names)
 
     def _too_large(self, call: Call) -> GroupTooLargeError:
         limit = self._header.max_group_bytes

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state_store.functions import accelerated, pandas_frames
+from state_store.functions.checking import readable
 from state_store.functions.group_context import Header
 
 KINDS = {
@@ -89,6 +90,42 @@ def test_the_frame_of_a_group_without_rows_has_its_columns():
     assert (
         frame.columns.tolist() == ["k", "v"] and len(frame) == 0 and set(frame.dtypes.map(str)) == {"object"}
     )
+
+
+def written_by_java(kind: pa.DataType, length: int) -> pa.Array:
+    """Return a column of empty lists as Java writes them: one without lists has no offsets."""
+    if not pa.types.is_list(kind):
+        return pa.array([], kind)
+    offsets = pa.py_buffer(bytes(4 * (length + 1)) if length else b"")
+    values = written_by_java(kind.value_type, 0)
+    return pa.Array.from_buffers(kind, length, [None, offsets], children=[values])
+
+
+def offset_bytes(array: pa.Array) -> list[int]:
+    """Return the sizes of the offsets of a column of lists and of the lists in it."""
+    return [array.buffers()[1].size, *offset_bytes(array.values)] if pa.types.is_list(array.type) else []
+
+
+@pytest.mark.parametrize("length", [0, 2])
+def test_columns_without_lists_get_offsets_before_arrow_reads_them(length):
+    """Arrow's functions read the offsets of an empty column too: a worker that had none ended in a fault."""
+    column = written_by_java(pa.list_(pa.list_(pa.int32())), length)
+    assert 0 in offset_bytes(column)
+    assert min(offset_bytes(readable(column))) >= 4
+    assert readable(column).to_pylist() == [[]] * length
+    full = pa.array([[[1]], [[2]]])
+    assert readable(full) is full
+
+
+def test_a_frame_of_a_group_has_lists_without_elements():
+    kind = {"type": "array", "elementType": {"type": "array", "elementType": "integer", "containsNull": True}}
+    schema = wire.schema({"a": {**kind, "containsNull": True}})
+    header = Header.parse(wire.header(schema, schema, wire.schema({"s": "long"}), schema))
+    batch = wire.batch("x", header, [{"key": ([],), "rows": [([],), ([],)]}])
+    lists = pa.StructArray.from_arrays([written_by_java(pa.list_(pa.list_(pa.int32())), 2)], names=["0"])
+    rows = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), lists)
+    cut = accelerated.cut(batch.set_column(5, "rows", rows), header)
+    assert cut.frame(0)["a"].map(list).tolist() == [[], []]
 
 
 @pytest.mark.filterwarnings("error")
