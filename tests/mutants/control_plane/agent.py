@@ -50,8 +50,8 @@ MUTANTS = [
     Mutant(
         "an attempt without ids is stored without a check",
         f"{_AGENT}/open_store.py",
-        "    if store.store_id.has_checkpoint_ids:\n        _store_delta(store, delta, request)\n",
-        "    if True:\n        _store_delta(store, delta, request)\n",
+        "    elif store.store_id.has_checkpoint_ids:\n        _store_delta(store, delta, request)\n",
+        "    elif True:\n        _store_delta(store, delta, request)\n",
         _WITHOUT_IDS,
     ),
     Mutant(

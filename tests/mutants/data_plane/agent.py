@@ -6,6 +6,7 @@ from mutants.data_plane.places import KILLED_AT_START, RANGES, ROOT, THREADS
 from mutants.mutant import Mutant
 
 _LOCAL_DISK = ("tests/bridge/test_removed_directories.py",)
+_STORED_HERE = ("tests/jvm/test_agent_client.py::test_deltas_are_stored_without_the_agent_or_left_to_it",)
 
 MUTANTS = [
     Mutant(
@@ -28,6 +29,13 @@ MUTANTS = [
         "case _: OutOfMemoryError | _: InternalError | ",
         "case ",
         THREADS,
+    ),
+    Mutant(
+        "a delta on another attempt than the agent's last is stored without the agent",
+        f"{ROOT}/agent/DeltaLinks.scala",
+        " && version.id.contains(delta.parent)",
+        "",
+        _STORED_HERE,
     ),
     Mutant(
         "a directory that a cleaner removed is made for everybody",
