@@ -58,7 +58,9 @@ def main() -> None:
 
 def measure(turns: int, settings: Sequence[str] = (), jar: Path | None = None) -> dict[str, list[Figure]]:
     """Return the figures of each turn of each store, by the store's title."""
-    measured: list[tuple[str, Variant, Path | None]] = [(it.title, it, None) for it in (HDFS, CHANGELOG, OWN)]
+    measured: list[tuple[str, Variant, Path | None]] = [
+        (store.title, store, None) for store in (HDFS, CHANGELOG, OWN)
+    ]
     if jar is not None:
         measured.append(("the other build", OWN, jar))
     found: dict[str, list[Figure]] = {title: [] for title, _, _ in measured}
