@@ -1,0 +1,236 @@
+"""Random worlds: stores whose state is partly remote, beside faults and tools, agree with dicts.
+
+Several stores share a JVM and an agent for which small files are large (`chaos.small_agent`). Their files are
+cached by pages, with a cache smaller than the state, or hydrated within a rate and a budget. Keys are
+announced, some twice and some that are absent; readers are upgraded; merges run from storage to storage;
+agents are killed in the middle of calls; storage fails, or is slow; `state-store full` runs beside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import minihdfs
+import pytest
+from chaos.small_agent import program
+from driver import DriverError, Jvm
+
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.storage import Storage, open_storage
+from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
+from state_store.data.query import StoreKey
+from state_store.errors import StateStoreError
+
+pytestmark = [pytest.mark.spark]
+
+KEYS = 600
+STORES = 2
+Version = tuple[int, "str | None"]
+
+
+class _Store:
+    """A store as it should be: the rows of each version, and the versions that led to the newest."""
+
+    def __init__(self, location: str, storage: Callable[[], Storage]) -> None:
+        self.location, self.storage = location, storage
+        self.rows: dict[Version, dict[str, str]] = {(0, None): {}}
+        self.line: list[Version] = [(0, None)]
+        self.provider = ""
+
+    @property
+    def newest(self) -> Version:
+        return self.line[-1]
+
+
+class World:
+    """A random history. With `faults` calls may fail, and no row may be wrong all the same."""
+
+    def __init__(self, jvm: Jvm, seed: int, stores: list[_Store], pages: bool, faults: bool) -> None:
+        self._jvm, self._stores, self._pages, self._faults = jvm, stores, pages, faults
+        self._chance = random.Random(seed)
+        self._names = itertools.count()
+        self.counts: Counter[str] = Counter()
+
+    def run(self, steps: int) -> None:
+        """Do that many things, then end the faults, and read what every store has."""
+        deeds: dict[Callable[[_Store], None], int] = {
+            self._batch: 12,
+            self._read: 4,
+            self._reopen: 3,
+            self._maintain: 2,
+            self._full: 1,
+        }
+        if self._faults:
+            deeds |= {self._kill_agent: 1, self._break_storage: 2}
+        for _ in range(steps):
+            store = self._chance.choice(self._stores)
+            (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
+            self._do(deed, store)
+        self._faults = False
+        self._jvm("on_fs", operation="never", action="fail")
+        for store in self._stores:
+            self._reopen(store)
+            for version in store.line[-2:]:
+                self._check(store, version)
+
+    def _do(self, deed: Callable[[_Store], None], store: _Store) -> None:
+        if not store.provider:
+            self._reopen(store)
+        name = deed.__name__.lstrip("_")
+        try:
+            deed(store)
+            self.counts[name] += 1
+        except (DriverError, StateStoreError):
+            if not self._faults:
+                raise
+            self.counts[f"{name} that failed"] += 1
+
+    def _reopen(self, store: _Store) -> None:
+        chance = self._chance
+        if store.provider:
+            self._jvm("close", provider=store.provider)
+        store.provider = f"p{next(self._names)}"
+        options = {
+            "restoreMode": "lazy",
+            "lazyRestoreThreshold": "1",
+            "localRecovery": "false",
+            "memoryBudget": chance.choice(["16m", "64m"]),
+            "maxDeltas": chance.choice(["2", "5"]),
+            "fullAfterMerges": chance.choice(["0", "2"]),
+            "minPauseBetweenMerges": "0",
+        }
+        if self._pages:
+            options["pageCacheLimit"] = "1"
+        else:
+            options["hydrationRateLimit"] = chance.choice(["4k", "200k"])
+            options["hydrationDiskBudget"] = chance.choice(["0", "50k"])
+        self._jvm.provider(store.provider, store.location, **options)
+
+    def _batch(self, store: _Store) -> None:
+        chance, base = self._chance, store.newest
+        name, rows = f"s{next(self._names)}", dict(store.rows[base])
+        is_upgraded = chance.random() < 0.35
+        begun = {"provider": store.provider, "version": base[0], "id": base[1]}
+        self._jvm("begin", store=name, read=is_upgraded, **begun)
+        try:
+            if chance.random() < 0.7:
+                self._announce(name, rows)
+            if is_upgraded:
+                self._jvm("upgrade", provider=store.provider, store=name, id=base[1])
+            for _ in range(chance.randrange(1, 5)):
+                changed = {self._key(): self._value() for _ in range(chance.choice([1, 20, 80]))}
+                self._jvm("put", store=name, rows=changed)
+                rows |= changed
+                self._look_up(name, rows, [self._key() for _ in range(5)])
+                removed = self._key()
+                self._jvm("remove", store=name, key=removed)
+                rows.pop(removed, None)
+            if chance.random() < 0.2:
+                assert self._jvm("scan", store=name) == rows
+            if chance.random() < 0.1:
+                self._jvm("abort", store=name)
+                return
+            committed = self._jvm("commit", store=name)
+        except DriverError:
+            self._jvm("abort", store=name)
+            raise
+        version = (committed["version"], committed["id"])
+        store.rows[version] = rows
+        store.line.append(version)
+        assert self._jvm("metrics", store=name)["keys"] == len(rows)
+
+    def _announce(self, name: str, rows: dict[str, str]) -> None:
+        keys = [self._key() for _ in range(self._chance.choice([3, 60, 300]))]
+        self._jvm("expect", store=name, keys=keys + keys[: self._chance.choice([0, 40])] + ["absent"])
+        self._look_up(name, rows, keys[:20])
+
+    def _look_up(self, name: str, rows: dict[str, str], keys: list[str]) -> None:
+        for key in keys:
+            assert self._jvm("get", store=name, key=key) == rows.get(key), key
+
+    def _read(self, store: _Store) -> None:
+        self._check(store, self._chance.choice(store.line[-4:]))
+
+    def _check(self, store: _Store, version: Version) -> None:
+        assert self._jvm.rows(store.provider, *version) == store.rows[version], version
+
+    def _maintain(self, store: _Store) -> None:
+        self._jvm("maintain", provider=store.provider)
+
+    def _full(self, store: _Store) -> None:
+        """Make a full checkpoint of the version that was committed before the newest, from outside."""
+        if len(store.line) > 2:
+            store_full_checkpoint(StoreKey(0, 0), store.storage(), VersionId(*store.line[-2]))
+
+    def _kill_agent(self, store: _Store) -> None:
+        agent = self._jvm.agent()
+        if agent:
+            os.kill(agent, signal.SIGKILL)
+
+    def _break_storage(self, store: _Store) -> None:
+        chance = self._chance
+        operation = chance.choice(["open", "any", "create", "list", "rename"])
+        action = chance.choice([{"action": "fail"}, {"action": "kill"}, {"action": "sleep", "ms": 5}])
+        self._jvm("on_fs", operation=operation, nth=chance.randrange(1, 30), times=3, **action)
+
+    def _key(self) -> str:
+        return f"key{self._chance.randrange(KEYS)}"
+
+    def _value(self) -> str:
+        return f"{self._chance.random()}" * self._chance.choice([1, 5, 40])
+
+
+@pytest.fixture
+def world_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    jvm = Jvm(driver_class_path, tmp_path, python=str(program(tmp_path)), PYTHONPATH=path)
+    yield jvm
+    if jvm.process.poll() is None:
+        jvm.kill()
+    shutil.rmtree(jvm.tmp, ignore_errors=True)
+
+
+_LONG = [
+    pytest.param(seed, 1500, pages, faults, marks=[pytest.mark.tier("long"), pytest.mark.timeout(3000)])
+    for seed, pages, faults in itertools.product((11, 12, 13), (True, False), (True, False))
+]
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(
+    ("seed", "steps", "pages", "faults"), [(1, 60, True, True), (2, 60, False, True), *_LONG]
+)
+def test_stores_agree_with_dicts(
+    world_jvm: Jvm, tmp_path: Path, seed: int, steps: int, pages: bool, faults: bool
+) -> None:
+    def store(number: int) -> _Store:
+        place = tmp_path / "state" / str(number)
+        return _Store(f"probe://{place}", lambda: open_storage(str(place / "0" / "0")))
+
+    world = World(world_jvm, seed, [store(number) for number in range(STORES)], pages, faults)
+    world.run(steps)
+    print(dict(world.counts))
+    assert world.counts["batch"] > steps // 4
+    if pages:
+        assert any(world_jvm.tmp.rglob("pages.json")), "no base is cached by pages"
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("pages", [True, False])
+def test_stores_in_hdfs_agree_with_dicts(world_jvm: Jvm, pages: bool) -> None:
+    with minihdfs.running() as cluster:
+
+        def store(number: int) -> _Store:
+            place = f"/world/{number}"
+            return _Store(f"{cluster.uri}{place}", lambda: open_storage(cluster.webhdfs(f"{place}/0/0")))
+
+        world = World(world_jvm, 21, [store(number) for number in range(STORES)], pages, faults=False)
+        world.run(200)
+    assert world.counts["batch"] > 50
