@@ -117,8 +117,8 @@ class World:
         chance, base = self._chance, store.newest
         name, rows = f"s{next(self._names)}", dict(store.rows[base])
         is_upgraded = chance.random() < 0.35
-        begun = {"provider": store.provider, "version": base[0], "id": base[1]}
-        self._jvm("begin", store=name, read=is_upgraded, **begun)
+        opening = {"provider": store.provider, "version": base[0], "id": base[1]}
+        self._jvm("begin", store=name, read=is_upgraded, **opening)
         try:
             if chance.random() < 0.7:
                 self._announce(name, rows)

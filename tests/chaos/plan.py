@@ -157,7 +157,7 @@ RESTORES: Mapping[str, Mapping[str, Any]] = {
         "hydrationDiskBudget": "64k",
     },
 }
-"""How files come to an executor where checkpoints are in remote storage, each with every profile. With
+"""Options by which files come to an executor where checkpoints are in remote storage, each with every profile. With
 options of their own, the agents are those of `small_agent`."""
 
 PLACEMENTS = ("spark", "balanced")
