@@ -157,8 +157,8 @@ RESTORES: Mapping[str, Mapping[str, Any]] = {
         "hydrationDiskBudget": "64k",
     },
 }
-"""Options by which files come to an executor where checkpoints are in remote storage, each with every profile. With
-options of their own, the agents are those of `small_agent`."""
+"""Options by which files come to an executor where checkpoints are in remote storage, each with every
+profile. With options of their own, the agents are those of `small_agent`."""
 
 PLACEMENTS = ("spark", "balanced")
 """Values of `placement`, each with every profile: executors are killed, and others join, in every life."""

@@ -30,8 +30,9 @@ object ReplacedFiles {
         Json.obj("fs" -> "read", "path" -> path),
         Json.obj("fs" -> "download", "path" -> path, "to" -> local.toString),
         Json.obj("fs" -> "download", "path" -> path, "to" -> local.toString, "offset" -> 0, "length" -> content.length),
-        Json.obj("fs" -> "spans", "path" -> path, "spans" -> Json.array(Seq(
-          Json.obj("path" -> path, "to" -> local.toString, "pieces" -> Json.array(Seq(0, content.length)))))))
+        Json.obj("fs" -> "spans", "path" -> path,
+          "spans" -> Json.array(Seq(
+            Json.obj("path" -> path, "to" -> local.toString, "pieces" -> Json.array(Seq(0, content.length)))))))
       for (message <- Seq("Blocklist for /a has changed!", "Status Code: 412; Precondition Failed"); header <- asked) {
         Files.write(local, new Array[Byte](0))
         ReplacedFiles.message = message
