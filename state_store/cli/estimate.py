@@ -25,7 +25,7 @@ from state_store.core.settings.option import BYTES, DURATION
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
 from state_store.data.estimation.simulation import Prices
-from state_store.data.estimation.tools import ToolTime, in_time
+from state_store.data.estimation.tool_times import ToolTime, in_time
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted, require_arrow

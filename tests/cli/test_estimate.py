@@ -63,10 +63,10 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
 
 def test_estimate_says_how_long_tools_take_on_executors(capsys):
     plan = ["--keys", "1e9", "--key-bytes", "24", "--value-bytes", "90", "--update-share", "0.001"]
-    one = estimated(capsys, *plan)
+    alone = estimated(capsys, *plan)
     many = estimated(capsys, *plan, "--executors", "50", "--executor-cores", "4")
-    assert [tool["name"] for tool in one["tools"]][:3] == ["repartition", "import", "verify"]
-    for before, after in zip(one["tools"], many["tools"], strict=True):
+    assert [tool["name"] for tool in alone["tools"]][:3] == ["repartition", "import", "verify"]
+    for before, after in zip(alone["tools"], many["tools"], strict=True):
         assert before["cpu_s"] == after["cpu_s"] and before["time_s"] > 100 * after["time_s"]
         assert after["task_disk_bytes"] > 0 and after["task_memory_bytes"] > 0
     assert many["executor_cores"] == 4 and "140 bytes" in many["tools_rest_on"]

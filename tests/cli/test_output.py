@@ -112,7 +112,7 @@ def test_a_terminal_gets_no_escape_of_the_state(flights, form):
 
 
 @pytest.mark.parametrize("words", [("jar",), ("completion", "bash")])
-def test_what_a_shell_takes_is_never_folded(words, monkeypatch, capsys):
+def test_a_text_that_a_shell_takes_is_never_folded(words, monkeypatch, capsys):
     """`--jars "$(state-store jar)"` of a shell that exports COLUMNS has a path without a line break."""
     printed = []
     for columns in ("0", "20"):

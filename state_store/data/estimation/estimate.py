@@ -17,7 +17,7 @@ from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse
 from state_store.data.dataset.moments import table
 from state_store.data.estimation.simulation import Prices, Requests, Sample, SimulatedStore, look_ahead_bytes
-from state_store.data.estimation.tools import RESTS_ON, ToolTime, tool_times
+from state_store.data.estimation.tool_times import RESTS_ON, ToolTime, tool_times
 from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown

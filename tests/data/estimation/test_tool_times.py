@@ -6,7 +6,7 @@ import pytest
 
 from state_store.data.dataset.rewriting.store_writer import pieces
 from state_store.data.estimation.estimate import estimate
-from state_store.data.estimation.tools import ROW_BYTES, TOOLS, in_time, tool_times
+from state_store.data.estimation.tool_times import ROW_BYTES, TOOLS, in_time, tool_times
 from state_store.data.estimation.workload import Workload, table_size
 from state_store.errors import OptionError
 
@@ -19,10 +19,10 @@ def named(cores: int, rows: float = ROWS, row_bytes: float = ROW_BYTES, partitio
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_cores_divide_the_time_until_each_has_a_task(tool):
-    one, ten, hundred, more = (named(cores)[tool.name] for cores in (1, 10, 100, 5_000))
-    assert one.cpu_s == ten.cpu_s == pytest.approx(tool.cpu_s(ROWS, ROW_BYTES))
-    assert one.time_s > one.cpu_s and one.tasks <= PARTITIONS
-    assert one.time_s / ten.time_s == pytest.approx(10, rel=0.1)
+    alone, ten, hundred, more = (named(cores)[tool.name] for cores in (1, 10, 100, 5_000))
+    assert alone.cpu_s == ten.cpu_s == pytest.approx(tool.cpu_s(ROWS, ROW_BYTES))
+    assert alone.time_s > alone.cpu_s and alone.tasks <= PARTITIONS
+    assert alone.time_s / ten.time_s == pytest.approx(10, rel=0.1)
     assert ten.time_s / hundred.time_s == pytest.approx(10, rel=0.2)
     assert more.time_s == hundred.time_s
 
