@@ -12,7 +12,9 @@ the storage or of a local disk, fails the task, so that Spark tries again elsewh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from state_store import __version__
@@ -233,15 +235,18 @@ class SparkTasks:
         Raises:
             StateStoreError: as `run`.
         """
-        parted = self._context.union(
+        encoded = self._context.union(
             [_encoded(frame, number, encode) for number, (frame, encode) in enumerate(tables)]
-        ).partitionBy(partitions, int)
+        )
 
         def of_task(task: Any) -> Any:
-            def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-                return iter([task((number, (_or_failure(*table_and_rows) for _, table_and_rows in rows)))])
+            sources = encoded.getNumPartitions()
 
-            return parted.mapPartitionsWithIndex(of_partition)
+            def of_partition(number: int, rows: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+                return iter([task((number, all_rows((pair for _, pair in rows), number, sources)))])
+
+            counted = encoded.mapPartitionsWithIndex(partial(_counted, partitions))
+            return counted.partitionBy(partitions, int).mapPartitionsWithIndex(of_partition)
 
         return self._run(of_task, work, meter)
 
@@ -292,8 +297,8 @@ class SparkTasks:
             self._runtime.sleep(_POLL_S)
 
 
-_FAILED = -1
-"""In the place of the number of a table: the rows are an error."""
+_FAILED, _SENT = -1, -2
+"""In the place of the number of a table: the rows are an error, or what a task has sent."""
 
 
 def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int, list[Any]]]]) -> Any:
@@ -323,11 +328,43 @@ def _encoded(frame: Any, table: int, encode: Callable[[Any], Iterable[tuple[int,
     return frame.mapInArrow(to_bytes, "rows binary").rdd.flatMap(to_rows)
 
 
-def _or_failure(table: int, rows: list[Any]) -> tuple[int, list[Any]]:
-    """Return the rows of a table. Raises the error that came in their place."""
-    if table == _FAILED:
-        raise from_json(rows[0])
-    return table, rows
+def _counted(
+    partitions: int, source: int, pairs: Iterator[tuple[int, tuple[int, list[Any]]]]
+) -> Iterator[tuple[int, tuple[int, list[Any]]]]:
+    """Yield the rows of a task, and at the end to each partition how many it has sent there."""
+    sent: Counter[int] = Counter()
+    for partition, (table, rows) in pairs:
+        sent[partition] += len(rows)
+        yield partition, (table, rows)
+    for partition in range(partitions):
+        yield partition, (_SENT, [source, sent[partition]])
+
+
+def all_rows(
+    pairs: Iterator[tuple[int, list[Any]]], partition: int, sources: int
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the rows that came to a partition. Raises the error that came in their place.
+
+    If the shuffle fails, Spark ends the rows as if there were no more, and fails the task when it has ended:
+    what the task has written by then would be of a part of the rows.
+
+    Raises:
+        BusyError: not all rows came.
+    """
+    received, sent = 0, {}
+    for table, rows in pairs:
+        if table == _SENT:
+            sent[rows[0]] = rows[1]
+            continue
+        if table == _FAILED:
+            raise from_json(rows[0])
+        received += len(rows)
+        yield table, rows
+    if len(sent) != sources or sum(sent.values()) != received:
+        raise BusyError(
+            f"{received} rows came to partition {partition} from {len(sent)} of {sources} tasks: Spark lost "
+            "an executor that had rows of the others"
+        )
 
 
 class TaskProgress:

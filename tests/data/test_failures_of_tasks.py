@@ -8,7 +8,7 @@ from state_store import __version__
 from state_store.data import jobs
 from state_store.data.maintenance.verified import failed_store
 from state_store.data.query import StoreKey
-from state_store.errors import DamagedError, LocalDiskError, StateStoreError, StorageError
+from state_store.errors import BusyError, DamagedError, LocalDiskError, StateStoreError, StorageError
 
 ATTEMPTS = 3
 KEY = StoreKey(0, 4, "default")
@@ -78,3 +78,33 @@ def test_threads_take_the_same_results():
     assert found == [0, "1 fails", 2]
     with pytest.raises(StorageError, match="1 fails"):
         jobs.Threads().run(work, [0, 1, 2], at_once=1)
+
+
+def shuffled(tasks: list[list[tuple[int, tuple[int, list]]]], partitions: int) -> dict[int, list]:
+    """Return the rows that come to each partition from tasks that send rows."""
+    rows_of: dict[int, list] = {number: [] for number in range(partitions)}
+    for source, pairs in enumerate(tasks):
+        for partition, found in jobs._counted(partitions, source, iter(pairs)):
+            rows_of[partition].append(found)
+    return rows_of
+
+
+def test_rows_of_a_shuffle_are_taken_only_if_all_came():
+    """Spark ends the rows of a Python task early if it cannot fetch the others."""
+    tasks = [[(0, (0, ["a", "b"])), (1, (1, ["c"]))], [(0, (1, ["d"]))], []]
+    rows_of = shuffled(tasks, 3)
+    expected = {0: [(0, ["a", "b"]), (1, ["d"])], 1: [(1, ["c"])], 2: []}
+    for partition, found in rows_of.items():
+        assert list(jobs.all_rows(iter(found), partition, len(tasks))) == expected[partition]
+        for some in range(len(found)):
+            with pytest.raises(BusyError, match=f"rows came to partition {partition} from"):
+                list(jobs.all_rows(iter(found[:some]), partition, len(tasks)))
+    with pytest.raises(BusyError, match="1 rows came to partition 0 from 3 of 3 tasks"):
+        list(jobs.all_rows((pair for pair in rows_of[0] if pair != (0, ["a", "b"])), 0, len(tasks)))
+    assert BusyError("").kind in jobs._RETRIED
+
+
+def test_an_error_in_the_place_of_rows_is_raised():
+    rows_of = shuffled([[(0, (jobs._FAILED, [DamagedError("bad row").to_json()]))]], 1)
+    with pytest.raises(DamagedError, match="bad row"):
+        list(jobs.all_rows(iter(rows_of[0]), 0, 1))
