@@ -187,7 +187,9 @@ class _Watcher:
         self._thread.start()
 
     def interrupt(self, _number: int, _frame: Any) -> None:
-        """Interrupt the main thread."""
+        """Interrupt the main thread, at the first signal; at the second the thread ends the process."""
+        if self._has_noticed:
+            return
         self._has_noticed = True
         interruption.note(interrupted=True)
         raise KeyboardInterrupt
