@@ -28,6 +28,7 @@ def test_ids_follow_the_lineage(jvm: Jvm, tmp_path: Path) -> None:
     assert (second["version"], second["base"]) == (2, first["id"])
 
 
+@pytest.mark.dear("the first test of a store in a JVM, which is compiled and started for it")
 def test_two_tries_of_a_batch_are_two_versions(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, base = jvm.batch("p", 0, a="1")

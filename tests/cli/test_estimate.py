@@ -61,6 +61,7 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
     assert "rests on CPU time of a core, measured for rows of 140 bytes" in " ".join(shown.split())
 
 
+@pytest.mark.tier("more")
 def test_estimate_says_how_long_tools_take_on_executors(capsys):
     plan = ["--keys", "1e9", "--key-bytes", "24", "--value-bytes", "90", "--update-share", "0.001"]
     alone = estimated(capsys, *plan)
