@@ -46,9 +46,10 @@ def test_a_missing_field_of_an_answer_is_an_error_that_names_it() -> None:
 
 @pytest.mark.tier("more")
 def test_deltas_are_stored_without_the_agent_or_left_to_it(tmp_path: Path) -> None:
-    command = ["java", "-Xmx256m", *quick_java.probe_options()]
+    command = ["java", "-Xmx256m", *quick_java.probe_options(), f"-Djava.io.tmpdir={tmp_path}"]
+    command += ["--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
     main = MAIN.replace("AgentClient", "DeltaLinkCases")
-    command += ["-cp", scala_jars.probes_class_path(), main, str(tmp_path)]
+    command += ["-cp", scala_jars.probes_class_path(), main, str(tmp_path), sys.executable]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "deltas were stored, or left to the agent" in ran.stdout

@@ -38,6 +38,20 @@ MUTANTS = [
         _STORED_HERE,
     ),
     Mutant(
+        "a call does not wait until the agent has heard of a commit",
+        f"{ROOT}/agent/AgentStore.scala",
+        "    told.awaited()\n    writeUnwrittenRefusals()\n",
+        "    writeUnwrittenRefusals()\n",
+        _STORED_HERE,
+    ),
+    Mutant(
+        "a store closes before the agent has heard of its last commit",
+        f"{ROOT}/agent/AgentStore.scala",
+        "    told.awaitFor(AgentStore.BestEffortTimeoutMs)\n",
+        "",
+        _STORED_HERE,
+    ),
+    Mutant(
         "a directory that a cleaner removed is made for everybody",
         f"{ROOT}/local/LocalStore.scala",
         "AgentDirectory.createPrivately(agent.opened.incoming)",

@@ -1,11 +1,16 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.nio.file.{Files, Path}
+import java.util.concurrent.LinkedBlockingQueue
 import java.util.zip.CRC32
 
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.hadoop.conf.Configuration
 
-/** Tests of deltas that this JVM stores without the agent. Argument: an empty directory. */
+import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.internal.SQLConf
+
+/** Tests of deltas that this JVM stores without the agent. Arguments: an empty directory, a Python interpreter. */
 object DeltaLinkCases {
   def main(arguments: Array[String]): Unit = {
     val room = Path.of(arguments(0))
@@ -16,6 +21,7 @@ object DeltaLinkCases {
     require(Files.readAllBytes(target).sameElements(bytes), s"$target has other bytes")
     failures(room, stored)
     answers(room)
+    order(room, arguments(1))
     println("deltas were stored, or left to the agent")
   }
 
@@ -70,5 +76,50 @@ object DeltaLinkCases {
       answer
     }
     require(told.before(delta(room, 12).copy(parent = "id")).isEmpty, "the chain before the merge was expected")
+  }
+
+  /** A call of a store waits until the agent has heard of the commit before; so does its end, but not for ever. */
+  private def order(room: Path, python: String): Unit = {
+    val conf = new SQLConf
+    conf.setConfString(AgentStore.Prefix + "agentPython", python)
+    conf.setConfString("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+    val store =
+      new AgentStore(StateStoreId(s"$room/state", 0, 0), "run", StateStoreConf(conf), new Configuration(false))
+    val work = new LinkedBlockingQueue[() => Unit]
+    def commit(version: Long, parent: String): CommitAnswer = {
+      val file = Files.write(store.opened.incoming.resolve(s"$version.sst"), bytes)
+      store.commit(
+        NewDelta(VersionId(version, Some(s"id$version")), parent, None, file, bytes.length, crcOf(bytes), 1,
+          memoryShort = false),
+        work.put)
+    }
+    commit(1, "0")
+    require(work.isEmpty, "the first delta of a store was stored without the agent")
+    def isWaitedFor(name: String, method: String)(call: => Any): Unit = {
+      require(work.size == 1, s"the delta before $name waited for the agent")
+      val waiting = Supervised.start(name)(call)
+      awaitIn(waiting, method)
+      work.take()()
+      waiting.join(patienceMs)
+      require(!waiting.isAlive, s"$name does not end")
+    }
+    require(commit(2, "id1").chain.deltas == 2, "the second delta is not in the chain")
+    isWaitedFor("a call", "awaited")(store.attempts(0))
+    commit(3, "id2")
+    isWaitedFor("the next commit", "awaited")(commit(4, "id3"))
+    isWaitedFor("the end", "awaitFor")(store.close())
+  }
+
+  private val patienceMs = 300000L
+
+  /** Waits until the thread waits in that method of [[ToldCommits]]. */
+  private def awaitIn(thread: Thread, method: String): Unit = {
+    def isThere = thread.getStackTrace.exists { frame =>
+      frame.getClassName == classOf[ToldCommits].getName && frame.getMethodName == method
+    }
+    while (!isThere) {
+      require(thread.isAlive, s"'${thread.getName}' did not wait until the agent had heard of the commit")
+      Thread.sleep(5)
+    }
   }
 }

@@ -138,7 +138,7 @@ private[agent] final class ToldCommits(store: String) extends Logging {
     answer
   }
 
-  /** Tells the agent of a version that is durable already. If that fails, the next commit asks it, and fails. */
+  /** Tells the agent of a version that is durable already. If that fails, the agent stores the next delta. */
   def tell(version: VersionId, later: (() => Unit) => Unit)(ask: => CommitAnswer): Unit = {
     val done = new CountDownLatch(1)
     telling = done
@@ -146,8 +146,8 @@ private[agent] final class ToldCommits(store: String) extends Logging {
       try answered(version)(ask)
       catch {
         case NonFatal(e) =>
-          logInfo(s"The agent did not hear of version ${version.number} of $store, which is durable; the next commit " +
-            s"asks it to read the storage: ${e.getMessage}")
+          logInfo(s"The agent did not hear of version ${version.number} of $store, which is durable. It reads the " +
+            s"storage at the next commit, and stores the next delta: ${e.getMessage}")
       } finally done.countDown()
     }
   }
