@@ -20,7 +20,7 @@ What it takes care of:
 - A part whose test says nothing for much longer than a test may take is killed with all that it started, and
   the test is named. So is a part whose processes together take more memory than the limit.
 - Whatever ends this process, nothing that it started is left.
-- If a few tests fail, they run once more, alone: those that pass then are named as unstable.
+- If a few tests fail, or a program, they run once more, alone: those that pass then are named as unstable.
 - A test of the tier `every` that takes much processor time is named; `make test` is for what is cheap.
 
 Exits with 1 if a test fails again, or a part fails in another way.
@@ -223,12 +223,14 @@ class Run:
         tier: the tier whose markers it selects.
         tests: the tests that it runs; empty for all.
         seed: draws some of the cases of its tests; empty for all cases.
+        again: the tests or the program failed beside other parts, and run once more.
     """
 
     part: Part
     tier: str
     tests: tuple[str, ...] = ()
     seed: str = ""
+    again: bool = False
     collected: int | None = None
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     failed: list[str] = field(default_factory=list)
@@ -239,13 +241,14 @@ class Run:
     current: str = ""
     cpu_s: float = 0.0
     complaint: str = ""
+    was_ended: bool = False
     exit: int | None = None
 
     @property
     def name(self) -> str:
         """The name in the report."""
         spark = f" on Spark {self.part.spark}" if self.part.spark else ""
-        return f"{self.part.name}{spark} ({self.tier}{', once more' if self.tests else ''})"
+        return f"{self.part.name}{spark} ({self.tier}{', once more' if self.again else ''})"
 
     @property
     def is_well(self) -> bool:
@@ -254,14 +257,16 @@ class Run:
 
     @property
     def is_repeatable(self) -> bool:
-        """True if nothing but tests failed, which can run once more."""
+        """True if nothing but tests failed, or a program that ended by itself, which can run once more."""
+        if self.part.program:
+            return not self.was_ended and not self.is_well
         return bool(self.failed) and self.exit == TESTS_FAILED and not self.complaint
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Start the process; its output goes to a file in `build/tests`."""
         logs = CHECKOUT / "build/tests"
         logs.mkdir(parents=True, exist_ok=True)
-        again = "-again" if self.tests else ""
+        again = "-again" if self.again else ""
         spark = f"-{self.part.spark}" if self.part.spark else ""
         self.log = logs / f"{self.part.name.removesuffix(spark)}{spark}-{self.tier}{again}.log"
         self._room = tempfile.TemporaryDirectory()
@@ -305,11 +310,14 @@ class Run:
             where = f" in {self.current}" if self.current else ""
             self.complaint = f"it ended with exit code {exit_code}{where}"
         if self.complaint:
-            tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]
-            say(f"== FAILED {self.name}: {self.complaint}; the end of {_short(self.log)}:", *tail)
+            say(f"== FAILED {self.name}: {self.complaint}; the end of {_short(self.log)}:", *self.tail(60))
         self.exit = exit_code
         self._room.cleanup()
         return True
+
+    def tail(self, lines: int) -> list[str]:
+        """Return the last lines of its output."""
+        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
 
     def end(self) -> None:
         """Kill the process with all that it started."""
@@ -325,16 +333,18 @@ class Run:
     def _guard(self) -> None:
         now_s = time.monotonic()
         if now_s - self._heard_s > SILENCE_S[self.tier]:
-            self.complaint = f"it hangs in {self.current or 'its collection'}"
-            self.end()
+            self._end_for(f"it hangs in {self.current or 'its collection'}")
         elif now_s - self._looked_s > 2:
             self._looked_s = now_s
             if self.part.program:
                 self.cpu_s = max(self.cpu_s, _family_cpu_s(self._process.pid))
             size_bytes = _family_bytes(self._process.pid)
             if size_bytes > MEMORY_BYTES:
-                self.complaint = f"its processes take {size_bytes >> 20} MiB of memory in {self.current}"
-                self.end()
+                self._end_for(f"its processes take {size_bytes >> 20} MiB of memory in {self.current}")
+
+    def _end_for(self, complaint: str) -> None:
+        self.complaint, self.was_ended = complaint, True
+        self.end()
 
     def _hear(self) -> None:
         size_bytes = self.log.stat().st_size
@@ -483,7 +493,7 @@ def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float)
         test: cause
         for entry in ended
         if (entry.part, entry.tier) in cured
-        for test, cause in entry.causes.items()
+        for test, cause in (entry.causes or {entry.part.name: entry.complaint}).items()
     }
     for test, cause in unstable.items():
         say(
@@ -498,12 +508,15 @@ def report(tier: str, ended: Sequence[Run], again: Sequence[Run], took_s: float)
         say(f"FAILED {entry.name}: {entry.complaint}" if entry.complaint else f"FAILED {entry.name}:")
         for test in entry.failed:
             say(f"    {repeat(entry.part, test)}", f"        {entry.causes[test]}")
+        if entry.part.program:
+            say(*(f"    {line[:160]}" for line in entry.tail(20)))
     if too_dear:
         say(f"FAILED: {len(too_dear)} tests of `make test` are dear, without a reason (above)")
     totals = {word: sum(entry.done[word] for entry in ended) for word in ("passed", "failed", "skipped")}
     cpu_s = sum(entry.cpu_s for entry in (*ended, *again))
     say(f"tier {tier!r}: {took_s:.0f} s, {cpu_s:.0f} s of processor time")
-    passed, missed = totals["passed"] + len(unstable), totals["failed"] - len(unstable)
+    cured_tests = sum(len(entry.failed) for entry in ended if (entry.part, entry.tier) in cured)
+    passed, missed = totals["passed"] + cured_tests, totals["failed"] - cured_tests
     say(f"{passed} passed, {missed} failed, {totals['skipped']} skipped")
     return 1 if failed or too_dear else 0
 
@@ -558,7 +571,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again: list[Run] = []
     if sum(len(set(entry.failed) - entry.starved) for entry in ended) <= REPEATED:
         repeatable = [
-            Run(entry.part, entry.tier, tuple(entry.failed)) for entry in ended if entry.is_repeatable
+            Run(
+                entry.part,
+                entry.tier,
+                tuple(entry.failed),
+                seed=entry.seed if entry.part.program else "",
+                again=True,
+            )
+            for entry in ended
+            if entry.is_repeatable
         ]
         again = run(repeatable, 1, environment)
     code = report(given.tier, ended, again, time.monotonic() - began_s)
