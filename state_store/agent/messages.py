@@ -500,7 +500,10 @@ class OfferedBase(Answer):
 
 @dataclass(frozen=True)
 class MergedStore(Answer):
-    """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`."""
+    """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`.
+
+    Its version has `new_bytes` now, and had `new_bytes_before`: those of its delta, or of an older snapshot.
+    """
 
     kind: str
     reason: str
@@ -510,6 +513,8 @@ class MergedStore(Answer):
     new_files: int
     own_files: int
     uploaded_bytes: int
+    new_bytes: int
+    new_bytes_before: int
     chain: Chain
     phases: Mapping[str, float]
 
@@ -521,6 +526,7 @@ class MergedStore(Answer):
         offered: OfferedBase,
         published: Published | None,
         *,
+        new_bytes_before: int = 0,
         took_ms: float,
         chain: Chain,
         phases: Mapping[str, float],
@@ -535,6 +541,8 @@ class MergedStore(Answer):
             new_files=published.new_files if published else 0,
             own_files=published.own_files if published else 0,
             uploaded_bytes=published.uploaded_bytes if published else 0,
+            new_bytes=published.manifest.new_bytes or new_bytes_before if published else 0,
+            new_bytes_before=new_bytes_before if published else 0,
             chain=chain,
             phases=phases,
         )

@@ -183,8 +183,7 @@ WORDS: dict[str, dict[str, str]] = {
         "Deltas": "Longest chain of deltas of a store.",
         "Files": "Files that it needs, in all stores.",
         "Bytes": "Bytes of these.",
-        "New bytes": "Bytes of the files that it needs and no older version does; in Spark's UI those of its "
-        "deltas.",
+        "New bytes": "Bytes of the files that it needs and no older version does.",
         "Restore": "How long the slowest store is expected to take to restore it.",
     },
     "Configuration": {

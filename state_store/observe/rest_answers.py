@@ -243,8 +243,7 @@ class Store:
     own_files: int | None = declared("The other files: written by the snapshot or later.", default=None)
     own_bytes: int | None = declared("Bytes of these.", default=None)
     new_bytes: int | None = declared(
-        "Bytes of the files that this version needs and no older one does; in a driver, which reads none, "
-        "the bytes of its delta, also after a merge made a snapshot of it.",
+        "Bytes of the files that this version needs and no older one does.",
         default=None,
     )
     bytes_by_age: list[AgeBytes] = declared("Bytes by the age of the files.", sources=(SERVE,), default=[])
@@ -395,10 +394,7 @@ class Checkpoint:
     deltas: int = declared("Longest chain of deltas of a store.")
     files: int = declared("Files that it needs, in all stores.")
     bytes: int = declared("Bytes of these.")
-    new_bytes: int = declared(
-        "Bytes of the files that it needs and no older version does; in a driver, which reads no files, the "
-        "bytes of its deltas, also after merges made snapshots of it."
-    )
+    new_bytes: int = declared("Bytes of the files that it needs and no older version does.")
     made_ms: int | None = declared(
         "When it was committed, since 1970 UTC; absent if nothing says it but the time at which the "
         "checkpoint was copied.",

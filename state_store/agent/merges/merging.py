@@ -184,6 +184,7 @@ def _finish(
             base = published.base
             phases.update(published.phases)
         offered = _offered(store, base)
+        new_bytes_before = head.chain.new_bytes(base.version)
         chain = head.offer(base, published)
         is_offered = True
         if published is not None:
@@ -192,7 +193,14 @@ def _finish(
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, kind, published, took_ms)
         return MergedStore.of(
-            kind, request.reason, offered, published, took_ms=took_ms, chain=chain, phases=phases
+            kind,
+            request.reason,
+            offered,
+            published,
+            new_bytes_before=new_bytes_before,
+            took_ms=took_ms,
+            chain=chain,
+            phases=phases,
         )
     except BaseException:
         if is_offered:

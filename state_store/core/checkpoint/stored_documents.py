@@ -258,6 +258,11 @@ class Manifest:
         sizes = [entry.size_bytes for entry in self.files if entry.origin < self.version]
         return len(sizes), sum(sizes)
 
+    @cached_property
+    def new_bytes(self) -> int:
+        """Bytes of the files among them that its own version wrote."""
+        return sum(entry.size_bytes for entry in self.files if entry.origin == self.version)
+
     def contradiction(self) -> str | None:
         """Return why the manifest cannot be right, as a predicate, or None.
 

@@ -126,12 +126,7 @@ class FoundStore:
         If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
         """
         own, delta = self.contents.restorable_snapshots.get(SnapshotName(*version)), self.delta(version)
-        new = {
-            entry.path: entry.size_bytes
-            for entry in (own.files if own else ())
-            if entry.origin == version.number
-        }
-        return sum(new.values()) or (self.contents.listing.deltas[delta] if delta else 0)
+        return (own.new_bytes if own else 0) or (self.contents.listing.deltas[delta] if delta else 0)
 
 
 class Start(NamedTuple):

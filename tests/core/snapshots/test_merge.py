@@ -13,7 +13,7 @@ from agent.harness import InProcess, Job, contents
 from state_store.agent.merges import merging
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.messages import MergedStore
-from state_store.core.checkpoint.names import SnapshotName, VersionId, tombstone_path
+from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
 from state_store.core.deletion.contents import read_archive
 from state_store.core.engine.database import Database
@@ -48,6 +48,12 @@ def manifest(job: Job, version: int) -> Manifest:
     return read_archive(LocalStorage(job.location), name).manifest
 
 
+def version_of(delta: Path) -> int:
+    name = DeltaName.parse(delta.name)
+    assert name is not None
+    return name.version
+
+
 def paths(job: Job, version: int) -> set[str]:
     return {entry.path for entry in manifest(job, version).files}
 
@@ -72,6 +78,8 @@ def test_an_incremental_merge_shares_what_did_not_change(job: Job) -> None:
     assert answer["shared_files"] == len(paths(job, 4))
     assert answer["uploaded_bytes"] < 10_000 < sum(entry.size_bytes for entry in manifest(job, 4).files)
     made = manifest(job, 10)
+    (delta,) = (path for path in job.location.glob("delta/*.sst") if version_of(path) == 10)
+    assert (answer["new_bytes_before"], answer["new_bytes"]) == (delta.stat().st_size, made.new_bytes)
     assert (made.merges_since_full, made.deltas_since_full) == (1, 6)
     assert made.full == made.previous == manifest(job, 4).version_id
     assert made.keys == len(job.state)

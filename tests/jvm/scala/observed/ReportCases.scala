@@ -61,7 +61,7 @@ final class ReportCases(random: Random) {
   def recordsKeepTheirBound(): Unit = for (count <- Seq(0, 1, 2, 300, 3000)) {
     val stores = Seq.tabulate(count) { n =>
       val ofStore = report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0)
-      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4))
+      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4), Some(8L).filter(_ => n % 2 == 0))
     }
     val record = recordOf(stores)
     val written = BatchRecord.text(record)
@@ -90,6 +90,7 @@ final class ReportCases(random: Random) {
     while (row.size > 39) row.remove(row.size - 1)
     record.remove("titles")
     record.remove("longest")
+    record.remove("gained")
     record.remove("batch_ms")
     require(BatchRecord.read(record.toString).tookMs.isEmpty, "a record without its duration has one")
     val read = BatchRecord.read(record.toString).stores
@@ -100,7 +101,7 @@ final class ReportCases(random: Random) {
   /** No figure is 0 because a record or a message does not have it. */
   def missingFieldsAreNamed(): Unit = {
     val text = BatchRecord.text(recordOf(Seq(StoreView(report(), "1", "host"))))
-    val optional = Set("v", "name", "titles", "longest", "error", "objective_ms", "batch_ms")
+    val optional = Set("v", "name", "titles", "longest", "gained", "error", "objective_ms", "batch_ms")
     def refused(node: ObjectNode, field: String)(read: => Any): Unit = {
       val value = node.remove(field)
       try { read; require(optional(field), s"a record without '$field' was read") }
@@ -117,7 +118,7 @@ final class ReportCases(random: Random) {
       catch { case e: MissingFieldException => e.getMessage }
     require(message == "no field 'agent_restarts' with a number", message)
 
-    val merge = MergeReport(StoreKey("run", 0, 0, "default"), 1, 2, "full", "reason", 3, 4, 5, 6, 7, None)
+    val merge = MergeReport(StoreKey("run", 0, 0, "default"), 1, 2, "full", "reason", 3, 4, 5, 6, 7, 8, 9, None)
     val reports = new ObjectMapper().readTree(Messages.reports("1", "host", Seq(merge))).asInstanceOf[ObjectNode]
     require(Messages.readReports(reports.toString) == ("1", "host", Seq(merge)))
     reports.withArray[ArrayNode]("reports").get(0).asInstanceOf[ObjectNode].remove("own_files")
@@ -212,7 +213,7 @@ final class ReportCases(random: Random) {
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(
     "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5,
     123456789, maybe(number()), BatchTotals.of(stores), stores, 0,
-    MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil), ended = false, error = Some(text()))
+    MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil, gained = Map(5L -> -3L)), ended = false, error = Some(text()))
 
   private def report(): StoreReport = StoreReport(
     key = StoreKey(text(), number(), random.nextInt(1000), text()), atMs = number(), root = text(), version = number(),

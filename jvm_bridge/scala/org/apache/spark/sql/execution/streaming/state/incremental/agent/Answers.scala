@@ -147,6 +147,8 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  * @param kind `ingest` (nothing was published), `incremental` or `full`
  * @param database the version of the database in `directory`, which has `keys` keys; if its number is 0, there is none
  * @param looseDeltas as of a restore, with `sparse`, `pageBytes`, `pagesAtOnce` and `stored`
+ * @param newBytes bytes of the files that `version` needs and no older version does, of its snapshot
+ * @param newBytesBefore the same before the merge: of its delta, or of an older snapshot
  */
 final case class MergedStore(
     kind: String,
@@ -164,7 +166,9 @@ final case class MergedStore(
     uploadedBytes: Long,
     sharedFiles: Long,
     newFiles: Long,
-    ownFiles: Long)
+    ownFiles: Long,
+    newBytes: Long,
+    newBytesBefore: Long)
 
 /**
  * Answer to `full`.
@@ -332,7 +336,9 @@ private[agent] object Answers {
       uploadedBytes = node.number("uploaded_bytes"),
       sharedFiles = node.number("shared_files"),
       newFiles = node.number("new_files"),
-      ownFiles = node.number("own_files"))
+      ownFiles = node.number("own_files"),
+      newBytes = node.number("new_bytes"),
+      newBytesBefore = node.number("new_bytes_before"))
   }
 
   private def attempts(node: JsonNode): SeenAttempts = SeenAttempts(node.number("ordinal"), node.versions("seen"))

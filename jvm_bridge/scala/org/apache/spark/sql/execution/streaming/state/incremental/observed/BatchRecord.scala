@@ -31,6 +31,7 @@ private[observed] object Spread {
 /**
  * Figures over all stores of a query at one version.
  *
+ * @param newBytes    bytes of the deltas; merges of the version add to them later
  * @param stores      number of stores that have reported the version
  * @param sharedBytes bytes that older versions wrote
  * @param spreads     spreads of bytes, files, keys, deltas, predicted restores and commits over the stores, by name
@@ -206,6 +207,9 @@ private[observed] object BatchRecord {
     "longest" -> Json.array(record.merges.longest.toSeq.sorted.map { case (version, ms) =>
       Json.obj("version" -> version, "ms" -> ms)
     }),
+    "gained" -> Json.array(record.merges.gained.toSeq.sorted.map { case (version, bytes) =>
+      Json.obj("version" -> version, "bytes" -> bytes)
+    }),
     "reasons" -> Json.array(record.merges.reasons.toSeq.sorted.map { case (version, reason) =>
       Json.obj("version" -> version, "reason" -> reason)
     }),
@@ -254,10 +258,12 @@ private[observed] object BatchRecord {
     node.items("failures").map { failed =>
       MergeReport(
         StoreKey(run, failed.number("operator"), failed.number("partition").toInt, failed.text("store")),
-        failed.number("at_ms"), failed.number("version"), failed.text("kind"), failed.text("reason"), 0, 0, 0, 0, 0,
+        failed.number("at_ms"), failed.number("version"), failed.text("kind"), failed.text("reason"), 0, 0, 0, 0, 0, 0, 0,
         Messages.readFailed(failed))
     },
     if (node.has("longest")) node.items("longest").map(of => of.number("version") -> of.number("ms")).toMap
+    else Map.empty,
+    if (node.has("gained")) node.items("gained").map(of => of.number("version") -> of.number("bytes")).toMap
     else Map.empty)
 
   /** Returns the variables of each operator's stores, with the keys of all partitions of these stores. */
@@ -273,7 +279,7 @@ private[observed] object BatchRecord {
 
   // One array for each store, because a batch may have thousands: most of its bytes would be names of fields. Event
   // logs hold these arrays, so a column is only ever added, and only at the end. Release 0.2.0 wrote those before
-  // `restored_at_ms`, and neither `titles` nor `longest`.
+  // `restored_at_ms`, and neither `titles` nor `longest`; neither has every later one `new_bytes` and `gained`.
   private val Columns: Seq[(String, StoreView => Any)] = Seq(
     "operator" -> (_.key.operator), "partition" -> (_.key.partition), "store" -> (_.key.store),
     "executor" -> (_.executor), "host" -> (_.host),
@@ -297,7 +303,8 @@ private[observed] object BatchRecord {
     "agent_restarts" -> (of => of.report.agentRestarts - of.report.agentRestartsBefore),
     "restored_at_ms" -> (_.sums.restored.map(_.atMs)),
     "restored_predicted_ms" -> (_.sums.restored.map(_.predictedMs)),
-    "restored_version" -> (_.sums.restored.map(_.version)))
+    "restored_version" -> (_.sums.restored.map(_.version)),
+    "new_bytes" -> (_.mergedBytes))
 
   /** Returns the array of a store as an object with the names of its columns. */
   private def named(row: JsonNode): ObjectNode =
@@ -330,6 +337,7 @@ private[observed] object BatchRecord {
             row.number("restored_predicted_ms"), row.number("restored_version"))
           else LastRestore(0, tookMs, 0, 0)
         },
-        row.number("damaged_files")))
+        row.number("damaged_files")),
+      row.ifNumber("new_bytes"))
   }
 }

@@ -22,7 +22,7 @@ private[observed] object Documents {
       "operator_name" -> facts.operators.get(r.key.operator), "version" -> r.version, "checkpoint_id" -> r.id,
       "committed_ms" -> r.atMs, "keys" -> r.keys, "deltas" -> r.chainDeltas,
       "deltas_since_full" -> r.deltasSinceFull, "merges_since_full" -> r.mergesSinceFull,
-      "files" -> r.chainFiles, "bytes" -> r.chainBytes, "new_bytes" -> r.deltaBytes,
+      "files" -> r.chainFiles, "bytes" -> r.chainBytes, "new_bytes" -> view.newBytes,
       "shared_files" -> r.sharedFiles, "shared_bytes" -> r.sharedBytes, "own_files" -> (r.chainFiles - r.sharedFiles),
       "own_bytes" -> (r.chainBytes - r.sharedBytes), "snapshot_version" -> r.snapshotVersion,
       "snapshot_kind" -> r.snapshotKind.map(kind => if (kind == Declarations.fullMerge) kind else "merge"),
@@ -101,6 +101,7 @@ private[observed] object Documents {
     val counts = merges.flatMap(_.counts).groupMapReduce(_._1)(_._2)(_ + _)
     val reasons = merges.flatMap(_.reasons).groupMap(_._1)(_._2)
     val longest = merges.flatMap(_.longest).groupMapReduce(_._1)(_._2)(math.max)
+    val gained = merges.flatMap(_.gained).groupMapReduce(_._1)(_._2)(_ + _)
     records.map { record =>
       val published = counts.toSeq.collect {
         case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge =>
@@ -116,7 +117,7 @@ private[observed] object Documents {
         "wrote" -> Json.obj(wrote.filter(_._2 > 0): _*),
         "deltas" -> spreads.get("deltas").fold(0L)(_.max.toLong), "deltas_since_full" -> record.totals.deltasSinceFull,
         "files" -> spreads.get("files").fold(0L)(_.sum.toLong), "bytes" -> spreads.get("bytes").fold(0L)(_.sum.toLong),
-        "new_bytes" -> record.totals.newBytes, "shared_bytes" -> record.totals.sharedBytes,
+        "new_bytes" -> (record.totals.newBytes + gained.getOrElse(record.version, 0L)), "shared_bytes" -> record.totals.sharedBytes,
         "restore_predicted_ms" -> spreads.get("restore_predicted_ms").map(_.max),
         "restore_objective_ms" -> record.totals.objectiveMs,
         "merge_failures" -> record.merges.counts.collect { case ((_, _, false), count) => count }.sum,

@@ -101,6 +101,8 @@ private[observed] sealed trait RareReport extends Report
 /**
  * A merge that ended.
  *
+ * @param newBytes bytes of the files that its version needs and no older version does, if it published a snapshot
+ * @param newBytesBefore the same before the merge
  * @param failure the reason if it failed
  */
 private[observed] final case class MergeReport(
@@ -114,6 +116,8 @@ private[observed] final case class MergeReport(
     sharedFiles: Long,
     newFiles: Long,
     ownFiles: Long,
+    newBytes: Long,
+    newBytesBefore: Long,
     failure: Option[Failed])
     extends RareReport
 
@@ -217,7 +221,8 @@ private[observed] object Messages {
       case r: MergeReport => Json.obj(("type" -> "merge") +: (head ++ Seq(
           "version" -> r.version, "kind" -> r.kind, "reason" -> brief(r.reason), "took_ms" -> r.tookMs,
           "uploaded_bytes" -> r.uploadedBytes, "shared_files" -> r.sharedFiles, "new_files" -> r.newFiles,
-          "own_files" -> r.ownFiles, "failure" -> failed(r.failure))): _*)
+          "own_files" -> r.ownFiles, "new_bytes" -> r.newBytes, "new_bytes_before" -> r.newBytesBefore,
+          "failure" -> failed(r.failure))): _*)
       case r: FullReport => Json.obj(("type" -> "full") +: (head ++ Seq(
           "request" -> r.request, "version" -> r.version, "already" -> r.already,
           "failure" -> failed(r.failure))): _*)
@@ -228,7 +233,7 @@ private[observed] object Messages {
     case "merge" => MergeReport(
         key(node), node.number("at_ms"), node.number("version"), node.text("kind"), node.text("reason"),
         node.number("took_ms"), node.number("uploaded_bytes"), node.number("shared_files"), node.number("new_files"),
-        node.number("own_files"), readFailed(node))
+        node.number("own_files"), node.number("new_bytes"), node.number("new_bytes_before"), readFailed(node))
     case "full" => FullReport(
         key(node), node.number("at_ms"), node.text("request"), node.ifNumber("version"), node.flag("already"),
         readFailed(node))

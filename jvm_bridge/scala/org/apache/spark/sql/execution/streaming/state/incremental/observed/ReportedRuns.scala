@@ -48,10 +48,21 @@ private[observed] final case class StoreSums(
     damagedFiles + damaged)
 }
 
-/** A store's newest report, the executor that sent it, and sums over all of them. */
+/**
+ * A store's newest report, the executor that sent it, and sums over all of them.
+ *
+ * @param mergedBytes the new bytes of its version since a merge of it was published; None before that
+ */
 private[observed] final case class StoreView(
-    report: StoreReport, executor: String, host: String, sums: StoreSums = StoreSums()) {
+    report: StoreReport,
+    executor: String,
+    host: String,
+    sums: StoreSums = StoreSums(),
+    mergedBytes: Option[Long] = None) {
   def key: StoreKey = report.key
+
+  /** Bytes of the files that its version needs and no older version does. */
+  def newBytes: Long = mergedBytes.getOrElse(report.deltaBytes)
 }
 
 /**
@@ -61,12 +72,14 @@ private[observed] final case class StoreView(
  * @param reasons  reasons for the merges of a version
  * @param failures the newest failures
  * @param longest  the durations of the longest merge of a version that was published
+ * @param gained   the new bytes that merges of a version gave it beyond those that it had
  */
 private[observed] final case class MergesBetween(
     counts: Map[(Long, String, Boolean), Long] = Map.empty,
     reasons: Set[(Long, String)] = Set.empty,
     failures: Seq[MergeReport] = Nil,
-    longest: Map[Long, Long] = Map.empty) {
+    longest: Map[Long, Long] = Map.empty,
+    gained: Map[Long, Long] = Map.empty) {
 
   /** Returns the merges and one more. */
   def plus(merge: MergeReport): MergesBetween = {
@@ -77,7 +90,10 @@ private[observed] final case class MergesBetween(
       else reasons,
       if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MaxFailures),
       if (merge.failure.isDefined || merge.kind == Declarations.ingestMerge) longest
-      else longest.updated(merge.version, math.max(merge.tookMs, longest.getOrElse(merge.version, 0L))))
+      else longest.updated(merge.version, math.max(merge.tookMs, longest.getOrElse(merge.version, 0L))),
+      if (merge.newBytes == merge.newBytesBefore) gained
+      else gained.updated(
+        merge.version, gained.getOrElse(merge.version, 0L) + merge.newBytes - merge.newBytesBefore))
   }
 }
 
@@ -170,7 +186,10 @@ private[observed] final class ReportedRuns extends Logging {
     entry.merges = (merge +: entry.merges).take(ReportedRuns.MaxMerges)
     entry.metrics.merged(merge)
     entry.between = entry.between.plus(merge)
-    if (merge.failure.isEmpty) entry.stores.updateWith(merge.key)(_.map(published(_, merge)))
+    if (merge.failure.isEmpty) {
+      entry.stores.updateWith(merge.key)(_.map(store => withNewBytes(published(store, merge), merge)))
+      entry.before.updateWith(merge.key)(_.map(withNewBytes(_, merge)))
+    }
   }
 
   /** Notes that Spark has committed a batch. Views have it when the stores have reported it, or the run ends. */
@@ -239,6 +258,10 @@ private[observed] final class ReportedRuns extends Logging {
     store.copy(
       report = report, sums = store.sums.copy(uploadedBytes = store.sums.uploadedBytes + merge.uploadedBytes))
   }
+
+  private def withNewBytes(store: StoreView, merge: MergeReport): StoreView =
+    if (merge.kind == Declarations.ingestMerge || merge.version != store.report.version) store
+    else store.copy(mergedBytes = Some(merge.newBytes))
 
   private def committed(entry: Run, executor: String, host: String, report: StoreReport): Unit = {
     val known = entry.stores.get(report.key)

@@ -77,7 +77,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
   override def merged(made: MergedStore): Unit = guarded {
     Reporter.send(MergeReport(
       key, System.currentTimeMillis, made.version.number, made.kind, made.reason, made.tookMs, made.uploadedBytes,
-      made.sharedFiles, made.newFiles, made.ownFiles, None))
+      made.sharedFiles, made.newFiles, made.ownFiles, made.newBytes, made.newBytesBefore, None))
     if (made.kind == Declarations.fullMerge) {
       val (met, early) = synchronized(waiting.values.toSeq).partition(_.version <= made.version.number)
       met.foreach(command => end(command.request, Right(made.version.number)))
@@ -87,7 +87,7 @@ final class ObservedStore(val key: StoreKey, root: String, local: LocalStore, co
 
   override def failed(failure: MergeFailed): Unit = guarded {
     Reporter.send(MergeReport(
-      key, System.currentTimeMillis, failure.version, failure.kind, failure.reason, 0, 0, 0, 0, 0,
+      key, System.currentTimeMillis, failure.version, failure.kind, failure.reason, 0, 0, 0, 0, 0, 0, 0,
       Some(this.failure(failure.error))))
     if (failure.kind == Declarations.fullMerge) {
       synchronized(waiting.keys.toSeq).foreach(request => end(request, Left(this.failure(failure.error))))
