@@ -78,6 +78,8 @@ def test_the_token_is_not_visible(jvm_at_odd_places: Jvm, odd: Path) -> None:
 
 def test_local_directories_are_this_users_alone(jvm_at_odd_places: Jvm, odd: Path) -> None:
     jvm = jvm_at_odd_places
+    jvm.provider("s", odd / "third", localDir=str(odd / "local"))
+    jvm.batch("s", 0, None, a="1")
     found = [path for path in (*jvm.tmp.iterdir(), *(odd / "local").iterdir()) if path.is_dir()]
     ours = [path for path in found if path.name.startswith(("state-store-", "agent-", "kept"))]
     assert len(ours) >= 3
