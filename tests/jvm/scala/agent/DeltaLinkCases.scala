@@ -52,6 +52,18 @@ object DeltaLinkCases {
       require(!links.store(made), s"after a delta with $what the agent does not store the next one")
     }
     require(!new DeltaLinks(room.resolve("missing")).store(made), "a delta was stored nowhere")
+    failedSync(stored, made)
+  }
+
+  /** A file that cannot be synced is given up: the system tells of lost bytes once, and the agent would not see it. */
+  private def failedSync(stored: Path, made: NewDelta): Unit = {
+    val cannotSync = made.copy(path = Path.of("/dev/null"), bytes = 0, crc = 0)
+    val told =
+      try {
+        new DeltaLinks(stored).store(cannotSync)
+        "nothing"
+      } catch { case e: AgentException => e.getMessage }
+    require(told.contains("the local disk of '/dev/null' failed"), s"a failed sync told $told")
   }
 
   /** A delta is expected only on the version of the last answer. */

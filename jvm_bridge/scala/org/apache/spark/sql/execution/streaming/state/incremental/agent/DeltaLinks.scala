@@ -50,6 +50,8 @@ private[agent] final class DeltaLinks(directory: Path) extends Logging {
    * says what to do about an error.
    *
    * @return false if the delta may not be in storage, or not durably: then the agent has to store it
+   * @throws AgentException if the disk did not take the bytes of the delta. The system reports that once: the agent
+   *   would sync the same file without an error, and take it for durable
    */
   def store(delta: NewDelta): Boolean = isPossible && {
     try {
@@ -69,7 +71,11 @@ private[agent] final class DeltaLinks(directory: Path) extends Logging {
     try {
       val crc = DeltaLinks.crc32(file)
       if (file.size != delta.bytes || crc != delta.crc) throw new IOException(s"${delta.path} was changed")
-      file.force(true)
+      try file.force(true)
+      catch {
+        case e: IOException if !e.isInstanceOf[ClosedByInterruptException] =>
+          throw AgentException.ofLocalDisk(delta.path.toString, e)
+      }
     } finally file.close()
     Files.createLink(directory.resolve(delta.name), delta.path)
     val names = FileChannel.open(directory, StandardOpenOption.READ)
