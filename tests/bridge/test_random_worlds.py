@@ -3,7 +3,8 @@
 Several stores share a JVM and an agent for which small files are large (`chaos.small_agent`). Their files are
 cached by pages, with a cache smaller than the state, or hydrated within a rate and a budget. Keys are
 announced, some twice and some that are absent; readers are upgraded; merges run from storage to storage;
-agents are killed in the middle of calls; storage fails, or is slow; `state-store full` runs beside.
+agents are killed in the middle of calls; storage fails, or is slow; `state-store full` runs beside. The
+storage is a local directory that Spark reaches as if it were remote, S3 or HDFS.
 """
 
 from __future__ import annotations
@@ -15,9 +16,15 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import maven_jars
 import minihdfs
+import minis3
 import pytest
 from chaos.small_agent import program
 from driver import DriverError, Jvm
@@ -32,6 +39,8 @@ pytestmark = [pytest.mark.spark]
 
 KEYS = 600
 STORES = 2
+RETAINED = 4
+"""Versions that can be read. So clean-ups delete files that bases in use read, if no lease holds them."""
 Version = tuple[int, "str | None"]
 
 
@@ -49,11 +58,64 @@ class _Store:
         return self.line[-1]
 
 
+@dataclass
+class _Place:
+    """A storage in which stores lie.
+
+    `uri` is a directory as the JVM names it, `own_uri` as this process does. `break_requests` lets some of
+    the next requests fail, or end the agent, and `mend_requests` ends that.
+    """
+
+    jvm: Jvm
+    uri: str
+    own_uri: str
+
+    def store(self, number: int) -> _Store:
+        return _Store(f"{self.uri}/{number}", lambda: open_storage(f"{self.own_uri}/{number}/0/0"))
+
+    def break_requests(self, chance: random.Random) -> None:
+        operation = chance.choice(["open", "any", "create", "list", "rename"])
+        action = chance.choice([{"action": "fail"}, {"action": "kill"}, {"action": "sleep", "ms": 5}])
+        self.jvm("on_fs", operation=operation, nth=chance.randrange(1, 30), times=3, **action)
+
+    def mend_requests(self) -> None:
+        self.jvm("on_fs", operation="never", action="fail")
+
+
+@dataclass
+class _S3Place(_Place):
+    """A bucket. More requests fail than S3's client repeats."""
+
+    server: minis3.S3Server
+
+    def break_requests(self, chance: random.Random) -> None:
+        fault = chance.choice(
+            [minis3.status("503 Slow Down", "SlowDown"), minis3.lost_answer, minis3.broken_off]
+        )
+        first, method = chance.randrange(1, 30), chance.choice(["GET", "PUT", "any"])
+        numbers, agent = itertools.count(1), self.jvm.agent() if chance.random() < 0.3 else None
+
+        def fail(asked: str, path: str) -> minis3.Fault | None:
+            if method not in (asked, "any") or not first <= next(numbers) < first + 6:
+                return None
+            if agent:
+                with suppress(ProcessLookupError):
+                    os.kill(agent, signal.SIGKILL)
+            return fault
+
+        self.server.faults = fail
+
+    def mend_requests(self) -> None:
+        self.server.faults = minis3.nothing
+
+
 class World:
     """A random history. With `faults` calls may fail, and no row may be wrong all the same."""
 
-    def __init__(self, jvm: Jvm, seed: int, stores: list[_Store], pages: bool, faults: bool) -> None:
-        self._jvm, self._stores, self._pages, self._faults = jvm, stores, pages, faults
+    def __init__(self, place: _Place, seed: int, pages: bool, faults: bool) -> None:
+        self._place, self._pages, self._faults = place, pages, faults
+        self._jvm = place.jvm
+        self._stores = [place.store(number) for number in range(STORES)]
         self._chance = random.Random(seed)
         self._names = itertools.count()
         self.counts: Counter[str] = Counter()
@@ -74,7 +136,7 @@ class World:
             (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
             self._do(deed, store)
         self._faults = False
-        self._jvm("on_fs", operation="never", action="fail")
+        self._place.mend_requests()
         for store in self._stores:
             self._reopen(store)
             for version in store.line[-2:]:
@@ -105,6 +167,7 @@ class World:
             "maxDeltas": chance.choice(["2", "5"]),
             "fullAfterMerges": chance.choice(["0", "2"]),
             "minPauseBetweenMerges": "0",
+            "retainedCheckpoints": str(RETAINED),
         }
         if self._pages:
             options["pageCacheLimit"] = "1"
@@ -156,7 +219,7 @@ class World:
             assert self._jvm("get", store=name, key=key) == rows.get(key), key
 
     def _read(self, store: _Store) -> None:
-        self._check(store, self._chance.choice(store.line[-4:]))
+        self._check(store, self._chance.choice(store.line[-RETAINED:]))
 
     def _check(self, store: _Store, version: Version) -> None:
         assert self._jvm.rows(store.provider, *version) == store.rows[version], version
@@ -175,10 +238,7 @@ class World:
             os.kill(agent, signal.SIGKILL)
 
     def _break_storage(self, store: _Store) -> None:
-        chance = self._chance
-        operation = chance.choice(["open", "any", "create", "list", "rename"])
-        action = chance.choice([{"action": "fail"}, {"action": "kill"}, {"action": "sleep", "ms": 5}])
-        self._jvm("on_fs", operation=operation, nth=chance.randrange(1, 30), times=3, **action)
+        self._place.break_requests(self._chance)
 
     def _key(self) -> str:
         return f"key{self._chance.randrange(KEYS)}"
@@ -187,50 +247,73 @@ class World:
         return f"{self._chance.random()}" * self._chance.choice([1, 5, 40])
 
 
-@pytest.fixture
-def world_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
+@contextmanager
+def _jvm(driver_class_path: str, room: Path, *more_class_path: Path) -> Iterator[Jvm]:
+    """Yield a JVM whose agents take small files for large ones."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    jvm = Jvm(driver_class_path, tmp_path, python=str(program(tmp_path)), PYTHONPATH=path)
-    yield jvm
-    if jvm.process.poll() is None:
-        jvm.kill()
-    shutil.rmtree(jvm.tmp, ignore_errors=True)
+    class_path = os.pathsep.join([driver_class_path, *map(str, more_class_path)])
+    jvm = Jvm(class_path, room, python=str(program(room)), PYTHONPATH=path)
+    try:
+        yield jvm
+    finally:
+        if jvm.process.poll() is None:
+            jvm.kill()
+        shutil.rmtree(jvm.tmp, ignore_errors=True)
 
 
-_LONG = [
-    pytest.param(seed, 1500, pages, faults, marks=[pytest.mark.tier("long"), pytest.mark.timeout(3000)])
-    for seed, pages, faults in itertools.product((11, 12, 13), (True, False), (True, False))
-]
+@contextmanager
+def _as_if_remote(driver_class_path: str, room: Path) -> Iterator[_Place]:
+    with _jvm(driver_class_path, room) as jvm:
+        yield _Place(jvm, f"probe://{room}/state", f"{room}/state")
+
+
+@contextmanager
+def _in_s3(driver_class_path: str, room: Path) -> Iterator[_Place]:
+    jars = maven_jars.s3a_jars()
+    with minis3.running() as server, mock.patch.dict(os.environ, server.environment):
+        (room / "conf").mkdir()
+        minihdfs.write_configuration(room / "conf" / "core-site.xml", server.hadoop_properties)
+        with _jvm(driver_class_path, room, room / "conf", *jars) as jvm:
+            yield _S3Place(jvm, "s3a://bucket/world", "s3a://bucket/world", server)
+
+
+@contextmanager
+def _in_hdfs(driver_class_path: str, room: Path) -> Iterator[_Place]:
+    with minihdfs.running() as cluster, _jvm(driver_class_path, room) as jvm:
+        yield _Place(jvm, f"{cluster.uri}/world", cluster.webhdfs("/world"))
+
+
+_PLACES = {"remote": _as_if_remote, "s3": _in_s3, "hdfs": _in_hdfs}
+
+
+def _long(seed: int, steps: int, place: str, pages: bool, faults: bool) -> Any:
+    marks = [pytest.mark.tier("long"), pytest.mark.timeout(3000)]
+    return pytest.param(seed, steps, place, pages, faults, marks=marks)
 
 
 @pytest.mark.tier("more")
 @pytest.mark.parametrize(
-    ("seed", "steps", "pages", "faults"), [(1, 60, True, True), (2, 60, False, True), *_LONG]
+    ("seed", "steps", "place", "pages", "faults"),
+    [
+        (1, 60, "remote", True, True),
+        (2, 60, "remote", False, True),
+        (3, 40, "s3", True, True),
+        (51, 250, "remote", True, False),
+        *(
+            _long(seed, 1500, "remote", *kind)
+            for seed, *kind in itertools.product((11, 12, 13), (True, False), (True, False))
+        ),
+        *(_long(21, 400, "s3", *kind) for kind in itertools.product((True, False), (True, False))),
+        *(_long(31, 200, "hdfs", pages, False) for pages in (True, False)),
+    ],
 )
 def test_stores_agree_with_dicts(
-    world_jvm: Jvm, tmp_path: Path, seed: int, steps: int, pages: bool, faults: bool
+    driver_class_path: str, tmp_path: Path, seed: int, steps: int, place: str, pages: bool, faults: bool
 ) -> None:
-    def store(number: int) -> _Store:
-        place = tmp_path / "state" / str(number)
-        return _Store(f"probe://{place}", lambda: open_storage(str(place / "0" / "0")))
-
-    world = World(world_jvm, seed, [store(number) for number in range(STORES)], pages, faults)
-    world.run(steps)
+    with _PLACES[place](driver_class_path, tmp_path) as storage:
+        world = World(storage, seed, pages, faults)
+        world.run(steps)
+        has_pages = any(storage.jvm.tmp.rglob("pages.json"))
     print(dict(world.counts))
     assert world.counts["batch"] > steps // 4
-    if pages:
-        assert any(world_jvm.tmp.rglob("pages.json")), "no base is cached by pages"
-
-
-@pytest.mark.tier("long")
-@pytest.mark.parametrize("pages", [True, False])
-def test_stores_in_hdfs_agree_with_dicts(world_jvm: Jvm, pages: bool) -> None:
-    with minihdfs.running() as cluster:
-
-        def store(number: int) -> _Store:
-            place = f"/world/{number}"
-            return _Store(f"{cluster.uri}{place}", lambda: open_storage(cluster.webhdfs(f"{place}/0/0")))
-
-        world = World(world_jvm, 21, [store(number) for number in range(STORES)], pages, faults=False)
-        world.run(200)
-    assert world.counts["batch"] > 50
+    assert has_pages == pages, "pages are not cached as the options say"
