@@ -348,16 +348,21 @@ class PageCache:
             self._forget_gone()
             if directory in self._bases:
                 return
-            base = self._bases[directory] = {}
+            base: dict[str, CachedFile] = {}
             for spec in files:
                 key, local = (location, spec.path), directory / spec.name
                 file = self._files.get(key)
                 if file is None or not any(_is_same(local, path) for path in file.paths.values()):
-                    file = self._files[key] = CachedFile(key, local, spec.size_bytes)
+                    file = CachedFile(key, local, spec.size_bytes)
+                base[spec.name] = file
+            # Nothing fails from here on: all files of a base are known, or none.
+            for name, file in base.items():
+                if not file.paths:
+                    self._files[file.key] = file
                     self._ring.append(file)
                     self._count(file, 1)
-                file.paths[directory] = local
-                base[spec.name] = file
+                file.paths[directory] = directory / name
+            self._bases[directory] = base
             self._make_room(0)
 
     # ---- pages -------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import random
 import shutil
@@ -266,6 +268,28 @@ def test_an_agent_that_replaces_a_dead_one_knows_the_pages(written: Job, tmp_pat
     job.call("ranges", directory=answer["directory"], ranges=[[base.names[0], 0, 10]])
     assert abs(cache_of(job).disk_bytes - before) <= PAGE_BYTES
     base.read_all()
+    assert cache_of(job).disk_bytes <= max_bytes(job)
+
+
+def test_a_base_that_could_not_be_taken_over_is_taken_over_later(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = limited(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    base = PageReader(job, answer)
+    data_ranges, calls = page_cache.data_ranges, itertools.count()
+
+    def few_descriptors(path: Path, size_bytes: int) -> list[tuple[int, int]]:
+        if next(calls) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return list(data_ranges(path, size_bytes))
+
+    monkeypatch.setattr(page_cache, "data_ranges", few_descriptors)
+    job.client = FailingStorage(tmp_path / "reader")
+    job.client.call("open", store={**job.store, "held": [answer["directory"]]})
+    base.read_all()
+    assert base.asked
+    assert len(cache_of(job)._ring) == len(base.names)
     assert cache_of(job).disk_bytes <= max_bytes(job)
 
 
