@@ -38,6 +38,13 @@ MUTANTS = [
         _STORED_HERE,
     ),
     Mutant(
+        "a delta that could not be synced is left to the agent, whose sync succeeds",
+        f"{ROOT}/agent/DeltaLinks.scala",
+        "throw AgentException.ofLocalDisk(delta.path.toString, e)",
+        "throw e",
+        _STORED_HERE,
+    ),
+    Mutant(
         "a call does not wait until the agent has heard of a commit",
         f"{ROOT}/agent/AgentStore.scala",
         "    told.awaited()\n    writeUnwrittenRefusals()\n",
