@@ -3,8 +3,9 @@
 Several stores share a JVM and an agent for which small files are large (`chaos.small_agent`). Their files are
 cached by pages, with a cache smaller than the state, or hydrated within a rate and a budget. Keys are
 announced, some twice and some that are absent; readers are upgraded; merges run from storage to storage;
-agents are killed in the middle of calls; storage fails, or is slow; `state-store full` runs beside. The
-storage is a local directory that Spark reaches as if it were remote, S3 or HDFS.
+agents are killed in the middle of calls, or have no file descriptors; storage fails, or is slow;
+`state-store full` runs beside. The storage is a local directory that Spark reaches as if it were remote, S3
+or HDFS. In a local directory as it is the JVM stores deltas itself, and nothing is remote.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import resource
 import shutil
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +44,7 @@ KEYS = 600
 STORES = 2
 RETAINED = 4
 """Versions that can be read. So clean-ups delete files that bases in use read, if no lease holds them."""
+TASK_ATTEMPTS = 4
 Version = tuple[int, "str | None"]
 
 
@@ -130,13 +134,13 @@ class World:
             self._full: 1,
         }
         if self._faults:
-            deeds |= {self._kill_agent: 1, self._break_storage: 2}
+            deeds |= {self._kill_agent: 1, self._break_storage: 2, self._starve_agent: 1, self._recover: 1}
         for _ in range(steps):
             store = self._chance.choice(self._stores)
             (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
             self._do(deed, store)
         self._faults = False
-        self._place.mend_requests()
+        self._mend()
         for store in self._stores:
             self._reopen(store)
             for version in store.line[-2:]:
@@ -235,7 +239,32 @@ class World:
     def _kill_agent(self, store: _Store) -> None:
         agent = self._jvm.agent()
         if agent:
-            os.kill(agent, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(agent, signal.SIGKILL)
+
+    def _starve_agent(self, store: _Store) -> None:
+        """Leave the agent few file descriptors, or none, for a while: calls wait for one."""
+        agent, more = self._jvm.agent(), self._chance.choice([0, 1, 4])
+        with suppress(OSError):  # it has ended
+            _limit_descriptors(agent, len(list(Path(f"/proc/{agent}/fd").iterdir())) + more)
+        timer = threading.Timer(self._chance.choice([0.2, 2]), _limit_descriptors, [agent])
+        timer.daemon = True
+        timer.start()
+
+    def _recover(self, store: _Store) -> None:
+        """End all faults: then as many attempts as Spark makes are enough, with the same provider."""
+        self._mend()
+        for attempts_left in reversed(range(TASK_ATTEMPTS)):
+            try:
+                self._batch(store)
+                return
+            except DriverError as error:
+                if not attempts_left:
+                    raise AssertionError("the store does not recover") from error
+
+    def _mend(self) -> None:
+        self._place.mend_requests()
+        _limit_descriptors(self._jvm.agent())
 
     def _break_storage(self, store: _Store) -> None:
         self._place.break_requests(self._chance)
@@ -245,6 +274,14 @@ class World:
 
     def _value(self) -> str:
         return f"{self._chance.random()}" * self._chance.choice([1, 5, 40])
+
+
+def _limit_descriptors(agent: int | None, count: int | None = None) -> None:
+    """Limit the file descriptors of an agent that runs to so many, or to the most that it may have."""
+    if agent:
+        with suppress(OSError):  # it has ended
+            _, most = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+            resource.prlimit(agent, resource.RLIMIT_NOFILE, (most if count is None else count, most))
 
 
 @contextmanager
@@ -268,6 +305,12 @@ def _as_if_remote(driver_class_path: str, room: Path) -> Iterator[_Place]:
 
 
 @contextmanager
+def _on_local_disk(driver_class_path: str, room: Path) -> Iterator[_Place]:
+    with _jvm(driver_class_path, room) as jvm:
+        yield _Place(jvm, f"{room}/state", f"{room}/state")
+
+
+@contextmanager
 def _in_s3(driver_class_path: str, room: Path) -> Iterator[_Place]:
     jars = maven_jars.s3a_jars()
     with minis3.running() as server, mock.patch.dict(os.environ, server.environment):
@@ -283,7 +326,7 @@ def _in_hdfs(driver_class_path: str, room: Path) -> Iterator[_Place]:
         yield _Place(jvm, f"{cluster.uri}/world", cluster.webhdfs("/world"))
 
 
-_PLACES = {"remote": _as_if_remote, "s3": _in_s3, "hdfs": _in_hdfs}
+_PLACES = {"local": _on_local_disk, "remote": _as_if_remote, "s3": _in_s3, "hdfs": _in_hdfs}
 
 
 def _long(seed: int, steps: int, place: str, pages: bool, faults: bool) -> Any:
@@ -298,11 +341,13 @@ def _long(seed: int, steps: int, place: str, pages: bool, faults: bool) -> Any:
         (1, 60, "remote", True, True),
         (2, 60, "remote", False, True),
         (3, 40, "s3", True, True),
+        (4, 100, "local", False, True),
         (51, 250, "remote", True, False),
         *(
             _long(seed, 1500, "remote", *kind)
             for seed, *kind in itertools.product((11, 12, 13), (True, False), (True, False))
         ),
+        *(_long(seed, 2000, "local", False, True) for seed in (41, 42)),
         *(_long(21, 400, "s3", *kind) for kind in itertools.product((True, False), (True, False))),
         *(_long(31, 200, "hdfs", pages, False) for pages in (True, False)),
     ],
@@ -315,5 +360,5 @@ def test_stores_agree_with_dicts(
         world.run(steps)
         has_pages = any(storage.jvm.tmp.rglob("pages.json"))
     print(dict(world.counts))
-    assert world.counts["batch"] > steps // 4
+    assert world.counts["batch"] > steps // 6
     assert has_pages == pages, "pages are not cached as the options say"
