@@ -280,8 +280,10 @@ def _limit_descriptors(agent: int | None, count: int | None = None) -> None:
     """Limit the file descriptors of an agent that runs to so many, or to the most that it may have."""
     if agent:
         with suppress(OSError):  # it has ended
-            _, most = resource.prlimit(agent, resource.RLIMIT_NOFILE)
-            resource.prlimit(agent, resource.RLIMIT_NOFILE, (most if count is None else count, most))
+            _, hard_limit = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+            resource.prlimit(
+                agent, resource.RLIMIT_NOFILE, (hard_limit if count is None else count, hard_limit)
+            )
 
 
 @contextmanager
