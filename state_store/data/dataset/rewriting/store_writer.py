@@ -61,12 +61,16 @@ SPOOL_RATIO = 1.25
 
 @dataclass(frozen=True)
 class WrittenStore:
-    """A store that was written: the id of its version, its delta's path below it, its rows and bytes."""
+    """A store that was written: the id of its version, its delta's path below it, its rows and bytes.
+
+    `others` are the paths of the files that the version needs besides, in directories of theirs alone.
+    """
 
     checkpoint_id: str
     path: str
     rows: int
     size_bytes: int
+    others: tuple[str, ...] = ()
 
 
 class Receipts:
@@ -79,7 +83,8 @@ class Receipts:
         """Return what was written of a store; None if no task has finished it."""
         with closing(open_storage(self._location)) as storage:
             try:
-                return WrittenStore(**json.loads(storage.read(_path(key))))
+                fields = json.loads(storage.read(_path(key)))
+                return WrittenStore(**{**fields, "others": tuple(fields["others"])})
             except MissingError:
                 return None
 
@@ -111,10 +116,15 @@ class Receipts:
     def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
         """Remove the deltas that tasks have left beside those that were written, and all receipts.
 
-        So are archives of Spark's RocksDB store, but not their checksums, whose names begin like theirs.
+        So are archives of Spark's RocksDB store, but not their checksums, whose names begin like theirs, and
+        its tables.
         """
         with closing(open_storage(self._location)) as storage:
             for key, store in written:
+                for directory in {path.rpartition("/")[0] for path in store.others}:
+                    for entry in storage.list_files(f"{key.path}/{directory}"):
+                        if f"{directory}/{entry.name}" not in store.others:
+                            storage.delete(f"{key.path}/{directory}/{entry.name}")
                 directory, _, name = f"{key.path}/{store.path}".rpartition("/")
                 for entry in storage.list_files(directory):
                     if not entry.name.startswith(name):
