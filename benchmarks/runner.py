@@ -139,6 +139,11 @@ def _engines(extent: Extent, ours: bool, out: Path) -> Result:
     return {"engines": _comparison("side_by_side", [], extent, out, package="engines")}
 
 
+def _tools(extent: Extent, ours: bool, out: Path) -> Result:
+    """Run the tools on state beside Spark's repartition of its store, alone and as jobs."""
+    return _comparison("state_tools", [], extent, out) if ours else {}
+
+
 def _comparison(
     name: str, stores: Sequence[str], extent: Extent, out: Path, *, package: str = "comparisons"
 ) -> Result:
@@ -181,9 +186,10 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
     "vectorized": _vectorized,
     "processors": _processors,
     "engines": _engines,
+    "tools": _tools,
 }
 
-USUAL = [name for name in RUNNERS if name not in (services.SCENARIO, "processors", "engines")]
+USUAL = [name for name in RUNNERS if name not in (services.SCENARIO, "processors", "engines", "tools")]
 """The scenarios of a run that names none. The others take minutes, and `services` needs jars from Maven."""
 
 QUICK = [*USUAL, "engines"]

@@ -1,11 +1,17 @@
-"""Measure the tools on state beside Spark's own repartition of its RocksDB store, in one run.
+"""Measure the tools on state: beside Spark's own repartition, alone, and as jobs of one and two executors.
 
-    python -m benchmarks.comparisons.state_tools [--rows 1000000] [--turns 3] [--json OUT]
+    python -m benchmarks.comparisons.state_tools [--quick] [--rows N] [--turns N] [--tools ...] [--json OUT]
 
-A query makes the same state of eight partitions in this store and in Spark's RocksDB store. The tools then
-take turns: ours in this process alone, Spark's `StreamingCheckpointManager.repartition` (Spark 4.3) in the
-JVM of the session, from eight partitions to sixteen. Numbers of rows are compared. The result is the CPU time
-of each, the least of the turns, and its ratio to Spark's. At the default size Spark's has become warm.
+A query makes the same state of eight partitions in this store and in Spark's RocksDB store. In turns each
+tool then does its work in a process of its own, and Spark's `StreamingCheckpointManager.repartition` (Spark
+4.3) does its in the JVM of the session, which is warm, from eight partitions to sixteen. At last each tool
+runs as a job on a cluster of one executor and of two, each of one core. Numbers of rows are compared.
+
+Times are CPU times, with those of children, the least of the turns; nothing is judged by a clock on the
+wall, so other programs may be busy. From the time of a tool that of the same tool on a state of a thousand
+rows is taken off (`million_s`), and what `state_store.estimate` predicts is divided by it (`estimated`). The
+gain of a second executor is the CPU time of the only one over that of the busier of two: what they would
+take if nothing else ran. Memory is the peak of resident bytes, shared pages in parts.
 """
 
 from __future__ import annotations
@@ -13,103 +19,295 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
+from state_store.core.compat import zip
+from state_store.data.estimation.tool_times import TOOLS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 8
+QUICK_ROWS, ROWS, FEW_ROWS = 40_000, 1_000_000, 1_000
+EXECUTORS = (1, 2)
 _STATES = "org.apache.spark.sql.execution.streaming.state."
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _SPARKS = "Spark's repartition of RocksDB"
+_SAMPLED_S = 0.2
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _migrated(checkpoint: str, target: str, spark: Any) -> int:
+    return state_store.migrate(checkpoint, target, "incremental", threads=1, memory="512m", spark=spark).rows
+
+
+def _filled(checkpoint: str, target: str, spark: Any) -> int:
+    return state_store.import_state(checkpoint, f"{checkpoint}-exported", target, spark=spark).rows
+
+
+WORK: dict[str, Callable[[str, str, Any], int]] = {
+    "repartition": lambda own, target, spark: (
+        state_store.repartition(own, target, 2 * PARTITIONS, spark=spark).rows
+    ),
+    "import": _filled,
+    "verify": lambda own, _, spark: sum(
+        verdict.keys for verdict in state_store.verify(own, stores=1, spark=spark).verdicts
+    ),
+    "export": lambda own, target, spark: state_store.export(own, target, spark=spark),
+    "full": lambda own, target, spark: sum(
+        made.keys
+        for made in state_store.full_checkpoint(shutil.copytree(own, target), stores=1, spark=spark).made
+    ),
+    "migrate": _migrated,
+}
+"""Each tool: does its work on a checkpoint, into a directory, and returns the number of rows."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the state")
-    parser.add_argument("--turns", type=int, default=3, help="turns of each tool")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows and one turn")
+    parser.add_argument("--rows", type=int, help=f"rows of the state; default: {ROWS}")
+    parser.add_argument("--turns", type=int, help="turns of each tool; default: 3")
+    parser.add_argument("--tools", nargs="+", choices=list(WORK), default=list(WORK), help="only these tools")
     parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as root:
-        spark = _session()
-        result = measured(spark, Path(root), asked.rows, asked.turns)
-        spark.stop()
+    if asked.of:
+        _work(*asked.of)
+        return
+    rows = asked.rows or (QUICK_ROWS if asked.quick else ROWS)
+    with tempfile.TemporaryDirectory(prefix="state-store-tools-") as root:
+        result = {"tools": measured(Path(root), rows, asked.turns or (1 if asked.quick else 3), asked.tools)}
     print(json.dumps(result, indent=2))
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
-def measured(spark: SparkSession, root: Path, rows: int, turns: int) -> dict[str, Any]:
-    """Return the CPU seconds of each tool, the least of the turns, and their ratios to Spark's."""
-    own, sparks = root / "own", root / "rocksdb"
-    _make(spark, own, rows, spark.conf.get(_PROVIDER))
-    _make(spark, sparks, rows, f"{_STATES}RocksDBStateStoreProvider")
-    tools: dict[str, Callable[[Path], int]] = {
-        "repartition": lambda target: state_store.repartition(own, target, 2 * PARTITIONS).rows,
-        "export": lambda target: state_store.export(own, target),
-        "verify": lambda _: sum(verdict.keys for verdict in state_store.verify(own, stores=1).verdicts),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in (*tools, _SPARKS)}
-    for turn in range(turns):
-        for name, tool in tools.items():
-            target = root / f"{name}-{turn}"
-            began_s = _own_cpu_s()
-            found = tool(target)
-            seconds[name].append(_own_cpu_s() - began_s)
-            if found != rows:
-                raise SystemExit(f"{name} found {found} rows of {rows}")
-            shutil.rmtree(target, ignore_errors=True)
-        target = Path(shutil.copytree(sparks, root / f"sparks-{turn}"))
-        began_s = _jvm_cpu_s(spark)
-        spark._jsparkSession.sessionState().streamingCheckpointManager().repartition(  # type: ignore[operator]
-            str(target), 2 * PARTITIONS, False
-        )
-        seconds[_SPARKS].append(_jvm_cpu_s(spark) - began_s)
-        shutil.rmtree(target)
-    least = {name: min(some) for name, some in seconds.items()}
-    return {
-        "rows": rows,
-        "cpu_s": {name: round(some, 2) for name, some in least.items()},
-        "ratio": {name: round(least[_SPARKS] / some, 2) for name, some in least.items()},
-    }
+def measured(root: Path, rows: int, turns: int, tools: Sequence[str]) -> dict[str, Any]:
+    """Return what the tools take alone and as jobs, and their ratios to Spark's repartition."""
+    few, own, sparks = root / "few", root / "own", root / "rocksdb"
+    spark = _session("local[2]", provider=True)
+    try:
+        _make(spark, few, FEW_ROWS, spark.conf.get(_PROVIDER))
+        _make(spark, own, rows, spark.conf.get(_PROVIDER))
+        _make(spark, sparks, rows, f"{_STATES}RocksDBStateStoreProvider")
+        for checkpoint in (few, own):
+            state_store.export(checkpoint, f"{checkpoint}-exported")
+        alone: dict[str, list[tuple[float, int]]] = {name: [] for name in tools}
+        starts: dict[str, list[float]] = {name: [] for name in tools}
+        theirs: list[float] = []
+        for turn in range(turns):
+            for name in tools:
+                starts[name].append(_in_process(name, few, FEW_ROWS)[0])
+                alone[name].append(_in_process(name, own, rows))
+            if "repartition" in tools:
+                theirs.append(_of_spark(spark, Path(shutil.copytree(sparks, root / f"sparks-{turn}"))))
+    finally:
+        spark.stop()
+    files = sum(path.stat().st_size for path in (own / "state").rglob("*.sst"))
+    jobs = {executors: _as_jobs(own, rows, executors, tools) for executors in EXECUTORS}
+    single, double = (jobs[executors] for executors in EXECUTORS)
+    predicted = {tool.name: tool.cpu_s(rows, files / rows) for tool in TOOLS}
+    found: dict[str, Any] = {"rows": rows, "bytes": files, "tools": {}}
+    for name in tools:
+        cpu_s = min(seconds for seconds, _ in alone[name])
+        net_s = max(cpu_s - min(starts[name]), 1e-3)
+        found["tools"][name] = {
+            "cpu_s": round(cpu_s, 2),
+            "million_s": round(net_s / (rows - FEW_ROWS) * 1e6, 2),
+            "estimated": round(predicted[name] / net_s, 2),
+            "peak_bytes": max(peak for _, peak in alone[name]),
+            "one_executor": single[name],
+            "two_executors": double[name],
+            "gain_of_second": round(single[name]["busiest_cpu_s"] / double[name]["busiest_cpu_s"], 2),
+        }
+    if theirs:
+        found[_SPARKS] = {
+            "cpu_s": round(min(theirs), 2),
+            "times_ours": round(min(theirs) / found["tools"]["repartition"]["cpu_s"], 2),
+        }
+    return found
 
 
-def _own_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def _in_process(name: str, checkpoint: Path, rows: int) -> tuple[float, int]:
+    """Let a tool work in a process of its own; return its CPU seconds and its peak of resident bytes."""
+    target = checkpoint.parent / "target"
+    command = [sys.executable, "-m", "benchmarks.comparisons.state_tools", "--of", name]
+    process = subprocess.Popen([*command, str(checkpoint), str(target), str(rows)], cwd=_CHECKOUT)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{name} ended with {process.returncode}")
+    shutil.rmtree(target, ignore_errors=True)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10
 
 
-def _jvm_cpu_s(spark: SparkSession) -> float:
-    """Return the CPU time of the session's JVM."""
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def _work(name: str, checkpoint: str, target: str, rows: str) -> None:
+    found = WORK[name](checkpoint, target, None)
+    if found != int(rows):
+        raise SystemExit(f"{name} found {found} rows of {rows}")
+
+
+def _of_spark(spark: SparkSession, checkpoint: Path) -> float:
+    """Let Spark repartition its store; return the CPU seconds of the session's JVM."""
     process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    began_s = _cpu_s(int(process))
+    spark._jsparkSession.sessionState().streamingCheckpointManager().repartition(  # type: ignore[operator]
+        str(checkpoint), 2 * PARTITIONS, False
+    )
+    taken_s = _cpu_s(int(process)) - began_s
+    shutil.rmtree(checkpoint)
+    return taken_s
 
 
-def _session() -> SparkSession:
+def _as_jobs(own: Path, rows: int, executors: int, tools: Sequence[str]) -> dict[str, Any]:
+    """Let tools work as jobs of a cluster; return the CPU seconds and the memory of its executors."""
+    spark = _session(f"local-cluster[{executors},1,512]", provider=False)
+    try:
+        found = {}
+        for name in tools:
+            target = own.parent / f"job-{name}"
+            watched = _Executors(executors)
+            with watched.watched():
+                counted = WORK[name](str(own), str(target), spark)
+            if counted != rows:
+                raise SystemExit(f"{name} found {counted} rows of {rows}")
+            found[name] = watched.result()
+            shutil.rmtree(target, ignore_errors=True)
+        return found
+    finally:
+        spark.stop()
+
+
+class _Executors:
+    """The CPU time and the memory of the executors that this process has started, while a job runs."""
+
+    def __init__(self, count: int) -> None:
+        self._trees = [
+            process
+            for process in _descendants(os.getpid())
+            if "CoarseGrainedExecutorBackend" in _words(process)
+        ]
+        if len(self._trees) != count:
+            raise SystemExit(f"there are {len(self._trees)} executors in place of {count}")
+        self._began_s = [_tree_cpu_s(process) for process in self._trees]
+        self._taken_s: list[float] = []
+        self._peaks = {"peak_bytes": 0, "peak_python_bytes": 0}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the executors during the body."""
+        ended = threading.Event()
+
+        def sample() -> None:
+            while not ended.wait(_SAMPLED_S):
+                for process in self._trees:
+                    memory = [_resident_bytes(each) for each in (process, *_descendants(process))]
+                    self._add("peak_bytes", sum(memory))
+                    self._add("peak_python_bytes", sum(memory[1:]))
+
+        sampling = threading.Thread(target=sample)
+        sampling.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            sampling.join()
+        self._taken_s = [
+            _tree_cpu_s(process) - began_s
+            for process, began_s in zip(self._trees, self._began_s, strict=True)
+        ]
+
+    def _add(self, name: str, size_bytes: int) -> None:
+        self._peaks[name] = max(self._peaks[name], size_bytes)
+
+    def result(self) -> dict[str, Any]:
+        """Return the CPU seconds of all executors and of the busiest, and the largest peaks of memory."""
+        return {
+            "cpu_s": round(sum(self._taken_s), 2),
+            "busiest_cpu_s": round(max(self._taken_s), 2),
+            **self._peaks,
+        }
+
+
+def _descendants(process: int) -> list[int]:
+    """Return the children of a process, and theirs."""
+    found: list[int] = []
+    todo = [process]
+    while todo:
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                children = [int(word) for word in task.read_text().split()]
+            except OSError:
+                continue
+            found += children
+            todo += children
+    return found
+
+
+def _words(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _tree_cpu_s(process: int) -> float:
+    """Return the CPU seconds of a process and of its descendants, those included that have ended."""
+    return sum(_cpu_s(each) for each in (process, *_descendants(process)))
+
+
+def _cpu_s(process: int) -> float:
+    """Return the CPU seconds of a process and of its children that have ended; 0 if it has itself."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def _resident_bytes(process: int) -> int:
+    """Return the resident bytes of a process; of a page that several have each has a part."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def _session(master: str, *, provider: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_CHECKOUT), os.environ.get("PYTHONPATH", "")])
     session = (
-        SparkSession.builder.master("local[2]")
-        .config(map=state_store.spark_conf())
+        SparkSession.builder.master(master)
+        .config(map=state_store.spark_conf() if provider else {})
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
+        .config("spark.executor.memory", "512m")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .config("spark.sql.shuffle.partitions", PARTITIONS)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    if not provider:  # the executors are there, and their Python workers
+        list(session.sparkContext.parallelize(range(8), 8).map(abs).collect())
     return session
 
 
