@@ -1,7 +1,7 @@
-"""Tasks that are killed or fail at first, on two executors: each store is written once, in both formats.
+"""Tasks that fail, are killed with their executor, run twice or end the job: the result is as without.
 
-Spark runs no copy of a slow task on the host that has it, so a cluster of one machine has none;
-`tests/data/dataset/test_repartition.py` writes a store twice.
+`troubled_tasks.py` is the application, on a cluster of two executors. Files are compared by their numbers in
+each directory, so that what a task has left is seen, of both checkpoint formats.
 """
 
 from __future__ import annotations
@@ -11,106 +11,151 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import state_store
+from state_store.data.migration import migrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
+pytestmark = pytest.mark.spark
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
+SIDES = ("left", "right")
+TROUBLED, ALL = ("troubled", "twice", "again"), ("alone", "troubled", "twice", "again")
+GO_ON = ("repartition", "cp", "migrate")
+"""Tools that leave what they have done, for the same command, when they fail."""
 
-CLUSTER = """
-import json, os, sys
-from pathlib import Path
-
-from pyspark.sql import SparkSession
-
-import quick_java
-import state_store
-from state_store.data.dataset.rewriting import repartition, store_writer
-from state_store.errors import StorageError
-
-root = Path(sys.argv[1])
-options = {
-    **quick_java.CHECKPOINT_FILES,
-    "spark.task.maxFailures": "3",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": quick_java.spark_options(),
-    "spark.executor.extraJavaOptions": quick_java.spark_options(),
-    "spark.ui.enabled": "false",
-}
-spark = SparkSession.builder.master("local-cluster[2,1,512]").config(map=options).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
+BOTH, FORMAT_2 = ("ids", "no-ids"), ("ids",)
 
 
-def is_first(place, name):
-    try:
-        os.close(os.open(f"{place}/{name}", os.O_CREAT | os.O_EXCL))
-        return True
-    except FileExistsError:
-        return False
+class Application:
+    """The application, and its results with the checkpoints below a directory."""
 
+    def __init__(self, root: Path, checkout: Path, forms: tuple[str, ...], partitions: int) -> None:
+        self._root = root
+        self._checkout = checkout
+        for form in forms:
+            if partitions == 1:
+                shutil.copytree(JOIN / form, root / form)
+            else:
+                state_store.repartition(JOIN / form, root / form, partitions)
+        self.found: dict[str, dict] = {}
 
-def with_trouble(place):
-    class Troubled(store_writer.Receipts):
-        def claim(self, key, written):
-            name = f"{key.partition}-{key.name}"
-            if key.name.startswith("left") and key.partition == 0 and is_first(place, f"killed-{name}"):
-                os._exit(9)
-            if key.name.startswith("left") and key.partition == 1 and is_first(place, f"failed-{name}"):
-                raise StorageError("the storage fails once")
-            return super().claim(key, written)
+    def run(self, *tools: str) -> None:
+        paths = (self._checkout, self._checkout / "tests", Path(__file__).parent)
+        done = subprocess.run(
+            [sys.executable, Path(__file__).with_name("troubled_tasks.py"), self._root, *tools],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(str, paths)),
+                "PYSPARK_PYTHON": sys.executable,
+            },
+            capture_output=True,
+            text=True,
+            timeout=3_000,
+            check=False,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+        assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+        self.found.update(json.loads(lines[0].removeprefix("FOUND ")))
 
-    return Troubled
+    def source(self, form: str) -> Path:
+        return self._root / form
 
-
-for form in ("ids", "no-ids"):
-    place = root / f"trouble-{form}"
-    place.mkdir()
-    repartition.Receipts = with_trouble(place)
-    state_store.repartition(root / form, root / f"{form}-new", 6, spark=spark)
-print("FOUND", json.dumps({f: sorted(os.listdir(root / f"trouble-{f}")) for f in ("ids", "no-ids")}))
-spark.stop()
-"""
+    def place(self, tool: str, form: str, how: str) -> Path:
+        return self._root / "of" / tool / form / how
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory, checkout) -> tuple[Path, dict]:
-    root = tmp_path_factory.mktemp("cluster")
-    for form in ("ids", "no-ids"):
-        shutil.copytree(JOIN / form, root / form)
-    path = os.pathsep.join(map(str, (checkout, checkout / "tests")))
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER, root],
-        env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
-    return root, json.loads(lines[0].removeprefix("FOUND "))
+def written(tmp_path_factory, checkout) -> Application:
+    """Tools that write state, on both checkpoint formats."""
+    application = Application(tmp_path_factory.mktemp("written"), checkout, BOTH, 3)
+    application.run("repartition", "import", "cp", "full")
+    return application
 
 
-@pytest.mark.parametrize("form", ["ids", "no-ids"])
-def test_each_store_is_written_once_whatever_happens_to_tasks(cluster, form):
-    root, troubles = cluster
-    happened = {name.partition("-")[0] for name in troubles[form]}
-    assert happened == {"killed", "failed"}
-    state_store.repartition(root / form, root / f"{form}-alone", 6)
-    for store in ("left-keyWithIndexToValue", "right-keyWithIndexToValue", "right-keyToNumValues"):
-        found = []
-        for target in (root / f"{form}-new", root / f"{form}-alone"):
-            with state_store.open(target, store=store) as state:
-                found.append(sorted(state.to_arrow().to_pylist(), key=repr))
-        assert found[0] == found[1] and found[0]
-    deltas = [len(list(place.glob("*.sst"))) for place in (root / f"{form}-new").rglob("delta")]
-    assert deltas == [1] * 24
-    assert not (root / f"{form}-new/_written").exists()
-    assert state_store.verify(root / f"{form}-new").ok
+@pytest.fixture(scope="module")
+def read(tmp_path_factory, checkout) -> Application:
+    """Tools that read state."""
+    application = Application(tmp_path_factory.mktemp("read"), checkout, FORMAT_2, 3)
+    application.run("export", "verify", "repair")
+    return application
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory, checkout) -> Application:
+    """Migrations: to Spark's RocksDB store of one format, to this store of the other."""
+    application = Application(tmp_path_factory.mktemp("migrated"), checkout, BOTH, 1)
+    application.run("migrate")
+    return application
+
+
+def check_outcome(application: Application, tool: str, form: str) -> None:
+    """Check that all trouble came, and that results and files are those of a process."""
+    found = application.found[f"{tool}/{form}"]
+    troubles = found["came"]
+    assert troubles["troubled"].keys() == {"failed-before", "failed-after", "killed-before", "killed-after"}
+    assert troubles["again"].keys() == {"damaged-after"}
+    assert troubles["twice"] == {"copied": ""}, troubles["twice"].get("failed-copy")
+    assert [found[how] for how in TROUBLED] == [found["alone"]] * 3
+    message, stays = found["said"]
+    assert message.startswith("a task meets damage")
+    assert ("same command goes on" in message) == (tool in GO_ON)
+    assert stays == (tool not in ("import", "export"))
+
+
+def files(place: Path) -> Counter[str]:
+    """Return the number of files by their directory and the end of their name, without Hadoop's checksums."""
+    paths = (path.relative_to(place) for path in place.rglob("*") if path.is_file())
+    return Counter(f"{path.parent}/*{path.suffix}" for path in paths if path.suffix != ".crc")
+
+
+def rows(checkpoint: Path) -> Iterator[list]:
+    for side in SIDES:
+        with state_store.open(checkpoint, store=side) as state:
+            yield sorted(state.to_arrow().drop_columns("partition_id").to_pylist(), key=repr)
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", BOTH)
+@pytest.mark.parametrize("tool", ["repartition", "import", "cp", "full"])
+def test_state_is_written_once_whatever_happens_to_tasks(written, tool, form):
+    check_outcome(written, tool, form)
+    expected = list(rows(written.source(form)))
+    assert all(expected)
+    alone = files(written.place(tool, form, "alone"))
+    for how in ALL:
+        place = written.place(tool, form, how)
+        assert list(rows(place)) == expected, how
+        if tool != "full":  # a task that is repeated makes another full checkpoint
+            assert files(place) == alone, how
+            assert not list(place.rglob("lease/*.json"))
+        assert state_store.verify(place, all_versions=True, leave_result=False).ok
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("tool", ["export", "verify", "repair"])
+def test_state_is_read_whatever_happens_to_tasks(read, tool):
+    check_outcome(read, tool, "ids")
+    alone = files(read.place(tool, "ids", "alone"))
+    for how in TROUBLED:
+        assert files(read.place(tool, "ids", how)) == alone, how
+
+
+@pytest.mark.tier("long")
+@pytest.mark.parametrize("form", BOTH)
+def test_state_is_migrated_once_whatever_happens_to_tasks(migrated, form, tmp_path):
+    check_outcome(migrated, "migrate", form)
+    expected = list(rows(migrated.source(form)))
+    alone = files(migrated.place("migrate", form, "alone"))
+    for how in TROUBLED:
+        place = migrated.place("migrate", form, how)
+        assert files(place) == alone, how
+        if form == "ids":
+            migrate(place, tmp_path / how, "incremental")
+            place = tmp_path / how
+        assert list(rows(place)) == expected, how
+        assert state_store.verify(place, leave_result=False).ok
