@@ -679,12 +679,8 @@ class _TaskCopy:
         with closing(open_storage(f"{self.location}/{store.key.path}")) as storage:
             for name in (*others, last):
                 storage.upload(files[name], name)
-            tables = tuple(name for name in others if "/" in name)
-            stored = WrittenStore(store.checkpoint_id or "", last, store.rows, size_bytes, tables)
+            stored = WrittenStore(store.checkpoint_id or "", last, store.rows, size_bytes, tuple(others))
             counted = self.receipts.claim(store.key, stored)
-            if counted != stored:
-                for name in others:
-                    storage.delete(name)
         for path in files.values():
             path.unlink()
         return counted

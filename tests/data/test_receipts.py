@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage import open_storage
-from state_store.data.dataset.rewriting.store_writer import DIRECTORY, Receipts, WrittenStore
+from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
 from state_store.data.query import StoreKey
+from state_store.errors import BusyError
 
 KEY = StoreKey(0, 1, "default")
 
 
-def test_tables_of_killed_tasks_are_removed_beside_those_that_count(tmp_path):
-    storage, place = open_storage(str(tmp_path)), tmp_path / KEY.path
+FIRST = WrittenStore("a", "6_a.zip", 3, 9, ("6_a.zip.crc", "SSTs/1-a.sst", "SSTs/2-a.sst"))
+OF_FIRST = {"6_a.zip", "6_a.zip.crc", "SSTs/1-a.sst", "SSTs/2-a.sst", "_metadata/schema"}
+SECOND = WrittenStore("b", "6_b.zip", 3, 9, ("6_b.zip.crc", "SSTs/1-b.sst"))
+
+
+def stored(place: Path, *written: WrittenStore) -> Receipts:
+    """Store the files of a store as tasks have written it; return the receipts."""
+    storage = open_storage(str(place))
     storage.write(MARKER, b"{}")
-    for name in ("6_a.zip", "6_b.zip", "SSTs/1-a.sst", "SSTs/2-a.sst", "SSTs/1-b.sst", "_metadata/schema"):
-        storage.write(f"{KEY.path}/{name}", b"x")
-    receipts = Receipts(str(tmp_path))
-    written = WrittenStore("a", "6_a.zip", 3, 9, ("SSTs/1-a.sst", "SSTs/2-a.sst"))
-    assert receipts.claim(KEY, written) == written
-    assert receipts.of(KEY) == written
-    receipts.settle([(KEY, written)])
-    found = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
-    assert found == ["6_a.zip", "SSTs/1-a.sst", "SSTs/2-a.sst", "_metadata/schema"]
-    assert not (tmp_path / DIRECTORY).exists()
+    for path in (path for store in written for path in (store.path, *store.others, "_metadata/schema")):
+        storage.write(f"{KEY.path}/{path}", b"x", overwrite=True)
+    return Receipts(str(place))
+
+
+def files(place: Path) -> set[str]:
+    below = place / KEY.path
+    return {path.relative_to(below).as_posix() for path in below.rglob("*") if path.is_file()}
+
+
+def test_files_of_killed_tasks_are_removed_beside_those_that_count(tmp_path):
+    receipts = stored(tmp_path, FIRST, SECOND)
+    assert receipts.claim(KEY, FIRST) == FIRST == receipts.of(KEY)
+    receipts.settle([(KEY, FIRST)])
+    assert files(tmp_path) == OF_FIRST
+    assert receipts.of(KEY) == FIRST
 
 
 def test_a_task_that_was_second_takes_what_the_first_has_written(tmp_path):
-    storage = open_storage(str(tmp_path))
-    storage.write(MARKER, b"{}")
-    receipts = Receipts(str(tmp_path))
-    first = WrittenStore("a", "6_a.zip", 3, 9, ("SSTs/1-a.sst",))
-    for name in ("6_a.zip", "6_b.zip"):
-        storage.write(f"{KEY.path}/{name}", b"x")
-    receipts.claim(KEY, first)
-    assert receipts.claim(KEY, WrittenStore("b", "6_b.zip", 3, 9, ("SSTs/1-b.sst",))) == first
-    assert not (tmp_path / KEY.path / "6_b.zip").exists() and (tmp_path / KEY.path / "6_a.zip").exists()
+    receipts = stored(tmp_path, FIRST, SECOND)
+    receipts.claim(KEY, FIRST)
+    assert receipts.claim(KEY, SECOND) == FIRST
+    assert files(tmp_path) == OF_FIRST
+
+
+def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path):
+    receipts = stored(tmp_path, FIRST, SECOND)
+    (tmp_path / MARKER).unlink()
+    with pytest.raises(BusyError, match="has ended without this task"):
+        receipts.claim(KEY, SECOND)
+    assert files(tmp_path) == OF_FIRST

@@ -32,6 +32,9 @@ from state_store.errors import (
 
 SCRATCH_PREFIX = ".bootstrap-"
 
+RECEIPTS = "_written"
+"""The directory, below a new checkpoint, in which tasks say which stores they have written."""
+
 _RECENT_S = 3600
 _LISTED_AT_ONCE = 16
 
@@ -160,6 +163,8 @@ def new_checkpoint(
 
     If the body fails or is interrupted, the directory is emptied, or a sentence says what is left. If the
     operation goes on, the directory stays as far as it is, marked, and the same operation goes on with it.
+    The receipts of its stores are removed after the marker: a process that is killed before that must find
+    which files Spark's logs name, if it has written them.
 
     Args:
         operation: what writes the checkpoint, in words, for messages.
@@ -177,13 +182,14 @@ def new_checkpoint(
         refuse_nested(source, location)
     storage = open_storage(location)
     try:
-        _refuse_used(storage, location, Marker(operation, source, goes_on))
+        is_begun = _is_begun(storage, location, Marker(operation, source, goes_on))
         is_new = not (isinstance(storage, LocalStorage) and storage.directory.exists())
         try:
             marker: dict[str, Any] = {"operation": operation, "source": source}
             if goes_on:
                 marker["goes_on"] = True
-            storage.write(MARKER, json.dumps(marker).encode(), overwrite=True)
+            if not is_begun:  # else another process may end it now, and the marker would come back
+                storage.write(MARKER, json.dumps(marker).encode(), overwrite=True)
             with removed_at_end(partial(_after_failure, storage, location, stays=goes_on, is_new=is_new)):
                 yield storage, location
             storage.delete(MARKER)
@@ -195,6 +201,8 @@ def new_checkpoint(
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(rest_sentence or f"nothing is left in '{location}'") from error
             raise
+        with suppress(StateStoreError):  # nothing reads them any more
+            storage.delete_directory(RECEIPTS)
     finally:
         storage.close()
 
@@ -232,14 +240,18 @@ def refuse_no_directory(path: Path) -> None:
         return
 
 
-def _refuse_used(storage: Storage, location: str, own: Marker) -> None:
-    """Raise ConflictError if a directory has something but the same operation, interrupted."""
+def _is_begun(storage: Storage, location: str, own: Marker) -> bool:
+    """Return True if a directory has a part of the operation, which goes on; False if it is empty.
+
+    Raises:
+        ConflictError: it has something else.
+    """
     if isinstance(storage, LocalStorage):
         refuse_no_directory(storage.directory)
     marker = marker_of(storage)
     if marker is not None:
         if marker == own and own.goes_on:
-            return
+            return True
         raise ConflictError(
             f"'{location}' is not empty: it has what {in_words(marker)} has written so far. "
             "If that was interrupted, remove it",
@@ -248,3 +260,4 @@ def _refuse_used(storage: Storage, location: str, own: Marker) -> None:
     names = [name for name in storage.directories() if not name.startswith(SCRATCH_PREFIX)]
     if names or root_files(storage, location):
         raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
+    return False

@@ -30,7 +30,7 @@ from state_store.data.dataset.rewriting.store_writer import (
     pieces,
 )
 from state_store.data.query import Query, StoreKey
-from state_store.data.query.targets import new_checkpoint
+from state_store.data.query.targets import RECEIPTS, new_checkpoint
 from state_store.errors import (
     BusyError,
     ConflictError,
@@ -236,7 +236,7 @@ def test_a_delta_that_may_count_stays_when_the_job_ends_before_its_writer_knows(
 
     class Late(Receipts):
         def of(self, key):
-            receipts.settle([(key, written)])
+            storage.delete_directory(RECEIPTS)
             return super().of(key)
 
     with pytest.raises(BusyError, match="has ended without this task"):

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 TESTS = ("tests/cli/test_migrate.py",)
 TARGETS = "state_store/data/query/targets.py"
 REPARTITION = ("tests/data/dataset/test_repartition.py",)
+RECEIPTS = ("tests/data/test_receipts.py",)
 
 MUTANTS = [
     Mutant(
@@ -40,16 +41,23 @@ MUTANTS = [
     Mutant(
         "a second writer's delta stays beside the first one's",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "            if counted != written:\n",
-        "            if False:\n",
-        REPARTITION,
+        "            _remove(storage, key, written.paths - counted.paths)\n",
+        "            pass\n",
+        RECEIPTS,
     ),
     Mutant(
         "what a killed task left stays in the new checkpoint",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "                    if not entry.name.startswith(name):\n",
-        "                    if False:\n",
-        REPARTITION,
+        "                    _remove(storage, key, found - store.paths)\n",
+        "                    pass\n",
+        RECEIPTS,
+    ),
+    Mutant(
+        "a job removes its receipts before Spark's logs name what they say",
+        "state_store/data/dataset/rewriting/store_writer.py",
+        "                    _remove(storage, key, found - store.paths)\n",
+        "                    storage.delete_directory(RECEIPTS)\n",
+        ("tests/data/dataset/test_drivers_that_die.py",),
     ),
     Mutant(
         "rows that come back from the disk are not counted",

@@ -20,6 +20,7 @@ from state_store.data.dataset.rewriting import store_writer
 from state_store.data.jobs import Threads, on_stores, workers
 from state_store.data.migration import migrate
 from state_store.data.query import Query, StoreKey
+from state_store.data.query.targets import RECEIPTS
 from state_store.errors import ConflictError, DamagedError, MissingError, OptionError
 
 pytestmark = pytest.mark.spark
@@ -188,12 +189,12 @@ def test_an_interrupted_job_goes_on_with_what_is_there(spark, tmp_path, monkeypa
         state_store.repartition(source, target, 2, spark=spark)
     before = {path: path.stat().st_ino for path in target.rglob("delta/*.sst") if path.parts[-3] in "02"}
     assert len(before) == 2
-    finished = {path.name for path in (target / store_writer.DIRECTORY).iterdir()}
+    finished = {path.name for path in (target / RECEIPTS).iterdir()}
     assert finished == {f"0-{number}-default.json" for number in (0, 2)}
     done = state_store.repartition(source, target, 4, spark=spark)
     assert done.rows == len(expected("flights", VERSIONS[-1]))
     after = {path: path.stat().st_ino for path in target.rglob("delta/*.sst")}
-    assert len(after) == 4 and not (target / store_writer.DIRECTORY).exists()
+    assert len(after) == 4 and not (target / RECEIPTS).exists()
     assert all(after[path] == inode for path, inode in before.items())
     with state_store.open(target) as state:
         assert state.count() == done.rows
@@ -324,7 +325,7 @@ def test_a_query_is_migrated_as_without_spark(spark, tmp_path, to):
     updates: list = []
     done = migrate(source, by_spark, to, conf=conf, memory="256m", spark=spark, progress=updates.append)
     assert (updates[-1].stores_done, updates[-1].done, done.stores) == (done.stores, done.rows, 4)
-    assert not (by_spark / store_writer.DIRECTORY).exists()
+    assert not (by_spark / RECEIPTS).exists()
     if to != "incremental":
         assert migrate(by_spark, back, "incremental", conf=conf).rows == done.rows
     else:

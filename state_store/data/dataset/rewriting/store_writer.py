@@ -33,7 +33,7 @@ from state_store.core.engine.database import write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
-from state_store.core.storage import open_storage
+from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.durable import remove_unneeded
 from state_store.core.storage.local_disk import free_bytes
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
@@ -41,6 +41,7 @@ from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced, SortedSpool, chunks
 from state_store.data.dataset.views import DEFAULT_FAMILY, View, views
 from state_store.data.query import Operator, Progress, Query, StoreKey
+from state_store.data.query.targets import RECEIPTS
 from state_store.errors import (
     BusyError,
     ConflictError,
@@ -49,9 +50,6 @@ from state_store.errors import (
     LocalDiskError,
     MissingError,
 )
-
-DIRECTORY = "_written"
-"""The directory of the receipts, below the new checkpoint."""
 
 _WRITER = f"incremental-state-store {__version__}"
 
@@ -63,7 +61,7 @@ SPOOL_RATIO = 1.25
 class WrittenStore:
     """A store that was written: the id of its version, its delta's path below it, its rows and bytes.
 
-    `others` are the paths of the files that the version needs besides, in directories of theirs alone.
+    `others` are the paths of the files that belong to it besides.
     """
 
     checkpoint_id: str
@@ -71,6 +69,11 @@ class WrittenStore:
     rows: int
     size_bytes: int
     others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of all files."""
+        return frozenset((self.path, *self.others))
 
 
 class Receipts:
@@ -99,7 +102,7 @@ class Receipts:
         ended = BusyError(f"the job that writes '{self._location}' has ended without this task")
         with closing(open_storage(self._location)) as storage:
             if marker_of(storage) is None:  # nobody knows of what was written
-                storage.delete(f"{key.path}/{written.path}")
+                _remove(storage, key, written.paths)
                 raise ended
             try:
                 storage.write(_path(key), json.dumps(asdict(written)).encode())
@@ -109,27 +112,17 @@ class Receipts:
             counted = self.of(key)
             if counted is None:  # the job has ended since, perhaps with what this task wrote: it stays
                 raise ended
-            if counted != written:
-                storage.delete(f"{key.path}/{written.path}")
+            _remove(storage, key, written.paths - counted.paths)
         return counted
 
     def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
-        """Remove the deltas that tasks have left beside those that were written, and all receipts.
-
-        So are archives of Spark's RocksDB store, but not their checksums, whose names begin like theirs, and
-        its tables.
-        """
+        """Remove the files that tasks have left beside those of stores that were written."""
         with closing(open_storage(self._location)) as storage:
             for key, store in written:
-                for directory in {path.rpartition("/")[0] for path in store.others}:
-                    for entry in storage.list_files(f"{key.path}/{directory}"):
-                        if f"{directory}/{entry.name}" not in store.others:
-                            storage.delete(f"{key.path}/{directory}/{entry.name}")
-                directory, _, name = f"{key.path}/{store.path}".rpartition("/")
-                for entry in storage.list_files(directory):
-                    if not entry.name.startswith(name):
-                        storage.delete(f"{directory}/{entry.name}")
-            storage.delete_directory(DIRECTORY)
+                for directory in {path.rpartition("/")[0] for path in store.paths}:
+                    entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
+                    found = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
+                    _remove(storage, key, found - store.paths)
 
 
 class NoReceipts(Receipts):
@@ -147,8 +140,13 @@ class NoReceipts(Receipts):
         """Do nothing: there are no others."""
 
 
+def _remove(storage: Storage, key: StoreKey, paths: Iterable[str]) -> None:
+    for path in paths:
+        storage.delete(f"{key.path}/{path}")
+
+
 def _path(key: StoreKey) -> str:
-    return f"{DIRECTORY}/{key.operator}-{key.partition}-{key.name}.json"
+    return f"{RECEIPTS}/{key.operator}-{key.partition}-{key.name}.json"
 
 
 @dataclass(frozen=True)
