@@ -45,6 +45,9 @@ _ENDED_S = 30.0
 
 _POLL_S = 0.05
 
+_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+"""Properties of the thread that `setJobGroup` sets."""
+
 
 class Workers(Protocol):
     """Threads or executors that do work on items. One run at a time."""
@@ -265,12 +268,14 @@ class SparkTasks:
         counted = context.accumulator([], reports)
         task = _Task(work, otherwise, counted, __version__, _attempts(context))
 
-        def job() -> list[R]:
+        def job() -> list[R | StateStoreError]:
+            callers = {name: context.getLocalProperty(name) for name in _GROUP}
             context.setJobGroup(group, "state-store", interruptOnCancel=True)
             try:
-                return cast("list[R]", of_task(task).collect())
+                return cast("list[R | StateStoreError]", of_task(task).collect())
             finally:
-                context.setLocalProperty("spark.jobGroup.id", None)
+                for name, value in callers.items():
+                    context.setLocalProperty(name, value)
 
         try:
             results = interruptible(job, lambda: context.cancelJobGroup(group), runtime=self._runtime)
@@ -281,7 +286,12 @@ class SparkTasks:
             self._wait(group)
         if reports.failure is not None:
             raise from_json(reports.failure)
-        return results
+        done: list[R] = []
+        for result in results:
+            if isinstance(result, StateStoreError):  # the driver lost the report of its task
+                raise result
+            done.append(result)
+        return done
 
     def _wait(self, group: str) -> None:
         """Wait until no task of the job runs: a second copy of a task may still be at work."""
@@ -407,8 +417,8 @@ class _Task(Generic[T, R]):
         self._version = version
         self._attempts = attempts
 
-    def __call__(self, item: T) -> R | None:
-        """Do the work on an item; None after a failure that no other attempt would undo."""
+    def __call__(self, item: T) -> R | StateStoreError:
+        """Do the work on an item; return a failure that no other attempt would undo."""
         progress = TaskProgress()
         try:
             if __version__ != self._version:
@@ -423,7 +433,7 @@ class _Task(Generic[T, R]):
             if self._is_repeated(failure):
                 raise
             self._reports.add([failure.to_json()])
-            return None
+            return failure
         self._reports.add([(progress.expected, progress.done, progress.stores)])
         return result
 

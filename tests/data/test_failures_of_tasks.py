@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from contextlib import suppress
+from types import SimpleNamespace
+
 import pytest
 
 from state_store import __version__
+from state_store.core.compat import zip
+from state_store.core.runtime import SYSTEM
 from state_store.data import jobs
 from state_store.data.maintenance.verified import failed_store
 from state_store.data.query import StoreKey
@@ -42,7 +48,7 @@ def test_an_error_that_another_attempt_may_not_meet_is_repeated(monkeypatch, err
             tried(monkeypatch, error, attempt, otherwise)
     result, (report,) = tried(monkeypatch, error, ATTEMPTS - 1, otherwise)
     if otherwise is None:
-        assert result is None and report["kind"] == "storage"
+        assert result.kind == report["kind"] == "storage"
     else:
         assert result == (KEY, report_of(error)) and report == (0, 0, 0)
 
@@ -55,7 +61,7 @@ def test_damage_is_a_result_at_once_if_the_tool_goes_on(monkeypatch):
     result, (report,) = tried(monkeypatch, DamagedError("bad"), 0, lambda key, error: error.kind)
     assert result == "damaged" and report == (0, 0, 0)
     result, (report,) = tried(monkeypatch, DamagedError("bad"), 0)
-    assert result is None and report["message"] == "bad"
+    assert result.message == report["message"] == "bad"
 
 
 @pytest.mark.parametrize("error", [DamagedError("bad"), LocalDiskError("full")])
@@ -65,7 +71,68 @@ def test_only_a_failure_of_checkpoint_storage_is_a_finding(monkeypatch, error):
         failed_store(KEY, error)
     assert raised.value is error
     result, (report,) = tried(monkeypatch, error, ATTEMPTS - 1, failed_store)
-    assert result is None and report["message"] == error.message
+    assert result.message == report["message"] == error.message
+
+
+class Context:
+    """A driver's context, which runs the tasks of a job here and loses what they report."""
+
+    master = "local[2]"
+
+    def __init__(self) -> None:
+        self.properties = {"spark.jobGroup.id": "mine", "spark.job.description": "a report"}
+        self.of_job: dict = {}
+
+    def accumulator(self, value, param):
+        return Reports()
+
+    def getLocalProperty(self, name):
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name, value):
+        self.properties[name] = value
+
+    def setJobGroup(self, group, description, *, interruptOnCancel):
+        values = (group, description, str(interruptOnCancel).lower())
+        self.properties.update(zip(jobs._GROUP, values, strict=True))
+
+    def parallelize(self, items, slices):
+        self.items = items
+        return self
+
+    def map(self, task):
+        self.results = map(pickle.loads, map(pickle.dumps, map(task, self.items)))
+        return self
+
+    def collect(self):
+        self.of_job = dict(self.properties)
+        return list(self.results)
+
+    def statusTracker(self):
+        return SimpleNamespace(getJobIdsForGroup=lambda group: [], getJobInfo=None, getStageInfo=None)
+
+
+def doubled(item, meter):
+    if item == 3:
+        raise DamagedError("3 is bad")
+    return 2 * item
+
+
+def test_a_failure_is_raised_though_the_driver_lost_its_report():
+    tasks = jobs.SparkTasks(Context(), SYSTEM)
+    assert tasks.run(doubled, [1, 2], at_once=1) == [2, 4]
+    with pytest.raises(DamagedError, match="3 is bad"):
+        tasks.run(doubled, [1, 2, 3], at_once=1)
+
+
+@pytest.mark.parametrize("items", [[1], [3]])
+def test_the_caller_s_group_of_jobs_stays_as_it_was(items):
+    context = Context()
+    with suppress(DamagedError):
+        jobs.SparkTasks(context, SYSTEM).run(doubled, items, at_once=1)
+    group, description, interrupts = (context.of_job[name] for name in jobs._GROUP)
+    assert (group[:12], description, interrupts) == ("state-store-", "state-store", "true")
+    assert [context.properties[name] for name in jobs._GROUP] == ["mine", "a report", None]
 
 
 def test_threads_take_the_same_results():
