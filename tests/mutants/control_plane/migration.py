@@ -48,16 +48,16 @@ MUTANTS = [
     Mutant(
         "what a killed task left stays in the new checkpoint",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "                    _remove(storage, key, found - store.paths)\n",
+        "                    _remove(storage, key, paths - store.paths)\n",
         "                    pass\n",
         RECEIPTS,
     ),
     Mutant(
         "a job removes its receipts before Spark's logs name what they say",
         "state_store/data/dataset/rewriting/store_writer.py",
-        "                    _remove(storage, key, found - store.paths)\n",
+        "                    _remove(storage, key, paths - store.paths)\n",
         "                    storage.delete_directory(RECEIPTS)\n",
-        ("tests/data/dataset/test_drivers_that_die.py",),
+        ("tests/data/test_drivers_that_die.py",),
     ),
     Mutant(
         "rows that come back from the disk are not counted",

@@ -121,8 +121,8 @@ class Receipts:
             for key, store in written:
                 for directory in {path.rpartition("/")[0] for path in store.paths}:
                     entries = storage.list_files(f"{key.path}/{directory}".rstrip("/"))
-                    found = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
-                    _remove(storage, key, found - store.paths)
+                    paths = {f"{directory}/{entry.name}".lstrip("/") for entry in entries}
+                    _remove(storage, key, paths - store.paths)
 
 
 class NoReceipts(Receipts):

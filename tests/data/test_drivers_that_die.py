@@ -6,15 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from dataset.golden_states import checkpoint
 
 import state_store
-from dataset.golden_states import checkpoint
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage.local import LocalStorage
 from state_store.data.dataset.rewriting import repartition as module
 from state_store.data.jobs import Threads
 
-JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
+JOIN = Path(__file__).resolve().parents[1] / "golden" / "release-0.2.0"
 
 
 class Elsewhere(Threads):
@@ -65,17 +65,17 @@ def check_each_death(source: Path, root: Path, monkeypatch, store: str | None) -
     """Let a driver die before each step after the last of its tasks; the same command ends its work."""
     expected = rows(source, store)
     with monkeypatch.context() as patches:
-        whole = Driver(patches, 1_000_000)
+        undisturbed = Driver(patches, 1_000_000)
         state_store.repartition(source, root / "whole", 2, spark=object())
-    last_of_tasks = max(number for number, path in enumerate(whole.steps) if path.endswith(".json"))
-    for step in range(last_of_tasks, len(whole.steps)):
+    last_of_tasks = max(number for number, path in enumerate(undisturbed.steps) if path.endswith(".json"))
+    for step in range(last_of_tasks, len(undisturbed.steps)):
         target = root / f"target-{step}"
         with monkeypatch.context() as patches, pytest.raises(Killed):
             Driver(patches, step)
             state_store.repartition(source, target, 2, spark=object())
         if (target / MARKER).exists():
             state_store.repartition(source, target, 2, spark=object())
-        assert rows(target, store) == expected, whole.steps[step]
+        assert rows(target, store) == expected, undisturbed.steps[step]
         assert len(deltas(target)) == len(deltas(root / "whole"))
 
 
