@@ -20,7 +20,7 @@ import pytest
 import state_store
 from state_store.data.migration import migrate
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 SIDES = ("left", "right")
@@ -31,8 +31,13 @@ GO_ON = ("repartition", "cp", "migrate")
 BOTH, FORMAT_2 = ("ids", "no-ids"), ("ids",)
 
 
+def others(*tools: str) -> list:
+    """Return tools that the tier `long` adds: an application takes a minute of CPU."""
+    return [pytest.param(tool, marks=pytest.mark.tier("long")) for tool in tools]
+
+
 class Application:
-    """The application, and its results with the checkpoints below a directory."""
+    """The application, which runs for each tool once, and its results below a directory."""
 
     def __init__(self, root: Path, checkout: Path, forms: tuple[str, ...], partitions: int) -> None:
         self._root = root
@@ -42,12 +47,18 @@ class Application:
                 shutil.copytree(JOIN / form, root / form)
             else:
                 state_store.repartition(JOIN / form, root / form, partitions)
-        self.found: dict[str, dict] = {}
+        self._outcomes: dict[str, dict] = {}
 
-    def run(self, *tools: str) -> None:
+    def outcome(self, tool: str, form: str) -> dict:
+        """Return the results of a tool on a checkpoint."""
+        if f"{tool}/{form}" not in self._outcomes:
+            self._run(tool)
+        return self._outcomes[f"{tool}/{form}"]
+
+    def _run(self, tool: str) -> None:
         paths = (self._checkout, self._checkout / "tests", Path(__file__).parent)
         done = subprocess.run(
-            [sys.executable, Path(__file__).with_name("troubled_tasks.py"), self._root, *tools],
+            [sys.executable, Path(__file__).with_name("troubled_tasks.py"), self._root, tool],
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(str, paths)),
@@ -55,12 +66,12 @@ class Application:
             },
             capture_output=True,
             text=True,
-            timeout=3_000,
+            timeout=1_500,
             check=False,
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
         assert lines, done.stdout[-2000:] + done.stderr[-4000:]
-        self.found.update(json.loads(lines[0].removeprefix("FOUND ")))
+        self._outcomes.update(json.loads(lines[0].removeprefix("FOUND ")))
 
     def source(self, form: str) -> Path:
         return self._root / form
@@ -70,32 +81,26 @@ class Application:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, checkout) -> Application:
-    """Tools that write state, on both checkpoint formats."""
-    application = Application(tmp_path_factory.mktemp("written"), checkout, BOTH, 3)
-    application.run("repartition", "import", "cp", "full")
-    return application
+def stateful(tmp_path_factory, checkout) -> Application:
+    """Tools on checkpoints of both formats."""
+    return Application(tmp_path_factory.mktemp("stateful"), checkout, BOTH, 3)
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory, checkout) -> Application:
-    """Tools that read state."""
-    application = Application(tmp_path_factory.mktemp("read"), checkout, FORMAT_2, 3)
-    application.run("export", "verify", "repair")
-    return application
+def with_ids(tmp_path_factory, checkout) -> Application:
+    """Tools that only read state, or mend it, on a checkpoint of format 2."""
+    return Application(tmp_path_factory.mktemp("with-ids"), checkout, FORMAT_2, 3)
 
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory, checkout) -> Application:
     """Migrations: to Spark's RocksDB store of one format, to this store of the other."""
-    application = Application(tmp_path_factory.mktemp("migrated"), checkout, BOTH, 1)
-    application.run("migrate")
-    return application
+    return Application(tmp_path_factory.mktemp("migrated"), checkout, BOTH, 1)
 
 
 def check_outcome(application: Application, tool: str, form: str) -> None:
     """Check that all trouble came, and that results and files are those of a process."""
-    found = application.found[f"{tool}/{form}"]
+    found = application.outcome(tool, form)
     troubles = found["came"]
     assert troubles["troubled"].keys() == {"failed-before", "failed-after", "killed-before", "killed-after"}
     assert troubles["again"].keys() == {"damaged-after"}
@@ -119,16 +124,15 @@ def rows(checkpoint: Path) -> Iterator[list]:
             yield sorted(state.to_arrow().drop_columns("partition_id").to_pylist(), key=repr)
 
 
-@pytest.mark.tier("more")
 @pytest.mark.parametrize("form", BOTH)
-@pytest.mark.parametrize("tool", ["repartition", "import", "cp", "full"])
-def test_state_is_written_once_whatever_happens_to_tasks(written, tool, form):
-    check_outcome(written, tool, form)
-    expected = list(rows(written.source(form)))
+@pytest.mark.parametrize("tool", ["repartition", *others("import", "cp", "full")])
+def test_state_is_written_once_whatever_happens_to_tasks(stateful, tool, form):
+    check_outcome(stateful, tool, form)
+    expected = list(rows(stateful.source(form)))
     assert all(expected)
-    alone = files(written.place(tool, form, "alone"))
+    alone = files(stateful.place(tool, form, "alone"))
     for how in ALL:
-        place = written.place(tool, form, how)
+        place = stateful.place(tool, form, how)
         assert list(rows(place)) == expected, how
         if tool != "full":  # a task that is repeated makes another full checkpoint
             assert files(place) == alone, how
@@ -136,13 +140,12 @@ def test_state_is_written_once_whatever_happens_to_tasks(written, tool, form):
         assert state_store.verify(place, all_versions=True, leave_result=False).ok
 
 
-@pytest.mark.tier("more")
-@pytest.mark.parametrize("tool", ["export", "verify", "repair"])
-def test_state_is_read_whatever_happens_to_tasks(read, tool):
-    check_outcome(read, tool, "ids")
-    alone = files(read.place(tool, "ids", "alone"))
+@pytest.mark.parametrize("tool", others("export", "verify", "repair"))
+def test_state_is_read_whatever_happens_to_tasks(with_ids, tool):
+    check_outcome(with_ids, tool, "ids")
+    alone = files(with_ids.place(tool, "ids", "alone"))
     for how in TROUBLED:
-        assert files(read.place(tool, "ids", how)) == alone, how
+        assert files(with_ids.place(tool, "ids", how)) == alone, how
 
 
 @pytest.mark.tier("long")

@@ -1,10 +1,11 @@
 """A Spark application whose tasks meet trouble: `python troubled_tasks.py DIRECTORY TOOL ...`.
 
-Each tool does its work on each checkpoint of DIRECTORY four times: in this process (`alone`); as a job tasks
-of which end badly before or after an important step, by an error of the storage or with their executor
-(`troubled`); as a job each task of which runs twice at the same time (`twice`), as a copy of a slow task
-does, of which Spark itself runs none on the host that has the task; and as a job that fails and is started
-again (`again`). The last line says what the tools returned, what they said, and which trouble came.
+Each tool does its work on each checkpoint of DIRECTORY, below `of` there, four times: in this process
+(`alone`); as a job tasks of which end badly before or after an important step, by an error of the storage or
+with their executor (`troubled`); as a job each task of which runs twice at the same time (`twice`), as a copy
+of a slow task does, of which Spark itself runs none on the host that has the task; and as a job that fails
+and is started again (`again`). The last line says what the tools returned, what they said, and which trouble
+came.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def main() -> None:
     }
     spark = SparkSession.builder.master("local-cluster[2,1,512]").config(map=options).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    forms = [path.name for path in sorted(root.iterdir())]
+    forms = sorted(path.name for path in root.iterdir() if path.name != "of")
     found = {
         f"{tool}/{form}": _run(tool, root / form, root / "of" / tool / form, spark)
         for tool in sys.argv[2:]
