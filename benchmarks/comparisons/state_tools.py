@@ -9,9 +9,10 @@ runs as a job on a cluster of one executor and of two, each of one core. Numbers
 
 Times are CPU times, with those of children, the least of the turns; nothing is judged by a clock on the
 wall, so other programs may be busy. From the time of a tool that of the same tool on a state of a thousand
-rows is taken off (`million_s`), and what `state_store.estimate` predicts is divided by it (`estimated`). The
-gain of a second executor is the CPU time of the only one over that of the busier of two: what they would
-take if nothing else ran. Memory is the peak of resident bytes, shared pages in parts.
+rows is taken off (`million_s`), and what `state_store.estimate` predicts is divided by it (`estimated`); both
+are null if too much of the time is the start. The gain of a second executor is the CPU time of the only one
+over that of the busier of two: what they would take if nothing else ran. Memory is the peak of resident
+bytes, shared pages in parts.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _STATES = "org.apache.spark.sql.execution.streaming.state."
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _SPARKS = "Spark's repartition of RocksDB"
 _SAMPLED_S = 0.2
+_LEAST_NET = 0.3
+"""The share of a tool's CPU time, without its start, below which the rows are too few to tell their time."""
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -120,11 +124,12 @@ def measured(root: Path, rows: int, turns: int, tools: Sequence[str]) -> dict[st
     found: dict[str, Any] = {"rows": rows, "bytes": files, "tools": {}}
     for name in tools:
         cpu_s = min(seconds for seconds, _ in alone[name])
-        net_s = max(cpu_s - min(starts[name]), 1e-3)
+        net_s = cpu_s - min(starts[name])
+        is_known = net_s > _LEAST_NET * cpu_s
         found["tools"][name] = {
             "cpu_s": round(cpu_s, 2),
-            "million_s": round(net_s / (rows - FEW_ROWS) * 1e6, 2),
-            "estimated": round(predicted[name] / net_s, 2),
+            "million_s": round(net_s / (rows - FEW_ROWS) * 1e6, 2) if is_known else None,
+            "estimated": round(predicted[name] / net_s, 2) if is_known else None,
             "peak_bytes": max(peak for _, peak in alone[name]),
             "one_executor": single[name],
             "two_executors": double[name],
