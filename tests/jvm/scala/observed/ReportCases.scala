@@ -61,7 +61,8 @@ final class ReportCases(random: Random) {
   def recordsKeepTheirBound(): Unit = for (count <- Seq(0, 1, 2, 300, 3000)) {
     val stores = Seq.tabulate(count) { n =>
       val ofStore = report().copy(key = StoreKey("run", 0, n, text()), failuresInRow = if (n == count / 2) 7 else 0)
-      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4), Some(8L).filter(_ => n % 2 == 0))
+      StoreView(ofStore, "1", "host", StoreSums(1, 2, Some(LastRestore(3, 5, 6, 7)), 4),
+        Some(8L).filter(_ => n % 2 == 0))
     }
     val record = recordOf(stores)
     val written = BatchRecord.text(record)
@@ -213,7 +214,8 @@ final class ReportCases(random: Random) {
   private def recordOf(stores: Seq[StoreView]): BatchRecord = BatchRecord(
     "app", QueryFacts("id", "run", Some(text()), 1, Map("maxDeltas" -> text()), Map(0L -> text())), text(), 5,
     123456789, maybe(number()), BatchTotals.of(stores), stores, 0,
-    MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil, gained = Map(5L -> -3L)), ended = false, error = Some(text()))
+    MergesBetween(Map((5L, "full", true) -> 2L), Set(5L -> text()), Nil, gained = Map(5L -> -3L)), ended = false,
+    error = Some(text()))
 
   private def report(): StoreReport = StoreReport(
     key = StoreKey(text(), number(), random.nextInt(1000), text()), atMs = number(), root = text(), version = number(),

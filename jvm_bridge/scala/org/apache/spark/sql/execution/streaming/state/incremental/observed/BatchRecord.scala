@@ -258,8 +258,8 @@ private[observed] object BatchRecord {
     node.items("failures").map { failed =>
       MergeReport(
         StoreKey(run, failed.number("operator"), failed.number("partition").toInt, failed.text("store")),
-        failed.number("at_ms"), failed.number("version"), failed.text("kind"), failed.text("reason"), 0, 0, 0, 0, 0, 0, 0,
-        Messages.readFailed(failed))
+        failed.number("at_ms"), failed.number("version"), failed.text("kind"), failed.text("reason"),
+        0, 0, 0, 0, 0, 0, 0, Messages.readFailed(failed))
     },
     if (node.has("longest")) node.items("longest").map(of => of.number("version") -> of.number("ms")).toMap
     else Map.empty,
