@@ -1,9 +1,15 @@
-"""Wait for what has to come: no test judges by the time that passes, and none waits for ever."""
+"""Wait for what has to come, and look at directories in which others work.
+
+No test judges by the time that passes, and none waits for ever.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TypeVar
 
 PATIENCE_S = 600.0
@@ -25,3 +31,16 @@ def awaited(look: Callable[[], T], goal: str) -> T:
         assert time.monotonic() < end_s, goal
         time.sleep(_PAUSE_S)
     return found
+
+
+def paths_below(directory: Path, pattern: str = "*") -> list[Path]:
+    """Return the paths below a directory whose last part is like `pattern`.
+
+    Others may remove directories meanwhile, at which `Path.rglob` fails: these are left out.
+    """
+    return [
+        Path(parent, name)
+        for parent, directories, files in os.walk(directory)
+        for name in (*directories, *files)
+        if fnmatchcase(name, pattern)
+    ]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from driver import DriverError, Jvm, alive, gone
+from waiting import paths_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
@@ -39,7 +40,7 @@ def test_nothing_is_left_when_the_jvm_has_ended(
 
 
 def _remains(jvm: Jvm) -> list[Path]:
-    return [path for path in jvm.tmp.rglob("*") if "state-store" in path.name or path.is_socket()]
+    return [path for path in paths_below(jvm.tmp) if "state-store" in path.name or path.is_socket()]
 
 
 @pytest.mark.tier("more")

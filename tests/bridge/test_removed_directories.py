@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from driver import DriverError, Jvm, alive, gone
+from waiting import paths_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 
 def sockets(jvm: Jvm) -> list[Path]:
-    return [path for path in jvm.tmp.rglob("*") if path.is_socket()]
+    return [path for path in paths_below(jvm.tmp) if path.is_socket()]
 
 
 @pytest.mark.parametrize("removed", ["the socket", "its directory"])

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from waiting import paths_below
+
 from chaos.cluster import Cluster
 from chaos.feed import Feeder, newest_batch
 from chaos.life_places import Checkpoints, checkpoint_of
@@ -272,7 +274,8 @@ class Life:
         self._look()
         if now >= self._looks_at:
             self._looks_at = now + 1
-            self.cached += any(self.cluster.room.glob(f"local-*/**/{PAGES_LIST_NAME}"))
+            places = self.cluster.room.glob("local-*")
+            self.cached += any(paths_below(place, PAGES_LIST_NAME) for place in places)
 
     def _look(self) -> list[Process]:
         alive = self.cluster.processes()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import session_options
+from waiting import paths_below
 
 from state_store.agent.lazy.page_cache import MIN_BYTES
 
@@ -24,7 +25,7 @@ STATE_BYTES = KEYS * VALUE_BYTES
 def disk_bytes(directory: Path) -> int:
     """Return the bytes that files take on the disk, without their holes."""
     found = {}
-    for path in directory.rglob("*"):
+    for path in paths_below(directory):
         try:
             status = path.lstat()
         except FileNotFoundError:

@@ -17,6 +17,7 @@ import miniyarn
 import pytest
 import submission
 from submission import Application
+from waiting import paths_below
 
 from state_store.data.estimation.estimate import JVM_BYTES
 
@@ -44,7 +45,7 @@ def archive(yarn: miniyarn.YarnCluster, packed_environment: Path) -> str:
 
 def sockets(yarn: miniyarn.YarnCluster) -> list[Path]:
     """Return the sockets of agents in the directories of containers."""
-    return [path for path in yarn.directory.rglob("agent-*.sock") if path.is_socket()]
+    return [path for path in paths_below(yarn.directory, "agent-*.sock") if path.is_socket()]
 
 
 def test_a_query_runs_in_client_mode(
