@@ -502,7 +502,8 @@ class OfferedBase(Answer):
 class MergedStore(Answer):
     """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`.
 
-    Its version has `new_bytes` now, and had `new_bytes_before`: those of its delta, or of an older snapshot.
+    Its version has `new_bytes` now, and had `new_bytes_before`: those of its delta, or of an older snapshot;
+    the two are equal if the agent does not know that.
     """
 
     kind: str
@@ -526,12 +527,13 @@ class MergedStore(Answer):
         offered: OfferedBase,
         published: Published | None,
         *,
-        new_bytes_before: int = 0,
+        new_bytes_before: int | None = None,
         took_ms: float,
         chain: Chain,
         phases: Mapping[str, float],
     ) -> MergedStore:
         """Return the answer for a merge that made a base; `published` is None for kind `ingest`."""
+        new_bytes = (published.manifest.new_bytes or new_bytes_before or 0) if published else 0
         return cls(
             kind=kind,
             reason=reason,
@@ -541,8 +543,8 @@ class MergedStore(Answer):
             new_files=published.new_files if published else 0,
             own_files=published.own_files if published else 0,
             uploaded_bytes=published.uploaded_bytes if published else 0,
-            new_bytes=published.manifest.new_bytes or new_bytes_before if published else 0,
-            new_bytes_before=new_bytes_before if published else 0,
+            new_bytes=new_bytes,
+            new_bytes_before=new_bytes if published is None or new_bytes_before is None else new_bytes_before,
             chain=chain,
             phases=phases,
         )

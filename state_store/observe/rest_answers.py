@@ -243,7 +243,8 @@ class Store:
     own_files: int | None = declared("The other files: written by the snapshot or later.", default=None)
     own_bytes: int | None = declared("Bytes of these.", default=None)
     new_bytes: int | None = declared(
-        "Bytes of the files that this version needs and no older one does.",
+        "Bytes of the files that this version needs and no older one does. Of an older version a driver says "
+        "what they were when it was recorded, before later merges of it.",
         default=None,
     )
     bytes_by_age: list[AgeBytes] = declared("Bytes by the age of the files.", sources=(SERVE,), default=[])

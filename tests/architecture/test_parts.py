@@ -181,24 +181,31 @@ import parts
 from pathlib import Path
 
 parts.CHECKOUT = Path.cwd()
-parts.PARTS = (parts.Part("trial"),)
+parts.PARTS = (parts.Part("trial", program={{program}}),)
 parts.environment_of_tests = lambda: dict(os.environ)
 parts.LINE_S = 0.0
 for name, value in {{settings}}.items():
     setattr(parts, name, value)
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-parts.Part.command = lambda self, tier, tests=(), seed="": [*PYTEST, *(tests or ["test_trial.py"])]
+parts.Part.command = lambda self, tier, tests=(), seed="": (
+    [sys.executable, *self.program] if self.program else [*PYTEST, *(tests or ["test_trial.py"])]
+)
 sys.exit(parts.main(["--lanes", "1"]))
 """
 
 
 def run_trial(
-    directory: Path, source: str, *, is_ignoring: bool = False, **settings: object
+    directory: Path,
+    source: str,
+    *,
+    is_ignoring: bool = False,
+    program: tuple[str, ...] = (),
+    **settings: object,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the runner on the tests of `source`; `is_ignoring` starts it as `nohup` and a shell's `&` do."""
+    """Run the runner on the tests of `source`, or on a program; `is_ignoring` starts it as `nohup` does."""
     (directory / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (directory / "test_trial.py").write_text(textwrap.dedent(source), encoding="utf-8")
-    (directory / "runner.py").write_text(RUNNER.format(settings=settings), encoding="utf-8")
+    (directory / "runner.py").write_text(RUNNER.format(settings=settings, program=program), encoding="utf-8")
     command = [sys.executable, "runner.py"]
     if is_ignoring:
         command = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", *command]
@@ -248,6 +255,29 @@ def test_few_failures_run_once_more(
     assert "said by the test" in done.stdout
     closing = f"1 passed, {1 + broken} failed, 0 skipped" if broken else "2 passed, 0 failed, 1 skipped"
     assert done.stdout.splitlines()[-1] == closing
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize(
+    ("exit_codes", "ends"),
+    [
+        ([1, 0], "unstable: trial failed beside other tests and passed alone"),
+        ([1, 1], "FAILED trial (every): it ended with exit code 1\n    1 suite failed\n"),
+    ],
+)
+def test_a_program_that_failed_runs_once_more(exit_codes: list[int], ends: str, tmp_path: Path) -> None:
+    source = f"""
+    import pathlib, sys
+
+    print("1 suite failed")
+    with pathlib.Path("runs").open("a+") as runs:
+        runs.write("x")
+        sys.exit({exit_codes}[runs.tell() - 1])
+    """
+    done = run_trial(tmp_path, source, program=("test_trial.py",))
+    assert (tmp_path / "runs").read_text() == "xx", done.stdout + done.stderr
+    assert done.returncode == exit_codes[-1]
+    assert ends in done.stdout
 
 
 @pytest.mark.tier("more")

@@ -74,15 +74,16 @@ class Chain:
         """Bytes of all these files."""
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
-    def new_bytes(self, version: VersionId) -> int:
+    def new_bytes(self, version: VersionId) -> int | None:
         """Return the bytes of the files that a restore of `version` reads and no older version needs.
 
         If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
-        It is 0 if the chain has neither.
+        None: the chain has neither.
         """
         if self.snapshot is not None and self.snapshot.version_id == version and self.snapshot.new_bytes:
             return self.snapshot.new_bytes
-        return sum(delta.size_bytes for delta in self.deltas if delta.name.version_id == version)
+        sizes = (delta.size_bytes for delta in self.deltas if delta.name.version_id == version)
+        return next(sizes, None)
 
     def commit(self, delta: ChainDelta) -> Chain:
         """Return the chain with one more delta.

@@ -71,6 +71,15 @@ def test_a_snapshot_replaces_the_deltas_up_to_it() -> None:
     assert made.paths() == {entry.path for entry in snapshot(3).files} | {d.name.path for d in made.deltas}
 
 
+def test_new_bytes_are_those_of_the_snapshot_or_else_of_the_delta() -> None:
+    made = chain(5)
+    assert [made.new_bytes(VersionId(number, f"v{number}")) for number in (3, 5, 6)] == [10, 10, None]
+    merged = made.publish(snapshot(3))
+    assert [merged.new_bytes(VersionId(number, f"v{number}")) for number in (2, 3, 4)] == [None, 100, 10]
+    shared = made.publish(replace(snapshot(3), files=snapshot(2).files))
+    assert shared.new_bytes(VersionId(3, "v3")) is None
+
+
 def test_the_deltas_between_two_versions_are_found() -> None:
     made = chain(5).publish(snapshot(2))
     at = VersionId(2, "v2")

@@ -31,8 +31,8 @@ private[observed] object Spread {
 /**
  * Figures over all stores of a query at one version.
  *
- * @param newBytes    bytes of the deltas; merges of the version add to them later
  * @param stores      number of stores that have reported the version
+ * @param newBytes    bytes of the deltas; what merges of the version add is in the records of the merges
  * @param sharedBytes bytes that older versions wrote
  * @param spreads     spreads of bytes, files, keys, deltas, predicted restores and commits over the stores, by name
  */
@@ -279,7 +279,7 @@ private[observed] object BatchRecord {
 
   // One array for each store, because a batch may have thousands: most of its bytes would be names of fields. Event
   // logs hold these arrays, so a column is only ever added, and only at the end. Release 0.2.0 wrote those before
-  // `restored_at_ms`, and neither `titles` nor `longest`; neither has every later one `new_bytes` and `gained`.
+  // `restored_at_ms`, and neither `titles` nor `longest`. `new_bytes` and `gained` came after these.
   private val Columns: Seq[(String, StoreView => Any)] = Seq(
     "operator" -> (_.key.operator), "partition" -> (_.key.partition), "store" -> (_.key.store),
     "executor" -> (_.executor), "host" -> (_.host),
