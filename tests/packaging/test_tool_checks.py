@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -13,8 +14,8 @@ import pytest
 from state_store.session.releases import RELEASES
 
 
-def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=240)
+def run(*command: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=240)
 
 
 def program(directory: Path, name: str, *lines: str) -> Path:
@@ -103,6 +104,30 @@ def test_the_ci_script_runs_every_check(checkout):
     script = (checkout / ".ci/run").read_text(encoding="utf-8")
     made = {word for line in re.findall(r"^step .* make (.*)$", script, re.M) for word in line.split()}
     assert {"setup", "lint", "docs", "test", "test-more"} <= made
+
+
+def test_packages_come_from_where_pip_takes_them(checkout, tmp_path):
+    """A company's index, which pip reads from a file or from variables, is that of the environments, too."""
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text(
+        "[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://a.example https://b.example\n"
+        "[install]\nfind-links = /wheels\n"
+    )
+    done = run(
+        sys.executable,
+        "-c",
+        "import environment, sys; print(environment.index_of(sys.executable))",
+        PATH=os.environ["PATH"],
+        PYTHONPATH=str(checkout / "scripts"),
+        SSL_CERT_FILE="/own.pem",
+        PIP_CONFIG_FILE=str(configuration),
+        PIP_FIND_LINKS="/others",
+        UV_INDEX="https://c.example",
+    )
+    assert ast.literal_eval(done.stdout) == {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_FIND_LINKS": "/others",
+    }, done.stderr
 
 
 def test_each_release_of_spark_has_an_environment(checkout):
