@@ -54,7 +54,7 @@ class Jvm:
     ) -> None:
         self.room = room
         self.python = python
-        self.tmp = Path(tempfile.mkdtemp(prefix="bridge-", dir="/tmp"))
+        self.tmp = Path(tempfile.mkdtemp(prefix="bridge-"))
         self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
         command = ["java", *heap, *quick_java.probe_options(), "-XX:+IgnoreUnrecognizedVMOptions"]
         command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]

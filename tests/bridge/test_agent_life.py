@@ -58,7 +58,7 @@ def test_an_agent_that_died_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
 
 @pytest.mark.tier("more")
 def test_a_commit_on_a_local_disk_does_not_wait_for_the_agent(jvm: Jvm, tmp_path: Path) -> None:
-    jvm.provider("p", tmp_path / "state", callTimeout="20s")
+    jvm.provider("p", tmp_path / "state", callTimeout="200s")  # more than a batch takes on a busy machine
     version, id = jvm.batch("p", 0, a="1")
     agent = jvm.agent() or 0
     os.kill(agent, signal.SIGSTOP)
