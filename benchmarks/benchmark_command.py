@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     usual = QUICK if extent.is_quick else USUAL
     if asked.draw:
-        asked.scenario = random.Random(asked.draw).sample(usual, -(-len(usual) // 5))
+        asked.scenario = random.Random(asked.draw).sample(usual, -(-len(usual) // 10))
     failed = not asked.report and not _run_all(asked.scenario or usual, extent, out)
     is_complete = not asked.scenario and not extent.is_quick and not asked.report
     if is_complete or asked.keep:
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all that are cheap)"
     )
-    parser.add_argument("--draw", metavar="SEED", help="run a fifth of the scenarios, drawn by this word")
+    parser.add_argument("--draw", metavar="SEED", help="run a tenth of the scenarios, drawn by this word")
     parser.add_argument(
         "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"
     )

@@ -6,7 +6,7 @@
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, each part
 runs a part of the tests of the tier `more`, of packages and of chaos: a case of each test that
 docs/reliability.md names, and then others in an order that the seed draws, until these have taken the
-part's budget of processor time. The benchmarks run a fifth, and Spark's suites the contract and another
+part's budget of processor time. The benchmarks run a tenth, and Spark's suites the contract and another
 group. The suites run on the first of the older Sparks.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
@@ -123,7 +123,7 @@ class Part:
     spark: str = NEWEST
     program: tuple[str, ...] = ()
     draws: bool = False
-    drawn_s: float = 25.0
+    drawn_s: float = 12.0
     waits: bool = False
 
     def collects(self, file: str) -> bool:
@@ -152,10 +152,10 @@ class Part:
 PARTS = (
     Part("simulation", SIMULATED, waits=True),
     Part("agent", ("agent",), waits=True),
-    Part("spark", ("spark",), drawn_s=60),
+    Part("spark", ("spark",), drawn_s=30),
     Part("tools", TOOLS, STORAGE),
     Part("core", ignored=APART),
-    Part("functions", ("functions",), drawn_s=40),
+    Part("functions", ("functions",), drawn_s=20),
     Part("jvm", JVM),
     Part("storage", STORAGE),
 )
