@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import quick_java
@@ -58,6 +59,7 @@ def _session() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": tempfile.gettempdir(),  # that of the checkpoints, so that deltas can be links
         "spark.driver.memory": "1500m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
