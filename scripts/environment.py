@@ -62,6 +62,7 @@ UV_VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
 """Settings of pip, and the variables of uv that say the same."""
