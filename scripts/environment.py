@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -80,11 +81,18 @@ def main(names: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    is_ours = "UV_CACHE_DIR" not in os.environ
+    if is_ours:  # on the disk of the environments, so that files are links
+        os.environ["UV_CACHE_DIR"] = str(HERE / "build" / "uv")
     sparks = list(dict.fromkeys(release for name in names for release in releases.get(name, ())))
     makers = [lambda release=release: make_with_spark(release) for release in sparks]
     makers += [lambda name=name: make(*OTHERS[name]) for name in names if name in OTHERS]
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        return 0 if all(list(pool.map(lambda maker: maker(), makers))) else 1
+    try:
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            return 0 if all(list(pool.map(lambda maker: maker(), makers))) else 1
+    finally:
+        if is_ours:  # it has each Spark three times
+            shutil.rmtree(os.environ["UV_CACHE_DIR"], ignore_errors=True)
 
 
 def make_with_spark(release: Release) -> bool:
@@ -111,11 +119,15 @@ def make(directory: str, packages: list[str], *, news: str = "", needs_java: boo
     python = python_of(directory)
     if not Path(python).exists() and not run(sys.executable, "-m", "venv", directory):
         return False
-    # uv takes a third of pip's time, keeps the wheel that it builds of Spark for other checkouts, and
-    # compiles nothing: Python does when it imports it, which is a tenth of what is installed.
-    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "uv"):
+    # uv takes a third of pip's time, and compiles nothing: Python does when it imports it, which is a tenth
+    # of what is installed.
+    if not run(
+        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "uv"
+    ):
         return False
-    if not run(python, "-m", "uv", "pip", "install", "--python", python, *packages, **index_of(python)):
+    if not run(
+        python, "-m", "uv", "--quiet", "pip", "install", "--python", python, *packages, **index_of(python)
+    ):
         return False
     stamp.touch()
     return True
@@ -128,7 +140,9 @@ def python_of(directory: str) -> str:
 
 def index_of(python: str) -> dict[str, str]:
     """Return the variables by which uv takes packages from where pip takes them: it reads no settings of pip."""
-    listed = subprocess.run([python, "-m", "pip", "config", "list"], cwd=HERE, stdout=subprocess.PIPE, text=True)
+    listed = subprocess.run(
+        [python, "-m", "pip", "config", "list"], cwd=HERE, stdout=subprocess.PIPE, text=True
+    )
     values = dict(line.split("=", 1) for line in listed.stdout.splitlines())
     settings = {
         variable: ",".join(ast.literal_eval(values[f"{section}.{name}"]).split())
