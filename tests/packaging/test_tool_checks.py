@@ -15,7 +15,8 @@ from state_store.session.releases import RELEASES
 
 
 def run(*command: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=240)
+    texts = [str(word) for word in command]
+    return subprocess.run(texts, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def program(directory: Path, name: str, *lines: str) -> Path:
