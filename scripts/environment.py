@@ -12,9 +12,9 @@ The names, and where they lie:
     flink    `.venv-flink`, with PyFlink (850 MB), for `benchmarks.engines`; so `.venv-bytewax`
     agent    `.venv-agent-3.x`, with what an executor has, and the tests of the agent
 
-The packages come from where pip takes them, by its settings. An environment is made if it is missing or older
-than `pyproject.toml`; one with a Spark gets its jar, if that is missing or its sources changed. Two are made at
-a time. Exits with 1 if one cannot be made.
+The packages come from where pip takes them, by its settings. An environment is made if it is missing or
+older than `pyproject.toml`; one with a Spark gets its jar, if that is missing or its sources changed. Two are
+made at a time. Exits with 1 if one cannot be made.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def python_of(directory: str) -> str:
 
 
 def index_of(python: str) -> dict[str, str]:
-    """Return the variables by which uv, which does not read pip's settings, takes packages from the same places."""
+    """Return the variables by which uv takes packages from where the settings of pip say."""
     listed = subprocess.run(
         [python, "-m", "pip", "config", "list"], cwd=HERE, stdout=subprocess.PIPE, text=True
     )
