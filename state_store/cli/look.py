@@ -71,6 +71,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     running query and on a stopped one, of which it warns after 15 minutes without a checkpoint.
     """
     from state_store.observe.doctor import doctor as examine
+    from state_store.observe.generated_files import help_on
     from state_store.observe.rest_answers import to_json
     from state_store.observe.verdict import FINE, NOTE
 
@@ -87,7 +88,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
         is_fine = verdict.severity == FINE
         say(verdict.sentence if is_fine else f"{checkpoint}:")
         for finding in verdict.findings:
-            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}")
+            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {help_on(finding)}")
     return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM
 
 

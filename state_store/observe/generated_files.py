@@ -32,8 +32,9 @@ from state_store.observe.metrics import (
     TIME,
     progress_metrics,
 )
-from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE
+from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE, Finding
 from state_store.observe.verdict import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
+from state_store.session import sources
 
 MARK = "<!-- written by make docs from here on -->\n"
 
@@ -118,15 +119,18 @@ WORDS: dict[str, dict[str, str]] = {
         "cut it.",
         "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the "
         "oldest. Older files are not needed for a restore of it. `never`: a store has none.",
-        "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
-        "Merges failed": "Merges of this run that failed.",
-        "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
-        "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none.",
+        "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored. "
+        "Only in `serve`.",
+        "Merges failed": "Merges of this run that failed. Only in Spark's UI.",
+        "Stores restored": "Restores of stores in this run: one a task without local files to go on with. "
+        "Only in Spark's UI.",
+        "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none. "
+        "Only in Spark's UI.",
         "Last batch took": "How long the newest batch took: by Spark's progress, or, in `serve`, from "
         "its entry in Spark's offset log to that in the commit log. The longest commit of a store is "
         "a part of it.",
         "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, "
-        "not changed bytes.",
+        "not changed bytes. Only in `serve`.",
     },
     "All queries": {
         "Query": "The name of the query, else its id or its directory. Choose one to see it.",
@@ -177,8 +181,9 @@ WORDS: dict[str, dict[str, str]] = {
         "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with "
         "the reason.",
         "Batch": "How long the whole batch took, from Spark's offset log to its commit log.",
-        "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch.",
-        "Merge": "The longest merge of it that was published. Merges run beside batches.",
+        "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch. "
+        "Only in Spark's UI.",
+        "Merge": "The longest merge of it that was published. Merges run beside batches. Only in Spark's UI.",
         "Stores": "Stores that have it.",
         "Deltas": "Longest chain of deltas of a store.",
         "Files": "Files that it needs, in all stores.",
@@ -232,6 +237,17 @@ def page_files() -> dict[str, str]:
         f"{_PAGE_DIRECTORY}/words.js": f"{comment}window.stateStoreWords = {words};\n",
         f"{_PAGE_DIRECTORY}/help.html": "".join((_HELP_HEAD, *_help_parts(), *_help_findings(), _HELP_END)),
     }
+
+
+def page_directory() -> Path:
+    """Return the directory of the page's files, which jar and wheel both carry."""
+    return sources.directory() / "resources" / "state-store" / "page"
+
+
+def help_on(finding: Finding) -> str:
+    """Return the address of the paragraph on a finding, in the page of help that is installed with this."""
+    page = page_directory() / "help.html"
+    return f"{page.as_uri()}#{finding.link.partition('#')[2]}" if page.is_file() else finding.link
 
 
 def _help_parts() -> Iterator[str]:
@@ -405,11 +421,21 @@ def alert_section() -> str:
     return "".join(paragraphs)
 
 
+def checkpoints_section() -> str:
+    """Return the reference in docs/checkpoints.md: a table for each part of the page of checkpoints."""
+    return "".join(
+        f"\n### {part}\n\n| heading | meaning |\n|---|---|\n"
+        + "".join(f"| {name} | {text} |\n" for name, text in words.items())
+        for part, words in WORDS.items()
+    )
+
+
 def written(checkout: Path) -> dict[str, str]:
     """Return the texts of all files by their paths; pages keep what stands above the mark."""
     sections = {
         "docs/rest.md": rest_section(),
         "docs/alerts.md": alert_section(),
+        "docs/checkpoints.md": checkpoints_section(),
     }
     texts = {}
     for name, section in sections.items():

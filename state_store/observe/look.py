@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from state_store.data.query import (
     SparkFileProblem,
     StoreKey,
 )
-from state_store.data.query.operators import JavaTexts, schema_file
+from state_store.data.query.titles import title
 from state_store.errors import MissingError, OptionError, StateStoreError, StorageError, as_store_error
 from state_store.observe.figures import (
     VersionFigures,
@@ -46,32 +46,6 @@ from state_store.observe.figures import (
 )
 from state_store.observe.rest_answers import Checkpoint, Failure, OperatorNames, Store, Verdict
 from state_store.observe.verdict import Totals, judge, totals_of
-
-_JOIN = "symmetricHashJoin"
-"""Spark's name of a join. Its key columns are called `field0` and so on, whatever the query calls them."""
-
-_MADE_UP = frozenset({"__dummy__", "sessionStartTime"})
-"""Names of key columns that Spark makes up, for session windows and operators without columns to group by."""
-
-
-OPERATOR_WORDS = {
-    "stateStoreSave": "aggregation",
-    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
-    "dedupe": "deduplication",
-    "dedupeWithinWatermark": "deduplication within the watermark",
-    _JOIN: "join of two streams",
-    "flatMapGroupsWithState": "flatMapGroupsWithState",
-    "applyInPandasWithState": "applyInPandasWithState",
-    "transformWithStateExec": "transformWithState",
-    "transformWithStateInPandasExec": "transformWithState in Python",
-    "transformWithStateInPySparkExec": "transformWithState in Python",
-    "globalLimit": "limit",
-}
-"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
-
-
-MAX_KEYS = 3
-"""Columns that a title names; more of them are counted."""
 
 IDLE_S = 600.0
 """Seconds without a request after which storage is not looked at any more, until the next request."""
@@ -303,7 +277,7 @@ class Looker:
         self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
-            self._titles = {operator.id: _title(query, operator) for operator in query.operators}
+            self._titles = {operator.id: title(query, operator) for operator in query.operators}
         return query
 
     def _read(
@@ -398,39 +372,6 @@ def _names(operator: Operator, found: Mapping[StoreKey, FoundStore], title: str 
         title,
         [name for name in names if name != "default"],
     )
-
-
-def title_of(name: str, keys: Sequence[str]) -> str:
-    """Return the name of an operator for people, such as "aggregation on user".
-
-    Args:
-        name: Spark's name of the operator.
-        keys: the columns by which it groups its rows; empty: none, or they are not known.
-    """
-    words = OPERATOR_WORDS.get(name, name)
-    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
-    return f"{words} on {', '.join(keys[:MAX_KEYS])}{more}" if keys else words
-
-
-def _title(query: Query, operator: Operator) -> str:
-    """Return the name of an operator, with its grouping columns if Spark's schema tells them."""
-    return title_of(operator.name, _grouping_columns(query, operator))
-
-
-def _grouping_columns(query: Query, operator: Operator) -> list[str]:
-    """Return the names of the columns by which an operator groups; empty if they cannot be read."""
-    store = next(iter(operator.stores))
-    if operator.schema_files.get(store) or operator.name == _JOIN:  # column families have keys of their own
-        return []
-    path = schema_file(operator, store)
-    try:
-        texts = JavaTexts(query.read(path), path)
-        version = texts.text()
-        key = json.loads(texts.text() if version == "v1" else texts.pieces())
-        names = [str(field["name"]) for field in key["fields"]]
-    except (StateStoreError, OSError, ValueError, KeyError, TypeError):  # a name for people can do without
-        return []
-    return [name for name in names if name not in _MADE_UP]
 
 
 def _batches_ms(query: Query, times: CommitTimes) -> dict[int, int]:

@@ -333,7 +333,7 @@ def paged(
     else:
         selected.sort(
             key=lambda store: (
-                store.error is None,
+                store.error is None and store.verify_problem is None,
                 -(getattr(store, sort) or 0),
                 store.operator,
                 store.partition,

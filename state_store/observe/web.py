@@ -35,9 +35,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from state_store.data.query import StoreKey
 from state_store.errors import OptionError, StateStoreError
 from state_store.observe.documents import API, ENDPOINTS, Endpoint
+from state_store.observe.generated_files import page_directory
 from state_store.observe.rest_answers import Accepted, FullCheckpointRequest, Problem, Store, to_json
 from state_store.observe.service import Answers
-from state_store.session import sources
 
 _log = logging.getLogger(__name__)
 
@@ -273,11 +273,6 @@ class Pace:
                 return self._times[0] + self._span_s - now
             self._times.append(now)
             return 0.0
-
-
-def page_directory() -> Path:
-    """Return the directory of the page's files, which jar and wheel both carry."""
-    return sources.directory() / "resources" / "state-store" / "page"
 
 
 def problem(status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> Response:

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from dataset.golden_states import checkpoint
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
@@ -48,6 +49,14 @@ def run_json(capsys, *arguments: object) -> dict:
     code, out, err = run(capsys, *arguments, "--json")
     assert code in (0, 1), err
     return json.loads(out)
+
+
+def test_checkpoints_calls_an_operator_as_the_page_does(tmp_path, capsys):
+    flights = checkpoint("flights", tmp_path)
+    _, out, _ = run(capsys, "checkpoints", flights)
+    assert out.startswith("operator 0 (applyInPandasWithState on carrier), store default, 2 partitions\n")
+    _, out, _ = run(capsys, "checkpoints", flights, "--each")
+    assert "store 0/1/default (applyInPandasWithState on carrier)\n" in out
 
 
 def test_checkpoints_sums_up_the_partitions(query, capsys):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from query_directory import QueryDirectory
@@ -42,7 +44,8 @@ def test_a_damaged_store_is_a_problem(query: QueryDirectory, capsys: pytest.Capt
     assert main(["doctor", query.location]) == 1
     shown = capsys.readouterr().out
     assert "critical: 1 of the stores cannot be restored" in shown
-    assert "docs/alerts.md#alert-statestoredamaged" in shown
+    (address,) = re.findall(r"See file://(.*)#alert-statestoredamaged", shown)
+    assert '<h2 id="alert-statestoredamaged">' in Path(unquote(address)).read_text("utf-8")
 
 
 @pytest.mark.parametrize(("hours", "files"), [(1, 0), (3, 2)])

@@ -243,7 +243,7 @@ def test_faults_are_shown_with_the_remedy(page: Browser, query: QueryDirectory, 
 
 def test_known_damage_is_red(page: Browser, query: QueryDirectory, tmp_path: Path) -> None:
     """A byte of the newest delta changed: no listing shows it, and a verification has found it."""
-    path = max(path for path in query.files(query.keys[0]) if path.parent.name == "delta")
+    path = max(path for path in query.files(query.keys[1]) if path.parent.name == "delta")
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 1
     path.write_bytes(content)
@@ -252,9 +252,10 @@ def test_known_damage_is_red(page: Browser, query: QueryDirectory, tmp_path: Pat
     try:
         page.open(service.url)
         assert page.evaluate("document.querySelector('#ss-verdict').className").endswith("critical")
-        said = "the delta of version 12 in store 0/0/default is damaged"
+        said = "the delta of version 12 in store 0/1/default is damaged"
         assert said in page.evaluate("document.querySelector('#ss-verdict').innerText")
-        assert said in page.evaluate("document.querySelector('#ss-stores').innerText")
+        first = page.evaluate("document.querySelector('#ss-stores tbody tr').innerText")
+        assert first.startswith("0/1/default") and said in first
         assert "problems: 1" in page.evaluate("document.querySelector('#ss-figures').innerText")
         pictured(page, "checkpoints-damaged", tmp_path, high=620)
     finally:

@@ -25,6 +25,7 @@ from state_store.data.dataset.pinned import version_number
 from state_store.data.jobs import on_stores
 from state_store.data.query import CommitTimes, Filter, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, counted
+from state_store.data.query.titles import title
 from state_store.errors import ConflictError, MissingError
 
 _NAMED_STARTS = 2
@@ -202,7 +203,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         Args:
             each: False sums over the partitions of a store; True has a group for each partition.
         """
-        names = {operator.id: operator.name for operator in self.query.operators}
+        names = {operator.id: title(self.query, operator) for operator in self.query.operators}
         if each:
             for key in self:
                 yield f"store {key} ({names[key.operator]})", list(self._lines([key]))

@@ -47,7 +47,8 @@
   const count = (n) => (n === undefined || n === null ? "–" : n.toLocaleString("en"));
   const titleOf = (operator) => operator.title || operator.name;
   const ago = (ms) => (ms ? `${duration(Math.max(0, Date.now() - ms))} ago` : "never");
-  const clock = (ms) => (ms ? new Date(ms).toLocaleString() : "–");
+  // A time breaks between its day and its clock alone.
+  const clock = (ms) => (ms ? [el("span", { class: "whole" }, new Date(ms).toLocaleDateString()), " ", el("span", { class: "whole" }, new Date(ms).toLocaleTimeString())] : ["–"]);
   const placeOf = (s) => `${s.operator}/${s.partition}/${s.store}`;
   const path = (query) => `queries/${encodeURIComponent(query)}`;
 
@@ -111,8 +112,8 @@
           el("section", { class: "card grid", "aria-labelledby": "ss-h-stores" },
             el("div", { class: "head" },
               el("h2", { id: "ss-h-stores" }, "Stores"), el("div", { class: "key grow", id: "ss-ages" }),
-              el("label", { class: "small soft", for: "ss-filter" }, "Partition"),
-              el("input", { id: "ss-filter", type: "number", min: 0, placeholder: "all", oninput: (event) => { state.filter = event.target.value; state.offset = 0; show(); } })),
+              el("span", { class: "whole" }, el("label", { class: "small soft", for: "ss-filter" }, "Partition"),
+                el("input", { id: "ss-filter", type: "number", min: 0, placeholder: "all", oninput: (event) => { state.filter = event.target.value; state.offset = 0; show(); } }))),
             el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-stores" }, el("table", { class: "data", id: "ss-stores" })),
             el("div", { class: "head", id: "ss-pages" })),
           el("section", { class: "card grid", "aria-labelledby": "ss-h-merges" },
@@ -186,7 +187,7 @@
       figure("A checkpoint has", size(latest.bytes), share),
       figure("The last one wrote", size(latest.new_bytes), latest.stores === 1 ? "in one store" : `in ${count(latest.stores)} stores`),
       figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
-      figure("Full checkpoint", history.full_ms ? ago(history.full_ms) : "never", history.full_ms ? `of version ${count(history.full_version)}` : "of some stores or of all"),
+      figure("Full checkpoint", history.full_ms ? ago(history.full_ms) : "never", history.full_ms ? `of version ${count(history.full_version)}` : "a store has none"),
       ...(isServe() ? [
         figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions, as listings show` : null),
         figure("Last batch took", duration(latest.batch_ms), "by Spark's logs"),
@@ -257,7 +258,7 @@
     by("all").replaceChildren(el("caption", { class: "hidden" }, "All queries, the worst first"), heads("All queries", ["Query", "Verdict", "What it says", "Last checkpoint", "Stores"], 3),
       el("tbody", {}, ...queries.map((q) => el("tr", { class: q.name === state.query ? "chosen" : null },
         el("td", {}, el("button", { class: "plain", type: "button", "data-focus": `query-${q.name}`, onclick: () => choose(q.name) }, q.name), q.running === false ? el("span", { class: "soft small" }, " ended") : null),
-        el("td", {}, el("span", { class: `tag ${q.verdict}` }, q.verdict)), el("td", { class: "small says" }, ...coded(q.sentence || "–")), el("td", { class: "number" }, clock(q.committed_ms)), el("td", { class: "number" }, count(q.stores))))));
+        el("td", {}, el("span", { class: `tag ${q.verdict}` }, q.verdict)), el("td", { class: "small says" }, ...coded(q.sentence || "–")), el("td", { class: "number" }, ...clock(q.committed_ms)), el("td", { class: "number" }, count(q.stores))))));
     if (focused) { const again = root.querySelector(`[data-focus="${CSS.escape(focused)}"]`); if (again) again.focus(); }
   }
 
@@ -349,7 +350,7 @@
     by("merges").replaceChildren(el("table", { class: "data" }, el("caption", { class: "hidden" }, "Merges"),
       heads("Merges", ["State", "Store", "Kind", "Since", "Why, or what it waits for"]),
       el("tbody", {}, ...all.map((m) => el("tr", {}, el("td", {}, el("span", { class: `tag ${m.state === "failed" ? "critical" : m.state === "running" ? "full" : "delta"}` }, m.state)), el("td", { class: "mono" }, placeOf(m)),
-        el("td", {}, m.kind), el("td", {}, m.since_ms ? clock(m.since_ms) : "–"), el("td", { class: m.failure ? "bad" : null }, m.failure ? m.failure.message : m.waits_for || m.reason || "–"))))));
+        el("td", {}, m.kind), el("td", { class: "when" }, ...clock(m.since_ms)), el("td", { class: m.failure ? "bad" : null }, m.failure ? m.failure.message : m.waits_for || m.reason || "–"))))));
   }
 
   // --- the drawing of shared files ------------------------------------------------------------------------------
@@ -359,20 +360,22 @@
     if (!found || !found.versions.length) { place.replaceChildren(el("p", { class: "empty" }, "No version of this store can be restored.")); return; }
     const versions = found.versions.slice(-60), first = versions[0], at = new Map(versions.map((v, i) => [v, i]));
     const files = found.files.filter((f) => f.last === undefined || f.last >= first).slice(-120).reverse();
-    const row = 18, left = 240, top = 34, right = 110;
+    const row = 18, left = 150, top = 34, right = 190;
     const step = Math.max(14, Math.min(40, Math.floor((place.clientWidth - left - right - 4) / versions.length)));
     const wide = left + versions.length * step + right, high = top + files.length * row + 8;
     const picture = svg("svg", { width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `${files.length} files of store ${placeOf(found)} and the ${versions.length} newest versions that need them` });
+    // Numbers stand apart, counted from the newest; so do the words at the right, where the drawing is scrolled to.
+    const apart = Math.ceil((String(versions[versions.length - 1]).length * 7 + 8) / step);
     versions.forEach((version, index) => {
       const x = left + index * step, kind = found.snapshots[String(version)];
       if (kind) picture.append(svg("rect", { class: "column", x, y: 0, width: step, height: high }), svg("text", { class: "label", x: x + step / 2, y: 28, "text-anchor": "middle" }, kind === "full" ? "F" : "M"));
-      if (step > 20 || index % 5 === 0 || index === versions.length - 1) picture.append(svg("text", { x: x + step / 2, y: 14, "text-anchor": "middle" }, String(version)));
+      if ((versions.length - 1 - index) % apart === 0) picture.append(svg("text", { x: x + step / 2, y: 14, "text-anchor": "middle" }, String(version)));
     });
     files.forEach((file, index) => {
       const y = top + index * row;
       picture.append(svg("line", { class: "rule", x1: 0, x2: wide, y1: y + row, y2: y + row }));
       const made = { delta: "delta", shared: "table", snapshot: "archive" }[file.kind] || file.kind;
-      picture.append(svg("text", { class: "label", x: 0, y: y + 12 }, `${made} of version ${file.origin}`), svg("text", { x: left - 12, y: y + 12, "text-anchor": "end" }, size(file.bytes)));
+      picture.append(svg("text", { class: "label", x: 0, y: y + 12 }, `${made} of version ${file.origin}`), svg("text", { x: wide - 94, y: y + 12, "text-anchor": "end" }, size(file.bytes)));
       const origin = at.get(Math.max(first, file.origin));
       if (file.first === undefined) {
         if (origin !== undefined) picture.append(svg("rect", { class: "unneeded", x: left + origin * step + 2, y: y + 4, width: step - 4, height: row - 8, rx: 3 }));
@@ -406,7 +409,7 @@
       el("tbody", {}, ...rows.flatMap((r) => {
         const opened = state.open.get(r.version);
         const row = el("tr", { class: opened ? "chosen" : null }, el("td", {}, el("button", { class: "plain", type: "button", "aria-expanded": String(Boolean(opened)), "data-focus": `version-${r.version}`, "aria-label": `Version ${r.version}: its stores and files`, onclick: () => toggle(r.version) }, `${opened ? "▾" : "▸"} ${count(r.version)}`)),
-          el("td", {}, clock(r.made_ms)),
+          el("td", { class: "when" }, ...clock(r.made_ms)),
           el("td", {}, ...Object.entries(r.wrote).map(([kind, n]) => el("span", { class: `tag ${kind}` }, n === r.stores ? kind : `${kind} ${n}`)), ...(r.reasons || []).map((reason) => el("span", { class: "soft small" }, reason))),
           ...columns.map(([, field, words]) => el("td", { class: "number" }, words(r[field]))));
         return opened ? [row, el("tr", { class: "inside" }, el("td", { colspan: 3 + columns.length }, ...details(r, opened)))] : [row];

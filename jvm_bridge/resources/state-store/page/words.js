@@ -6,12 +6,12 @@ window.stateStoreWords = {
   "The last one wrote": "Bytes that the newest version wrote itself, in all stores.",
   "Longest chain": "Deltas that a restore reads after the snapshot, of the store with the most. Merges cut it.",
   "Full checkpoint": "When the newest full checkpoint was made that each store has; of the stores, the oldest. Older files are not needed for a restore of it. `never`: a store has none.",
-  "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored.",
-  "Merges failed": "Merges of this run that failed.",
-  "Stores restored": "Restores of stores in this run: one a task without local files to go on with.",
-  "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none.",
+  "In storage": "Bytes of all files in checkpoint storage, and how many versions can be restored. Only in `serve`.",
+  "Merges failed": "Merges of this run that failed. Only in Spark's UI.",
+  "Stores restored": "Restores of stores in this run: one a task without local files to go on with. Only in Spark's UI.",
+  "Stores by executor": "The number of stores on each executor; 0 if it takes tasks and has none. Only in Spark's UI.",
   "Last batch took": "How long the newest batch took: by Spark's progress, or, in `serve`, from its entry in Spark's offset log to that in the commit log. The longest commit of a store is a part of it.",
-  "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, not changed bytes."
+  "Verified": "When `state-store verify` last read all files of the query. Listings show lost files, not changed bytes. Only in `serve`."
  },
  "All queries": {
   "Query": "The name of the query, else its id or its directory. Choose one to see it.",
@@ -53,8 +53,8 @@ window.stateStoreWords = {
   "Made": "When Spark committed it.",
   "Wrote": "Each store writes a delta. A merge or a full checkpoint was made of it later, with the reason.",
   "Batch": "How long the whole batch took, from Spark's offset log to its commit log.",
-  "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch.",
-  "Merge": "The longest merge of it that was published. Merges run beside batches.",
+  "Commit": "The longest commit of a store: writing the delta, then storing it. A part of the batch. Only in Spark's UI.",
+  "Merge": "The longest merge of it that was published. Merges run beside batches. Only in Spark's UI.",
   "Stores": "Stores that have it.",
   "Deltas": "Longest chain of deltas of a store.",
   "Files": "Files that it needs, in all stores.",
