@@ -40,6 +40,7 @@ from state_store.cli.output import (
     short_names,
     size,
     text_column,
+    write,
 )
 from state_store.cli.process import visible
 from state_store.core.codec import fields_to_json
@@ -88,7 +89,8 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
         is_fine = verdict.severity == FINE
         say(verdict.sentence if is_fine else f"{checkpoint}:")
         for finding in verdict.findings:
-            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {help_on(finding)}")
+            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}")
+            write(f"  See {help_on(finding)}\n")  # never folded, so that a terminal opens it
     return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM
 
 

@@ -123,6 +123,14 @@ def test_a_text_that_a_shell_takes_is_never_folded(words, monkeypatch, capsys):
     assert words != ("jar",) or printed[0] == f"{jar_path()}\n"
 
 
+def test_an_address_is_never_folded(flights, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    main(["doctor", str(flights)])
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("  See file:///") and line.endswith("nocheckpoint")]
+    assert max(len(line) for line in printed if "file:" not in line) <= 40
+
+
 def test_piped_output_is_not_cut_and_has_no_colours(flights, capsys):
     assert main(["sql", str(flights), "select repeat('x', 5000) as a"]) == 0
     assert "x" * 5000 in capsys.readouterr().out
