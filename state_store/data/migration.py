@@ -512,9 +512,9 @@ class _Migration:
             for operator in self._query.operators:
                 if operator.schema_files:
                     raise OptionError(
-                        f"operator {operator.id} ({operator.name}) of {self._query.location} keeps its state "
-                        f"in column families, which the state store {to.name} does not have: Spark runs it "
-                        "only on other state stores",
+                        f"operator {operator.id} ({operator.words}) of {self._query.location} keeps its "
+                        f"state in column families, which the state store {to.name} does not have: Spark runs "
+                        "it only on other state stores",
                         option="to",
                     )
 

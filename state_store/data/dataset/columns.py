@@ -479,7 +479,7 @@ def partitioning_columns(view: View) -> list[int]:
         grouping = [number for number in numbers if view.schema.key.names[number] in _GROUPING_KEYS]
         if len(grouping) != 1:
             raise FormatError(
-                f"'{view.name}' of operator {view.operator.id} ({view.operator.name}) is ordered by other "
+                f"'{view.name}' of operator {view.operator.id} ({view.operator.words}) is ordered by other "
                 f"columns than its keys ({', '.join(view.schema.key.names)}): the partition of a key cannot "
                 "be told"
             )

@@ -117,7 +117,7 @@ class State:
         operator = self.view.operator
         closed = "closed, " if self._partitions.is_closed else ""
         return (
-            f"State({closed}operator {operator.id} ({operator.name}), store {self.view.name}, "
+            f"State({closed}operator {operator.id} ({operator.words}), store {self.view.name}, "
             f"version {self.version}, {counted(len(self.partitions), 'partition')}: "
             f"{', '.join(self.schema.names)})"
         )

@@ -287,7 +287,7 @@ def view_at(query: Query, number: int, name: str, batch: int) -> View:
 def _operator(query: Query, number: int) -> Operator:
     operator = next((names for names in query.operators if names.id == number), None)
     if operator is None:
-        names = ", ".join(f"{each.id} ({each.name})" for each in query.operators)
+        names = ", ".join(f"{each.id} ({each.words})" for each in query.operators)
         raise MissingError(
             f"{query.location} has no stateful operator {number}; there are: {names}", file=query.location
         )
@@ -323,8 +323,8 @@ def _named(query: Query, operator: Operator, name: str) -> View:
     known_views = views(query, operator)
     if name not in known_views:
         raise MissingError(
-            f"operator {operator.id} ({operator.name}) of {query.location} has no store '{name}'; there are: "
-            f"{', '.join(users_first(known_views))}",
+            f"operator {operator.id} ({operator.words}) of {query.location} has no store '{name}'; there "
+            f"are: {', '.join(users_first(known_views))}",
             file=query.location,
         )
     return known_views[name]

@@ -37,6 +37,24 @@ _LIMIT = "globalLimit"
 _AGGREGATION = "stateStoreSave"
 """Spark's name of an aggregation, which is in one partition if it has no grouping keys."""
 
+JOIN = "symmetricHashJoin"
+"""Spark's name of a join. Its key columns are called `field0` and so on, whatever the query calls them."""
+
+OPERATOR_WORDS = {
+    _AGGREGATION: "aggregation",
+    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
+    "dedupe": "deduplication",
+    "dedupeWithinWatermark": "deduplication within the watermark",
+    JOIN: "join of two streams",
+    "flatMapGroupsWithState": "flatMapGroupsWithState",
+    "applyInPandasWithState": "applyInPandasWithState",
+    "transformWithStateExec": "transformWithState",
+    "transformWithStateInPandasExec": "transformWithState in Python",
+    "transformWithStateInPySparkExec": "transformWithState in Python",
+    _LIMIT: "limit",
+}
+"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
+
 _SCHEMA_FILE = re.compile(r"state/[0-9]+/_stateSchema/[^/]+/[^/]+")
 
 _NO_COLUMNS: list[object] = []
@@ -172,6 +190,11 @@ class Operator:
     is_in_one_partition: bool = False
 
     @property
+    def words(self) -> str:
+        """Words for what it does; Spark's name of an operator that has none."""
+        return OPERATOR_WORDS.get(self.name, self.name)
+
+    @property
     def partitions(self) -> int:
         """The number of partitions, which is the same for all of its stores."""
         return next(iter(self.stores.values()))
@@ -234,8 +257,8 @@ def with_partitions(operator: Operator, storage: Storage, committed: Mapping[int
     count = committed.get(operator.id, 1 if keyless else operator.partitions)
     if keyless and count != 1:
         raise DamagedError(
-            f"operator {operator.id} ({operator.name}) of {storage.location} has no grouping keys, so it has "
-            f"one partition, but Spark's commit log has {count}",
+            f"operator {operator.id} ({operator.words}) of {storage.location} has no grouping keys, so it "
+            f"has one partition, but Spark's commit log has {count}",
             file="commits",
         )
     return replace(operator, stores=dict.fromkeys(operator.stores, count), is_in_one_partition=keyless)

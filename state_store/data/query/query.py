@@ -352,7 +352,7 @@ class Query:
         )
         if not keys:
             have = "; ".join(
-                f"operator {operator.id} ({operator.name}): {', '.join(_names(operator))}, "
+                f"operator {operator.id} ({operator.words}): {', '.join(_names(operator))}, "
                 + (
                     "partition 0"
                     if operator.partitions == 1

@@ -9,31 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from state_store.data.query.operators import JavaTexts, Operator, schema_file
+from state_store.data.query.operators import JOIN, OPERATOR_WORDS, JavaTexts, Operator, schema_file
 from state_store.data.query.query import Query
 from state_store.errors import StateStoreError
 
-_JOIN = "symmetricHashJoin"
-"""Spark's name of a join. Its key columns are called `field0` and so on, whatever the query calls them."""
-
 _MADE_UP = frozenset({"__dummy__", "sessionStartTime"})
 """Names of key columns that Spark makes up, for session windows and operators without columns to group by."""
-
-
-OPERATOR_WORDS = {
-    "stateStoreSave": "aggregation",
-    "sessionWindowStateStoreSaveExec": "aggregation in session windows",
-    "dedupe": "deduplication",
-    "dedupeWithinWatermark": "deduplication within the watermark",
-    _JOIN: "join of two streams",
-    "flatMapGroupsWithState": "flatMapGroupsWithState",
-    "applyInPandasWithState": "applyInPandasWithState",
-    "transformWithStateExec": "transformWithState",
-    "transformWithStateInPandasExec": "transformWithState in Python",
-    "transformWithStateInPySparkExec": "transformWithState in Python",
-    "globalLimit": "limit",
-}
-"""Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
 
 MAX_KEYS = 3
 """Columns that a title names; more of them are counted."""
@@ -59,7 +40,7 @@ def title(query: Query, operator: Operator) -> str:
 def _grouping_columns(query: Query, operator: Operator) -> list[str]:
     """Return the names of the columns by which an operator groups; empty if they cannot be read."""
     store = next(iter(operator.stores))
-    if operator.schema_files.get(store) or operator.name == _JOIN:  # column families have keys of their own
+    if operator.schema_files.get(store) or operator.name == JOIN:  # column families have keys of their own
         return []
     path = schema_file(operator, store)
     try:

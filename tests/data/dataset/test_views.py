@@ -96,6 +96,16 @@ def test_the_oldest_description_counts_if_spark_has_forgotten_the_batch(director
         assert state.schema.names == ["key", "n_late", "partition_id"]
 
 
+def test_messages_call_an_operator_by_what_it_does(tmp_path):
+    described = checkpoint("flights", tmp_path) / "state/0/_metadata/metadata"
+    text = described.read_text("utf-8")
+    name = json.loads(text.splitlines()[1])["operatorInfo"]["operatorName"]
+    for spark, words in (("dedupe", "deduplication"), ("ofALaterSpark", "ofALaterSpark")):
+        described.write_text(text.replace(name, spark), "utf-8")
+        with pytest.raises(MissingError, match=rf"there are: 0 \({words}\)$"):
+            state_store.open(tmp_path / "flights", operator=3)
+
+
 TIME = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", TIME), ("end", TIME)])
 WITHOUT_CONTENT = {
