@@ -513,8 +513,8 @@ class _Migration:
                 if operator.schema_files:
                     raise OptionError(
                         f"operator {operator.id} ({operator.words}) of {self._query.location} keeps its "
-                        f"state in column families, which the state store {to.name} does not have: Spark runs "
-                        "it only on other state stores",
+                        f"state in column families, which the state store {to.name} does not have: Spark "
+                        "runs it only on other state stores",
                         option="to",
                     )
 
