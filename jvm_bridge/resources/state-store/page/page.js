@@ -186,7 +186,7 @@
       figure("Slowest restore", duration(latest.restore_predicted_ms), objective ? `objective ${duration(objective)}` : null),
       figure("A checkpoint has", size(latest.bytes), share),
       figure("The last one wrote", size(latest.new_bytes), latest.stores === 1 ? "in one store" : `in ${count(latest.stores)} stores`),
-      figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
+      figure("Longest chain", `${count(latest.deltas)} ${latest.deltas === 1 ? "delta" : "deltas"}`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
       figure("Full checkpoint", history.full_ms ? ago(history.full_ms) : "never", history.full_ms ? `of version ${count(history.full_version)}` : "a store has none"),
       ...(isServe() ? [
         figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions, as listings show` : null),
