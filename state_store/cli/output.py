@@ -127,7 +127,10 @@ def _printing() -> Iterator[None]:
 def say(text: str = "") -> None:
     """Print a message of one or more lines."""
     with _printing():
-        output().print(visible(text, lines=True))
+        console = output()
+        for line in Text(visible(text, lines=True)).wrap(console, console.width):
+            line.rstrip()  # a line that is folded ends with its blank
+            console.print(line)
 
 
 def write(text: str) -> None:

@@ -258,7 +258,7 @@ def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_pro
     source = query_of(tmp_path, ROCKSDB)
     (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
     message = refused(OptionError, source, tmp_path / "target", "hdfs").message
-    assert "transformWithStateExec" in message and "column families" in message
+    assert "(transformWithState)" in message and "column families" in message
     assert not (tmp_path / "target").exists()
 
 

@@ -129,6 +129,7 @@ def test_an_address_is_never_folded(flights, monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in printed if line.startswith("  See file:///") and line.endswith("nocheckpoint")]
     assert max(len(line) for line in printed if "file:" not in line) <= 40
+    assert [line for line in printed if line != line.rstrip()] == []
 
 
 def test_piped_output_is_not_cut_and_has_no_colours(flights, capsys):
