@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from state_store import errors
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.file_requests import FileAnswer, FileRequest
+from state_store.core.storage.hadoop import FileAnswer, FileRequest
 from state_store.errors import StorageError, UnknownOutcomeError
 
 MAX_HEADER_BYTES = 16 << 20

@@ -40,9 +40,8 @@ from state_store.core.checkpoint.lineage import Lineages, Listing, ObservedAttem
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, VersionId
 from state_store.core.deletion.contents import StoreContents, read_listing
 from state_store.core.deletion.retention import Cleanup, Retention
-from state_store.core.files.checksums import crc32_of
-from state_store.core.files.deadline import BoundedStorage, Deadline
 from state_store.core.files.sparse import SparseFile
+from state_store.core.files.transfer import crc32_of
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import RequestTimes, RestoreWork
 from state_store.core.runtime import Lock, Runtime
@@ -52,6 +51,7 @@ from state_store.core.settings.session import FORMAT_KEY
 from state_store.core.snapshots.attempt import look, store_attempt, touch
 from state_store.core.snapshots.context import MeasuredStorage, StoreContext, wanted_deltas
 from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
+from state_store.core.storage.forwarding import BoundedStorage, Deadline
 from state_store.errors import (
     ConflictError,
     DamagedError,

@@ -38,7 +38,6 @@ from state_store.agent.open_store import DamageReports, OpenStore
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.files.deadline import NEVER, BoundedStorage
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.transfer import PART_BYTES
 from state_store.core.files.workspace import LocalCache, Workspace, make_private
@@ -50,7 +49,8 @@ from state_store.core.settings.options import FILES, ExecutorOptions, Options, p
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.file_requests import FileSystemCalls
+from state_store.core.storage.forwarding import NEVER, BoundedStorage
+from state_store.core.storage.hadoop import FileSystemCalls
 from state_store.errors import BusyError, OptionError
 
 OWNER = "owner"

@@ -27,8 +27,7 @@ from state_store.cli.process import NOTHING_WRITTEN, note_left, set_utc, visible
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
-from state_store.core.storage.locations import without_secret
-from state_store.core.storage.open import NO_FILE_NAME, is_file_name
+from state_store.core.storage.open import NO_FILE_NAME, is_file_name, without_secret
 from state_store.data.dataset.export import local_path
 from state_store.data.dataset.moments import parse_moment
 from state_store.data.query import DEFAULT_NAME, Filter, Query

@@ -24,7 +24,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options, parse
 from state_store.core.settings.session import check_pinned
 from state_store.core.storage import Entry, Storage, open_storage
-from state_store.core.storage.locations import without_secret
+from state_store.core.storage.open import without_secret
 from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import latest
 from state_store.data.maintenance.verified import NEVER_VERIFIED, KnownProblem, Verified, read_verified

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from state_store.core.storage.locations import without_secret
+from state_store.core.storage.open import without_secret
 from state_store.errors import ConflictError, OptionError, StorageError
 from state_store.observe.look import Watched
 from state_store.observe.operations import Operations

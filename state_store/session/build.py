@@ -20,7 +20,7 @@ from pathlib import Path
 
 from state_store import __version__
 from state_store.core.settings import option_pages
-from state_store.core.storage.durable import remove_unneeded
+from state_store.core.storage.local_disk import remove_unneeded
 from state_store.session import compiler, sources
 from state_store.session.releases import (
     BuildError,

@@ -222,7 +222,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
     """
     from state_store.core.checkpoint.stored_documents import refuse_incomplete
     from state_store.core.storage import open_storage
-    from state_store.core.storage.locations import without_secret
+    from state_store.core.storage.open import without_secret
 
     if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint).strip():
         raise OptionError(f"checkpoint is a path or a URI, not {checkpoint!r}", option="checkpoint")

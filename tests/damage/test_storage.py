@@ -20,7 +20,7 @@ from damage.harms import Harm, flips, replacements, truncations
 from damage.subject import INCREMENTAL_AT, NEWEST, Subject
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, unpack
-from state_store.core.files.sst_end import is_plain
+from state_store.core.files.sparse import is_plain
 from state_store.errors import StateStoreError
 
 REMEDIES = ("versions that can be restored", "no version of this store can be restored", "newer one")

@@ -55,18 +55,18 @@ def is_end(end: bytes) -> bool:
     return len(end) >= END_BYTES and end.endswith(_END)
 
 
-def end_bytes(path: Path) -> int | None:
-    """As `files.sst_end.end_bytes`."""
+def identity_bytes(path: Path) -> int | None:
+    """As `files.sparse.identity_bytes`."""
     return END_BYTES if is_end(path.read_bytes()) else None
 
 
 def metadata_bytes(end: bytes) -> int | None:
-    """As `files.sst_end.metadata_bytes`."""
+    """As `files.sparse.metadata_bytes`."""
     return END_BYTES if is_end(end) else None
 
 
 def is_plain(path: Path) -> bool:
-    """As `files.sst_end.is_plain`: no table is compressed."""
+    """As `files.sparse.is_plain`: no table is compressed."""
     return is_end(path.read_bytes())
 
 

@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
 from state_store.agent.jvm_connections import background
 from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, lower_priority
-from state_store.core.files.spans import spans_of
-from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes
+from state_store.core.files.sparse import SparseBytes, SparseFile, end_bytes, spans_of
 from state_store.core.files.transfer import PART_BYTES, parallel, parts_of
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Span

@@ -33,11 +33,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state_store.core.compat import zip
-from state_store.core.files.checksums import read_end
-from state_store.core.files.holes import HolesUnsupportedError, data_ranges, punch_hole
-from state_store.core.files.spans import fetch_spans, spans_of
-from state_store.core.files.sparse import SparseFile
-from state_store.core.files.sst_end import metadata_bytes
+from state_store.core.files.sparse import (
+    HolesUnsupportedError,
+    SparseFile,
+    data_ranges,
+    fetch_spans,
+    metadata_bytes,
+    punch_hole,
+    spans_of,
+)
+from state_store.core.files.transfer import read_end
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import free_bytes, local_disk_errors

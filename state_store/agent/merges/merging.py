@@ -14,9 +14,7 @@ from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.deletion.contents import read_newest_manifest
 from state_store.core.deletion.lease import Lease
-from state_store.core.files.deadline import Deadline
-from state_store.core.files.sparse import SparseFile
-from state_store.core.files.sst_end import is_plain
+from state_store.core.files.sparse import SparseFile, is_plain
 from state_store.core.files.workspace import discard
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.options import changed_texts
@@ -25,6 +23,7 @@ from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, 
 from state_store.core.snapshots.publish import Published, SparseFilesLostError, publish
 from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.snapshots.streamed_merge import StreamSizes, is_young, merge_young, publish_streamed
+from state_store.core.storage.forwarding import Deadline
 from state_store.errors import BusyError, DamagedError, MissingError, StateStoreError
 
 MAX_REASON_LENGTH = 500

@@ -25,7 +25,7 @@ from typing import Any
 
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.table import number_of_records
-from state_store.core.files.checksums import crc32_of
+from state_store.core.files.transfer import crc32_of
 from state_store.core.runtime import SYSTEM, Running
 from state_store.core.storage.local_disk import code_in, remedy
 from state_store.errors import (

@@ -1,30 +1,59 @@
 """Sparse files: local files as long as the stored ones, with holes that are filled piece by piece.
 
-A missing piece reads as zeros. No block of an SST is zeros, so its checksum shows that it is missing.
+A lazy restore makes them: each file has only its *end* at first, and is read while the rest arrives. A
+missing piece reads as zeros. No block of an SST is zeros, so its checksum shows that it is missing.
+
+1. Holes are ranges that read as zeros and take no disk (Linux only). `Ranges` is the set of offsets that are
+   there.
+2. The end of an SST has its properties, the list of its metadata and the footer (docs/format.md). The
+   properties have the process that wrote the file, the number that it gave it, and counts of entries and
+   bytes: no two files have the same end. A checksum protects each block before it.
+3. `make_sparse` makes a file that has only its end, fetched from storage; `drop_data` makes one of a whole
+   file.
+4. `SparseBytes` are the pieces of one such file that arrive later, each in its place.
+5. Spans join pieces that lie close together, so that they come with one request.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from state_store.core.files.checksums import read_end
-from state_store.core.files.ranges import Ranges
-from state_store.core.files.sst_end import is_plain_end, metadata_bytes, other_bytes
+from state_store.core.compat import zip
+from state_store.core.engine.table import (
+    FOOTER_BYTES,
+    PROPERTIES,
+    TRAILER_BYTES,
+    entries_of,
+    footer_of,
+    handle_at,
+)
 from state_store.core.files.transfer import (
     Wanted,
+    check_count,
     copy_ranges,
     difference,
     fetch_part,
     fetch_part_with_retry,
     make_hole,
+    parallel,
+    read_end,
 )
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Storage
-from state_store.core.storage.durable import remove_unneeded
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.contract import Span, Storage
+from state_store.core.storage.local_disk import local_disk_error, local_disk_errors, remove_unneeded
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 _MIN_END_BYTES = 64 << 10
 """Least size of a tail. The properties and the list of metadata, which name the places of the rest, take a
@@ -39,6 +68,230 @@ _RECORD_BYTES = 16 << 10
 
 INCOMING_PREFIX = "incoming-"
 """Beginning of the names of files, in the directory of a base, that downloads go to."""
+
+_PROPERTIES_LENGTH = b"length of the properties"
+
+_COMPRESSION, _NONE = b"rocksdb.compression", b"NoCompression"
+
+_PLAIN = bytes((12, len(_COMPRESSION) - 12, len(_NONE))) + _COMPRESSION[12:] + _NONE
+"""Entry among the properties of an uncompressed table, as RocksDB writes it: without the letters that it
+shares with the entry before, `rocksdb.comparator`.
+"""
+
+_FILTER = b"fullfilter."
+
+_USUAL_BYTES = 4 << 10
+
+_MAX_BYTES = 1 << 20
+
+GAP_BYTES = 128 << 10
+"""Bytes between two pieces that are read rather than skipped: they take less time than another request."""
+
+SPAN_BYTES = 2 << 20
+"""Bytes from which on a span takes no further piece, so that a large request is divided among threads."""
+
+AT_ONCE = 32
+"""Spans that are requested at a time, of storage that does not take them together."""
+
+
+class HolesUnsupportedError(OSError):
+    """The operating system or the file system cannot make holes in a file."""
+
+
+@lru_cache(maxsize=1)
+def _fallocate() -> Callable[..., Any] | None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return function
+
+
+def punch_hole(path: Path, offset: int, length: int) -> None:
+    """Make a range of an existing file a hole. Whole blocks of the file system in it become free.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        HolesUnsupportedError: Holes cannot be made there.
+        LocalDiskError: The disk fails.
+    """
+    fallocate = _fallocate()
+    if fallocate is None:
+        raise HolesUnsupportedError(errno.ENOSYS, "this operating system makes no holes in files", str(path))
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise local_disk_error(error, path) from error
+    try:
+        if fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, length) == 0:
+            return
+        code = ctypes.get_errno()
+    finally:
+        os.close(descriptor)
+    if code in _UNSUPPORTED:
+        raise HolesUnsupportedError(code, "the file system makes no holes in files", str(path))
+    raise local_disk_error(OSError(code, os.strerror(code), str(path)))
+
+
+def data_ranges(path: Path, end: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the ranges below `end` that are not holes, in order.
+
+    A file system that does not know them says that there are none.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        at = 0
+        while at < end:
+            try:
+                start = os.lseek(descriptor, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # only a hole is left
+                    return
+                raise
+            if start >= end:
+                return
+            at = min(end, os.lseek(descriptor, start, os.SEEK_HOLE))
+            yield start, at
+    finally:
+        os.close(descriptor)
+
+
+class Ranges:
+    """A set of offsets. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Add the offsets with `start <= offset < end`."""
+        if start >= end:
+            return
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:  # these overlap with the new range, or touch it
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return start and end of the ranges between `start` and `end` that are not in the set, in order."""
+        gaps = []
+        i = bisect_right(self._ends, start)
+        while start < end and i < len(self._starts) and self._starts[i] < end:
+            if start < self._starts[i]:
+                gaps.append((start, self._starts[i]))
+            start = self._ends[i]
+            i += 1
+        if start < end:
+            gaps.append((start, end))
+        return gaps
+
+
+def metadata_bytes(end: bytes) -> int | None:
+    """Return the bytes from the begin of the filter, the index and the properties to the end of a file.
+
+    Args:
+        end: The last bytes of the file.
+
+    Returns:
+        The bytes; more than were given if more are needed; None if these do not tell.
+    """
+    try:
+        positions = _positions(end)
+    except (IndexError, ValueError):
+        return None
+    return (
+        None
+        if positions is None
+        else max(positions[name] for name in positions if name != _PROPERTIES_LENGTH)
+    )
+
+
+def other_bytes(end: bytes) -> int | None:
+    """Return the bytes of a file that are not its data, from its last bytes; None if these do not tell."""
+    try:
+        positions = _positions(end, every=True)
+    except (IndexError, ValueError):
+        return None
+    return None if positions is None else max(positions.values())
+
+
+def is_plain(path: Path) -> bool:
+    """Return True if the properties of a file say that no block is compressed. Unreadable ones do not."""
+    return is_plain_end(read_end(path, _USUAL_BYTES)[1])
+
+
+def is_plain_end(end: bytes) -> bool:
+    """Return `is_plain` for the last bytes of a file."""
+    try:
+        positions = _positions(end)
+        if positions is None or positions[PROPERTIES] > len(end):
+            return False
+        offset, length = positions[PROPERTIES], positions[_PROPERTIES_LENGTH]
+        block = end[len(end) - offset :][:length]
+        return _PLAIN in block or dict(entries_of(block)).get(_COMPRESSION) == _NONE
+    except (IndexError, ValueError):
+        return False
+
+
+def is_plain_tail(tail: bytes) -> bool:
+    """Return `is_plain` for exactly the end of a file.
+
+    It has no keys, so bytes that look like the property are the property, and nothing has to be parsed.
+    """
+    return _PLAIN in tail or is_plain_end(tail)
+
+
+def identity_bytes(path: Path) -> int | None:
+    """Return the bytes that the end of a file has; None if that cannot be found out."""
+    data = read_end(path, _MAX_BYTES)[1]
+    try:
+        return _identity_bytes(data)
+    except (IndexError, ValueError):
+        return None
+
+
+def _identity_bytes(data: bytes) -> int | None:
+    positions = _positions(data)
+    size = None if positions is None else positions[PROPERTIES]
+    return size if size is not None and size <= len(data) else None
+
+
+def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
+    """Return the distances from the end of a file to its index, filter and properties.
+
+    Only distances to the end of the file are known; the list of metadata ends where the footer begins.
+
+    Args:
+        data: The last bytes of the file.
+        every: Include the metadata that RocksDB does not use.
+
+    Returns:
+        The distances by name, with the length of the properties; None without properties.
+    """
+    footer = footer_of(data)
+    if footer is None:
+        return None
+    start = len(data) - FOOTER_BYTES - TRAILER_BYTES - footer.metaindex.size
+    if start < 0:
+        return None
+    offsets, properties_length = {b"index": footer.index_block.offset}, 0
+    for name, value in entries_of(data[start : start + footer.metaindex.size]):
+        if every or name == PROPERTIES or name.startswith(_FILTER):
+            handle, _ = handle_at(value, 0)
+            offsets[name] = handle.offset
+            if name == PROPERTIES:
+                properties_length = handle.size
+    metaindex_at = footer.metaindex.offset
+    if PROPERTIES not in offsets or any(offset >= metaindex_at for offset in offsets.values()):
+        return None
+    positions = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
+    return {**positions, _PROPERTIES_LENGTH: properties_length}
 
 
 @dataclass(frozen=True)
@@ -295,3 +548,40 @@ class SparseBytes:
     def _note_placed(self, start: int, end: int) -> None:
         for ranges in (self._placed, *self._placed_since):
             ranges.add(start, end)
+
+
+def spans_of(path: str, local: Path, pieces: Iterable[tuple[int, int]]) -> Iterator[Span]:
+    """Join neighbouring pieces of a file into spans, each of which is fetched by one request.
+
+    Args:
+        path: The stored file.
+        local: The local file that gets the bytes.
+        pieces: Start and end of each piece, in ascending order.
+    """
+    span: list[tuple[int, int]] = []
+    start = end = 0
+    for first, last in pieces:
+        if span and (first - end > GAP_BYTES or last - start > SPAN_BYTES):
+            yield Span(path, local, tuple(span))
+            span = []
+        if not span:
+            start = first
+        span.append((first, last - first))
+        end = last
+    if span:
+        yield Span(path, local, tuple(span))
+
+
+def fetch_spans(storage: Storage, spans: Sequence[Span], runtime: Runtime) -> None:
+    """Fetch spans and write each at the same offset of its local file, many at a time.
+
+    Raises:
+        DamagedError: A stored file is too short.
+        StateStoreError: The storage or the disk fails.
+    """
+    if storage.takes_spans_together:
+        counts = storage.download_spans(spans)
+    else:
+        counts = parallel(AT_ONCE, lambda span: storage.download_spans([span])[0], spans, runtime=runtime)
+    for span, count in zip(spans, counts, strict=True):
+        check_count(storage, span.path, span.pieces[0][0], span.size_bytes, count)

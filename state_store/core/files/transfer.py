@@ -6,6 +6,9 @@ file is made in its full length at first, as one hole, and its parts are written
 Nobody reads it before all parts are there. The caller that begins a file removes it if a part fails.
 
 Files that are verified but not kept (`verify_stored`) pass through memory, and take no local disk.
+
+In this order: checksums of local files; work in several threads; `fetch` and its parts; `verify`, at the
+targets and in storage.
 """
 
 from __future__ import annotations
@@ -22,19 +25,20 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from state_store.core.compat import zip
-from state_store.core.files.checksums import crc32_of, read_end, sha256_of
 from state_store.core.files.workspace import StoreCache
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.durable import remove_unneeded
-from state_store.core.storage.local_disk import local_disk_error, local_disk_errors
+from state_store.core.storage.local_disk import local_disk_error, local_disk_errors, remove_unneeded
 from state_store.errors import ConflictError, DamagedError, StorageError
 
 PART_BYTES = 8 << 20
 """Size of a part. A request costs object stores 10 to 50 ms, as much as one or a few MB do; and a part that
 fails is fetched again alone.
 """
+
 _COPY_BYTES = 1 << 20
+
+_CHUNK_BYTES = 1 << 20
 
 _TRIES = 2
 
@@ -45,7 +49,174 @@ MAX_AT_ONCE = 16
 """Files that are read at a time at most, each with a piece in memory."""
 
 T = TypeVar("T")
+
 R = TypeVar("R")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    _each_chunk(path, digest.update)
+    return digest.hexdigest()
+
+
+def sha256_of_end(path: Path, size_bytes: int) -> str:
+    """Return the SHA-256 of the last `size_bytes` bytes of a file, or of all if it is shorter."""
+    return hashlib.sha256(read_end(path, size_bytes)[1]).hexdigest()
+
+
+def crc32_of(path: Path) -> int:
+    """Return the CRC-32 (IEEE) of a file."""
+    crc = 0
+
+    def add(chunk: memoryview) -> None:
+        nonlocal crc
+        crc = zlib.crc32(chunk, crc)
+
+    _each_chunk(path, add)
+    return crc
+
+
+def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:
+    with open(path, "rb", buffering=0) as file:
+        buffer = bytearray(max(1, min(_CHUNK_BYTES, os.fstat(file.fileno()).st_size)))
+        view = memoryview(buffer)
+        while count := file.readinto(buffer):
+            use(view[:count])
+
+
+def read_end(path: Path, size_bytes: int) -> tuple[int, bytes]:
+    """Return the size of a file, and its last `size_bytes` bytes, or all if it is shorter."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        return size, os.pread(descriptor, size_bytes, max(0, size - size_bytes))
+    finally:
+        os.close(descriptor)
+
+
+def parallel(
+    threads: int, work: Callable[[T], R], items: Iterable[T], *, runtime: Runtime = SYSTEM
+) -> list[R]:
+    """Do `work` on each item, at most `threads` at a time, in this thread and others.
+
+    After a failure no further item is begun. Context variables are those of the caller.
+
+    Returns:
+        The results in order.
+
+    Raises:
+        BaseException: The failure of the first item that failed.
+    """
+    todo = deque(enumerate(items))
+    if threads <= 1 or len(todo) <= 1:
+        return [work(item) for _, item in todo]
+    results: dict[int, R] = {}
+    failures: dict[int, BaseException] = {}
+    count = _CountedWork(runtime)
+
+    def go_on() -> None:
+        while not failures:
+            try:
+                number, item = todo.popleft()
+            except IndexError:
+                return
+            try:
+                results[number] = work(item)
+            except BaseException as error:
+                failures[number] = error
+
+    others: list[Running] = []
+    try:
+        for _ in range(min(threads, len(todo)) - 1):
+            try:
+                others.append(runtime.start(count.counted(go_on), name="transfer"))
+            except (RuntimeError, MemoryError):
+                break  # no thread is left: those that run do all the work
+        go_on()
+        for other in others:
+            other.join()
+    except BaseException as error:  # an interrupt: nothing may go on once the caller cleans up
+        failures[-1] = error
+        count.stop()
+    if failures:
+        raise failures[min(failures)]
+    return [results[number] for number in sorted(results)]
+
+
+class _CountedWork:
+    """Work that has begun in other threads. An interrupt while a thread starts loses the thread, not this."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._changed = runtime.condition()
+        self._running = 0
+        self._is_stopped = False
+
+    def counted(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Return `work`, which is counted while it runs, and does not begin after `stop`."""
+
+        def run() -> None:
+            with self._changed:
+                if self._is_stopped:
+                    return
+                self._running += 1
+            try:
+                work()
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+        return run
+
+    def stop(self) -> None:
+        """Wait until all work that has begun has ended; no other begins."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.wait_for(lambda: self._running == 0)
+
+
+class Background(Generic[R]):
+    """Work that goes on in another thread while the body of the `with` runs.
+
+    If both fail, the failure of the work is raised.
+    """
+
+    def __init__(self, work: Callable[[], R], *, runtime: Runtime = SYSTEM) -> None:
+        self._results: list[R] = []
+        self._failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._results.append(work())
+            except BaseException as error:
+                self._failures.append(error)
+
+        self._running: Running | None = None
+        count = _CountedWork(runtime)
+        try:
+            self._running = runtime.start(count.counted(run), name="background")
+        except (RuntimeError, MemoryError):
+            run()  # no thread is left: the body waits
+        except BaseException:  # an interrupt
+            count.stop()
+            raise
+
+    def result(self) -> R:
+        """Wait for the work, and return its result, or raise its failure."""
+        if self._running is not None:
+            self._running.join()
+        if self._failures:
+            raise self._failures[0]
+        return self._results[0]
+
+    def __enter__(self) -> Background[R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.result()
 
 
 @dataclass(frozen=True)
@@ -423,127 +594,3 @@ def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
             if attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
-
-
-def parallel(
-    threads: int, work: Callable[[T], R], items: Iterable[T], *, runtime: Runtime = SYSTEM
-) -> list[R]:
-    """Do `work` on each item, at most `threads` at a time, in this thread and others.
-
-    After a failure no further item is begun. Context variables are those of the caller.
-
-    Returns:
-        The results in order.
-
-    Raises:
-        BaseException: The failure of the first item that failed.
-    """
-    todo = deque(enumerate(items))
-    if threads <= 1 or len(todo) <= 1:
-        return [work(item) for _, item in todo]
-    results: dict[int, R] = {}
-    failures: dict[int, BaseException] = {}
-    count = _CountedWork(runtime)
-
-    def go_on() -> None:
-        while not failures:
-            try:
-                number, item = todo.popleft()
-            except IndexError:
-                return
-            try:
-                results[number] = work(item)
-            except BaseException as error:
-                failures[number] = error
-
-    others: list[Running] = []
-    try:
-        for _ in range(min(threads, len(todo)) - 1):
-            try:
-                others.append(runtime.start(count.counted(go_on), name="transfer"))
-            except (RuntimeError, MemoryError):
-                break  # no thread is left: those that run do all the work
-        go_on()
-        for other in others:
-            other.join()
-    except BaseException as error:  # an interrupt: nothing may go on once the caller cleans up
-        failures[-1] = error
-        count.stop()
-    if failures:
-        raise failures[min(failures)]
-    return [results[number] for number in sorted(results)]
-
-
-class _CountedWork:
-    """Work that has begun in other threads. An interrupt while a thread starts loses the thread, not this."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._changed = runtime.condition()
-        self._running = 0
-        self._is_stopped = False
-
-    def counted(self, work: Callable[[], object]) -> Callable[[], None]:
-        """Return `work`, which is counted while it runs, and does not begin after `stop`."""
-
-        def run() -> None:
-            with self._changed:
-                if self._is_stopped:
-                    return
-                self._running += 1
-            try:
-                work()
-            finally:
-                with self._changed:
-                    self._running -= 1
-                    self._changed.notify_all()
-
-        return run
-
-    def stop(self) -> None:
-        """Wait until all work that has begun has ended; no other begins."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.wait_for(lambda: self._running == 0)
-
-
-class Background(Generic[R]):
-    """Work that goes on in another thread while the body of the `with` runs.
-
-    If both fail, the failure of the work is raised.
-    """
-
-    def __init__(self, work: Callable[[], R], *, runtime: Runtime = SYSTEM) -> None:
-        self._results: list[R] = []
-        self._failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                self._results.append(work())
-            except BaseException as error:
-                self._failures.append(error)
-
-        self._running: Running | None = None
-        count = _CountedWork(runtime)
-        try:
-            self._running = runtime.start(count.counted(run), name="background")
-        except (RuntimeError, MemoryError):
-            run()  # no thread is left: the body waits
-        except BaseException:  # an interrupt
-            count.stop()
-            raise
-
-    def result(self) -> R:
-        """Wait for the work, and return its result, or raise its failure."""
-        if self._running is not None:
-            self._running.join()
-        if self._failures:
-            raise self._failures[0]
-        return self._results[0]
-
-    def __enter__(self) -> Background[R]:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.result()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.durable import link_or_copy
+from state_store.core.storage.local_disk import link_or_copy
 from state_store.errors import BusyError
 
 

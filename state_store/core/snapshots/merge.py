@@ -30,8 +30,7 @@ from state_store.core.snapshots.context import (
     ingest_deltas,
     wanted_deltas,
 )
-from state_store.core.storage.durable import link_or_copy
-from state_store.core.storage.local_disk import local_disk_errors
+from state_store.core.storage.local_disk import link_or_copy, local_disk_errors
 from state_store.errors import DamagedError, InternalError
 
 KINDS = (INGEST, INCREMENTAL, FULL)

@@ -30,8 +30,8 @@ from state_store.core.checkpoint.stored_documents import (
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import rocksdb_version, small_files, table_number
-from state_store.core.files.checksums import sha256_of, sha256_of_end
-from state_store.core.files.sst_end import end_bytes
+from state_store.core.files.sparse import identity_bytes
+from state_store.core.files.transfer import sha256_of, sha256_of_end
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
@@ -238,7 +238,7 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
 
 def tail_of(path: Path) -> Tail | None:
     """Return the tail of a table as a manifest has it, None if it cannot be found."""
-    size_bytes = end_bytes(path)
+    size_bytes = identity_bytes(path)
     return None if size_bytes is None else Tail(size_bytes, sha256_of_end(path, size_bytes))
 
 

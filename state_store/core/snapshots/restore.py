@@ -31,8 +31,7 @@ from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
 from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
-from state_store.core.files.sparse import SparseFile, make_sparse
-from state_store.core.files.sst_end import is_plain, is_plain_tail
+from state_store.core.files.sparse import SparseFile, is_plain, is_plain_tail, make_sparse
 from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
 from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.chain import Chain, ChainDelta

@@ -44,11 +44,15 @@ from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
 from state_store.core.engine.table import KEY_FOOTER_BYTES, TRAILER_BYTES, blocks, entries_of
-from state_store.core.files.checksums import sha256_of
-from state_store.core.files.holes import HolesUnsupportedError, punch_hole
-from state_store.core.files.spans import SPAN_BYTES, fetch_spans
-from state_store.core.files.sparse import SparseFile, drop_data
-from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of_stored
+from state_store.core.files.sparse import (
+    SPAN_BYTES,
+    HolesUnsupportedError,
+    SparseFile,
+    drop_data,
+    fetch_spans,
+    punch_hole,
+)
+from state_store.core.files.transfer import MAX_AT_ONCE, difference, parallel, sha256_of, sha256_of_stored
 from state_store.core.files.workspace import discard
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import (

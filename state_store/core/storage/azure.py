@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file, with_remedy
 from state_store.core.storage.local_disk import local_disk_error
-from state_store.core.storage.remedies import with_remedy
 from state_store.errors import (
     ConflictError,
     MissingError,

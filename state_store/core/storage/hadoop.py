@@ -1,8 +1,9 @@
 """Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
 
-The JVM does the work with Spark's own credentials; docs/protocol.md has the file requests. Spark's checkpoint
-file manager makes the files, so they are as atomic and durable as Spark's checkpoints there. On S3A they are
-put under their own names, on condition that the name is free.
+The JVM does the work with Spark's own credentials: `HadoopStorage` sends it the file requests of
+docs/protocol.md, whose types come first here. Spark's checkpoint file manager makes the files, so they are as
+atomic and durable as Spark's checkpoints there. On S3A they are put under their own names, on condition that
+the name is free.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, TypedDict
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Entry, Span, Storage, check_path, new_local_file
-from state_store.core.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls, SpanFields
+from state_store.core.storage.contract import Entry, Span, Storage, check_path, new_local_file, with_remedy
 from state_store.core.storage.local_disk import failed_download
-from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
 CHUNK_BYTES = 32 << 20
@@ -25,6 +25,71 @@ PAGE_ENTRIES = 20_000
 """Files in an answer to `list` at most; with names of 100 characters, about 3.5 MB."""
 
 _FIRST_WRITE_BYTES = 8 << 10
+
+
+class _Named(TypedDict):
+    fs: str
+    path: str
+
+
+_Page = TypedDict("_Page", {"after": "str | None", "most": int}, total=False)  # noqa: UP013 -- a field that no attribute may be named after
+"""Page of a listing: the name after which it begins, and its files at most."""
+
+
+class SpanFields(TypedDict):
+    """A span of the request `spans`; `pieces` has offset and length of each piece."""
+
+    path: str
+    to: str
+    pieces: list[int]
+
+
+class FileRequest(_Named, _Page, total=False):
+    """A request: `fs` is the operation on `path`, a URI; the other fields depend on it.
+
+    `background` tells that nobody waits for the answer, and the JVM may do other requests first.
+    """
+
+    store: int
+    background: bool
+    offset: int
+    length: int | None
+    overwrite: bool
+    upload: str
+    to: str
+    spans: list[SpanFields]
+
+
+class ListedFile(TypedDict):
+    """A file in the answer to `list`."""
+
+    name: str
+    bytes: int
+    modified_ms: int
+
+
+class FileAnswer(TypedDict, total=False):
+    """The `ok` object of `list`, `download` of a part, `spans` and `exists`.
+
+    `copied` has the bytes of each span.
+    """
+
+    entries: list[ListedFile]
+    more: bool
+    bytes: int
+    copied: list[int]
+    exists: bool
+
+
+class FileSystemCalls(Protocol):
+    """The JVM as it answers file requests. Safe for any thread."""
+
+    def fs(self, operation: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]:
+        """Return the `ok` object of the answer, and a body.
+
+        Raises:
+            StateStoreError: The error of the answer.
+        """
 
 
 class HadoopStorage(Storage):

@@ -22,9 +22,8 @@ from typing import Any, TypeVar
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
-from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file, with_remedy
 from state_store.core.storage.local_disk import local_disk_error
-from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
 _WHOLE_OBJECTS = frozenset({"s3", "gcs"})

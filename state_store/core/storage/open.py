@@ -1,4 +1,9 @@
-"""Choice of the storage for the URI of a store's directory."""
+"""Choice of the storage for the URI of a store's directory, and URIs without their secrets.
+
+A URI such as `s3://key:secret@bucket/directory` has a secret. `without_secret` is for every location that
+comes from outside. It keeps the secret in the memory of this process, where `open_storage` finds it again, so
+that nothing else has one that it could print or store.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +14,21 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from state_store.core.interruption import FIRST_ANSWER_S
-from state_store.core.storage.answering import AnsweringStorage
 from state_store.core.storage.contract import Storage
-from state_store.core.storage.file_requests import FileSystemCalls
-from state_store.core.storage.hadoop import HadoopStorage
-from state_store.core.storage.local import LocalStorage
-from state_store.core.storage.locations import with_secret, without_secret
-from state_store.core.storage.mounts import warn_of_cached_attributes
-from state_store.errors import OptionError, StorageError
+from state_store.core.storage.forwarding import AnsweringStorage
+from state_store.core.storage.hadoop import FileSystemCalls, HadoopStorage
+from state_store.core.storage.local import LocalStorage, warn_of_cached_attributes
+from state_store.errors import MASK, OptionError, StorageError, masked
+
+_KNOWN: dict[str, str] = {}
+"""Beginnings of URIs, up to the `@`, by what is left of them without the secret."""
+
+_SLASHES = re.compile(r"(s3[an]?|gs|abfss?)://[^/:@]*:(?!\d+/)[^/@]*/[^@]*@", re.IGNORECASE)
 
 _ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
+
 _AZURE_SCHEMES = ("abfs", "abfss")
+
 SCHEMES = ("file", "hdfs", "webhdfs", "swebhdfs", *_ARROW_SCHEMES, *_AZURE_SCHEMES)
 """Schemes of URIs that `open_storage` knows without a JVM."""
 
@@ -27,6 +36,45 @@ _FIRST_ANSWER_S = 30
 """Seconds in which the client of GCS repeats a request that nobody answers; its own limit is 15 minutes."""
 
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
+
+
+def without_secret(location: str) -> str:
+    """Return a path or URI with `***` in place of a secret, which this process keeps.
+
+    Raises:
+        OptionError: If the secret has a slash, so that it ends the name of the bucket.
+    """
+    start, at, rest = location.partition("@")
+    location_text = masked(f"{start}@")[:-1]
+    if not at or location_text == start:
+        return location
+    if _SLASHES.match(location):
+        raise OptionError(
+            f"the secret in '{location_text}@{rest}' has a slash, which ends the name of a host: write %2F, "
+            "or give the secret by the environment",
+            option="checkpointLocation",
+        )
+    if not start.endswith(f":{MASK}"):
+        _KNOWN[location_text] = start
+    return f"{location_text}@{rest}"
+
+
+def with_secret(location: str) -> str:
+    """Return the URI that `without_secret` was given.
+
+    Raises:
+        OptionError: If another process was given it.
+    """
+    start, at, rest = location.partition("@")
+    if not at or not start.endswith(f":{MASK}"):
+        return location
+    if start not in _KNOWN:
+        raise OptionError(
+            f"'{location}' has {MASK} in place of a secret that this process does not know: give the secret, "
+            "or better a profile or variables of the environment",
+            option="checkpointLocation",
+        )
+    return f"{_KNOWN[start]}@{rest}"
 
 
 NO_FILE_NAME = "is not a path or URI: it contains a NUL or an unpaired surrogate"
@@ -98,8 +146,7 @@ def _local_path(uri: str, *, has_scheme: bool) -> str:
 
 
 def _web_hdfs(scheme: str, uri: str) -> Storage:
-    from state_store.core.storage.hadoop_conf import webhdfs_endpoints
-    from state_store.core.storage.webhdfs import WebHdfsStorage
+    from state_store.core.storage.webhdfs import WebHdfsStorage, webhdfs_endpoints
 
     authority, slash, path = uri.partition("://")[2].partition("/")
     if scheme == "hdfs":

@@ -1,49 +1,322 @@
-"""Checkpoint storage on HDFS over its REST interface, for programs without a JVM; needs the package `hdfs`.
+"""Checkpoint storage on HDFS over WebHDFS, for programs without a JVM; needs the package `hdfs`.
+
+A URI names a NameNode or a name service. `webhdfs_endpoints` reads from the configuration at HADOOP_CONF_DIR,
+in the property names of Hadoop's `hdfs-default.xml`, where their WebHDFS listens. `connect` makes a client by
+the first of these credentials that is there:
+
+1. A delegation token for the NameNode in the file that HADOOP_TOKEN_FILE_LOCATION names, as YARN gives it to
+   containers and `hdfs fetchdt` writes it. Such a file begins with `HDTS` and the number of its format. In
+   format 0 a number of tokens follows, each with its alias, identifier, password, kind and service, the
+   lengths in Hadoop's variable-length numbers.
+2. Kerberos, if `hadoop.security.authentication` at HADOOP_CONF_DIR says so, or if the NameNode asks for it
+   and the package `requests-kerberos` is there. The ticket is the one that `kinit` left, or is obtained from
+   the keytab that KRB5_CLIENT_KTNAME names. HADOOP_PROXY_USER acts for another user.
+3. Hadoop's simple authentication: a user name.
+
+Checkpoint storage on HDFS over its REST interface, for programs without a JVM; needs the package `hdfs`.
 
 A file is written under a temporary name, and the NameNode renames it in one step (`renameoptions`: none, or
 `OVERWRITE`). HttpFS gateways do not know that option: with them, replacing a file is refused. The bytes are
-as durable as the cluster's `dfs.datanode.synconclose` makes closed files. `hadoop_credentials.py` says how it
-authenticates.
+as durable as the cluster's `dfs.datanode.synconclose` makes closed files.
 """
 
 from __future__ import annotations
 
+import base64
 import getpass
+import io
 import os
 import shutil
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
+from urllib.parse import urlsplit
 
 from state_store.core.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.core.runtime import SYSTEM
-from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
-from state_store.core.storage.hadoop_credentials import connect
-from state_store.core.storage.remedies import with_remedy
+from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file, with_remedy
 from state_store.errors import (
     ConflictError,
     MissingError,
+    OptionError,
     StateStoreError,
     StorageError,
     UnknownOutcomeError,
 )
 
 TIMEOUT_S = 60.0
+
 _CHUNK_BYTES = 1 << 20
+
 _DATANODE_ATTEMPTS = 4
 """Attempts at a request. A NameNode may send clients to a dead DataNode at first; the next attempt is likely
 to be sent to another one."""
+
 _VERSIONS = 10
 """Versions of a file that a read begins with, before it fails."""
 
 T = TypeVar("T")
 
+TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
+
+PROXY_USER = "HADOOP_PROXY_USER"
+
+INSTALL_KERBEROS = "pip install requests-kerberos (the extra `kerberos`)"
+
+_KINDS = ("HDFS_DELEGATION_TOKEN", "WEBHDFS delegation", "SWEBHDFS delegation")
+
+_MAGIC = b"HDTS"
+
+_JAVA_FORMAT = 0
+
+_ASKS_FOR_KERBEROS = "authentication failure"
+"""Words of the package `hdfs` for the HTTP status 401."""
+
+_DEFAULT_PORTS = {"http": 9870, "https": 9871}
+
 
 class _DataNodeError(StorageError):
     """The connection to a DataNode failed."""
+
+
+def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return `http(s)://host:port` of each NameNode behind `authority`.
+
+    Without a configuration that is port 9870 of the host.
+
+    Args:
+        authority: `host[:port]`, a name service, or empty: that of `fs.defaultFS`.
+        environment: has HADOOP_CONF_DIR.
+
+    Raises:
+        OptionError: If the configuration cannot be read or names observers, or if there is no authority.
+    """
+    properties = read_properties(environment)
+    scheme = "https" if properties.get("dfs.http.policy", "").upper() == "HTTPS_ONLY" else "http"
+    if not authority:
+        authority = properties.get("fs.defaultFS", "").removeprefix("hdfs://").rstrip("/")
+    if not authority:
+        raise OptionError(
+            "an hdfs URI without a host needs fs.defaultFS in HADOOP_CONF_DIR", option="HADOOP_CONF_DIR"
+        )
+    if "ObserverRead" in properties.get(f"dfs.client.failover.proxy.provider.{authority}", ""):
+        raise OptionError(
+            f"'{authority}' is read from observers, whose answers may be old: name the active one, as in "
+            "webhdfs://host:9870/path",
+            option="HADOOP_CONF_DIR",
+        )
+    nodes = properties.get(f"dfs.ha.namenodes.{authority}")
+    key = f"dfs.namenode.{scheme}-address"
+    if nodes:
+        endpoints = [properties.get(f"{key}.{authority}.{node.strip()}") for node in nodes.split(",")]
+        addresses = [address for address in endpoints if address]
+    else:
+        configured = properties.get(f"{key}.{authority}") or properties.get(key)
+        addresses = [configured] if configured else []
+    return [f"{scheme}://{_reachable(address, authority)}" for address in addresses] or [
+        f"{scheme}://{authority.partition(':')[0]}:{_DEFAULT_PORTS[scheme]}"
+    ]
+
+
+def read_properties(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of `core-site.xml` and `hdfs-site.xml` in HADOOP_CONF_DIR, if that is set."""
+    directory = environment.get("HADOOP_CONF_DIR")
+    properties: dict[str, str] = {}
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        path = Path(directory, name) if directory else None
+        if path is not None and path.is_file():
+            properties.update(_parse_properties(path))
+    return properties
+
+
+def _parse_properties(path: Path) -> dict[str, str]:
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (ElementTree.ParseError, OSError) as error:
+        raise OptionError(
+            f"cannot read '{path}': {error}", file=str(path), option="HADOOP_CONF_DIR"
+        ) from error
+    pairs = ((item.findtext("name"), item.findtext("value")) for item in root.iter("property"))
+    return {name.strip(): (value or "").strip() for name, value in pairs if name}
+
+
+def _reachable(address: str, authority: str) -> str:
+    """Return the address, with the URI's host in place of a wildcard."""
+    host, _, port = address.rpartition(":")
+    return f"{authority.partition(':')[0]}:{port}" if host in ("0.0.0.0", "") else address
+
+
+def connect(
+    endpoints: list[str], user: str, timeout_s: float, environment: Mapping[str, str] = os.environ
+) -> Any:
+    """Return a client of the package `hdfs` for the NameNodes at `endpoints`, for one thread at a time.
+
+    Args:
+        endpoints: `http(s)://host:port` of each NameNode.
+        user: the user name of simple authentication.
+        timeout_s: seconds that a request may take.
+        environment: names the files of credentials.
+
+    Raises:
+        ImportError: The package `hdfs` is not installed.
+        OptionError: The file with tokens cannot be read.
+        StorageError: The configuration asks for Kerberos, and its package is not installed.
+    """
+    from hdfs import InsecureClient, TokenClient
+    from hdfs.util import HdfsError
+
+    url = ";".join(endpoints)
+    token = delegation_token(endpoints, environment)
+    if token is not None:
+        return TokenClient(url, token, timeout=timeout_s)
+    if read_properties(environment).get("hadoop.security.authentication", "").lower() == "kerberos":
+        return _kerberos_client(url, timeout_s, environment)
+    client = InsecureClient(url, user=user, timeout=timeout_s)
+    if _speaks_kerberos():
+        try:
+            client.status("/")
+        except HdfsError as error:
+            if _ASKS_FOR_KERBEROS in str(error).lower():
+                return _kerberos_client(url, timeout_s, environment)
+    return client
+
+
+def _speaks_kerberos() -> bool:
+    try:
+        import requests_kerberos  # noqa: F401 -- to see whether it is there
+    except ImportError:
+        return False
+    return True
+
+
+def _kerberos_client(url: str, timeout_s: float, environment: Mapping[str, str]) -> Any:
+    if not _speaks_kerberos():
+        raise StorageError(
+            f"HADOOP_CONF_DIR says that the cluster asks for Kerberos, which this Python does not speak: "
+            f"{INSTALL_KERBEROS}, and run kinit; or set {TOKEN_FILE} to a file with a delegation token"
+        )
+    from hdfs.ext.kerberos import KerberosClient
+
+    return KerberosClient(url, proxy=environment.get(PROXY_USER), timeout=timeout_s)
+
+
+def delegation_token(endpoints: list[str], environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token for these NameNodes, as WebHDFS takes it, or None if no file has tokens for HDFS.
+
+    Raises:
+        OptionError: The file cannot be read, or has several tokens and none is for these NameNodes.
+    """
+    path = environment.get(TOKEN_FILE)
+    if not path:
+        return None
+    try:
+        tokens = [token for token in parse_tokens(Path(path).read_bytes()) if token.kind in _KINDS]
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"the delegation tokens in '{path}' cannot be read: {error}", file=path, option=TOKEN_FILE
+        ) from error
+    if not tokens:
+        return None
+    for token in tokens:
+        if _is_for(token.service, endpoints, environment):
+            return token.to_parameter()
+    raise OptionError(
+        f"'{path}' has delegation tokens for {', '.join(sorted(token.service for token in tokens))}, and "
+        f"none for {', '.join(endpoints)}: fetch one from there with `hdfs fetchdt`. The NameNodes of a name "
+        "service are known from HADOOP_CONF_DIR",
+        file=path,
+        option=TOKEN_FILE,
+    )
+
+
+def _is_for(service: str, endpoints: list[str], environment: Mapping[str, str]) -> bool:
+    """Return True if a token of the service may be sent to these NameNodes: who has it acts for its user."""
+    kind, colon, name = service.partition(":")
+    if colon and kind == "ha-hdfs":
+        return not set(endpoints).isdisjoint(webhdfs_endpoints(name, environment))
+    hosts = {address for endpoint in endpoints for address in _addresses(urlsplit(endpoint).hostname or "")}
+    return not hosts.isdisjoint(_addresses(service.rpartition(":")[0]))
+
+
+def _addresses(host: str) -> set[str]:
+    """Return the host and its addresses."""
+    try:
+        return {host, *(str(info[4][0]) for info in socket.getaddrinfo(host, None))}
+    except OSError:
+        return {host}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A delegation token. `service` is `host:port` of the NameNode, or `ha-hdfs:` and a name service."""
+
+    identifier: bytes
+    password: bytes
+    kind: str
+    service: str
+
+    def to_parameter(self) -> str:
+        """Return the text that WebHDFS takes as the parameter `delegation`."""
+        fields = [self.identifier, self.password, self.kind.encode("utf-8"), self.service.encode("utf-8")]
+        packed = b"".join(_variable_length(len(field)) + field for field in fields)
+        return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
+
+
+def parse_tokens(content: bytes) -> list[Token]:
+    """Return the tokens in a file of Hadoop's.
+
+    Raises:
+        ValueError: The content is cut short, or of another format.
+    """
+    if content[:4] != _MAGIC:
+        raise ValueError("it does not begin as Hadoop's files of tokens do")
+    if content[4:5] != bytes([_JAVA_FORMAT]):
+        raise ValueError("it is not in Hadoop's Java format: write it with `hdfs dtutil -format java`")
+    reader = io.BytesIO(content[5:])
+    tokens = []
+    for _ in range(_read_number(reader)):
+        _read_field(reader)  # the alias
+        identifier, password, kind, service = (_read_field(reader) for _ in range(4))
+        tokens.append(Token(identifier, password, kind.decode("utf-8"), service.decode("utf-8")))
+    return tokens
+
+
+def _read_field(reader: io.BytesIO) -> bytes:
+    length = _read_number(reader)
+    field = reader.read(length)
+    if len(field) != length:
+        raise ValueError("it is cut short")
+    return field
+
+
+def _read_number(reader: io.BytesIO) -> int:
+    """Read a number as `WritableUtils.readVInt` does; lengths are never negative."""
+    first = reader.read(1)
+    if not first:
+        raise ValueError("it is cut short")
+    value = int.from_bytes(first, "big", signed=True)
+    if value >= -112:
+        length = 0
+    else:
+        length = -112 - value
+        value = int.from_bytes(reader.read(length), "big")
+    if value < 0 or length > 4:
+        raise ValueError("it has a length that is not one")
+    return value
+
+
+def _variable_length(number: int) -> bytes:
+    """Return a length as `WritableUtils.writeVInt` writes it."""
+    if number <= 127:
+        return bytes([number])
+    digits = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return (-112 - len(digits)).to_bytes(1, "big", signed=True) + digits
 
 
 class WebHdfsStorage(Storage):

@@ -20,7 +20,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
-from state_store.core.storage.durable import remove_unneeded
+from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import table
 from state_store.data.jobs import on_stores, workers

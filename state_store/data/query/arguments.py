@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Union
 
-from state_store.core.storage.locations import without_secret
+from state_store.core.storage.open import without_secret
 from state_store.errors import OptionError
 
 Location = Union[str, "os.PathLike[str]"]

@@ -16,7 +16,7 @@ from agent.lazy.test_full_disks import Clock, Disk, read_a_page
 from agent.lazy.test_page_cache import PageReader, cache_of, disk_bytes, limited
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
-from state_store.core.files import holes
+from state_store.core.files import sparse
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError, StorageError
 
@@ -168,10 +168,10 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         return open_file(path, flags, *more)
 
-    for module in (holes, page_cache):
+    for module in (sparse, page_cache):
         monkeypatch.setattr(module.os, "open", refused)
     with pytest.raises(LocalDiskError, match="Read-only"):
-        holes.punch_hole(base.directory / base.names[0], 0, PAGE_BYTES)
+        sparse.punch_hole(base.directory / base.names[0], 0, PAGE_BYTES)
     cache = cache_of(job)
     for name in base.names:
         job.call("ranges", directory=str(base.directory), ranges=[[name, 0, 1 << 20]])

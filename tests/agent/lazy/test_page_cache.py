@@ -16,7 +16,7 @@ from agent.harness import Job, rows_of
 from agent.lazy.remote_storage import FailingStorage, damage, reader, restored, wait_until_whole
 from state_store.agent.lazy import page_cache
 from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
-from state_store.core.files import holes
+from state_store.core.files import sparse
 from state_store.errors import DamagedError, InternalError, StorageError
 
 MIN_BYTES = 20 * PAGE_BYTES
@@ -296,7 +296,7 @@ def test_a_base_that_could_not_be_taken_over_is_taken_over_later(
 def test_the_limit_is_given_up_if_no_holes_can_be_made(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(holes, "_fallocate", lambda: None)
+    monkeypatch.setattr(sparse, "_fallocate", lambda: None)
     job = limited(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     base = PageReader(job, answer)

@@ -24,7 +24,7 @@ from state_store.core.deletion.contents import read_archive, read_listing
 from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.files.checksums import sha256_of
+from state_store.core.files.transfer import sha256_of
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
 from state_store.core.snapshots.publish import publish

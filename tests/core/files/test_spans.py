@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faults import Call, FaultyStorage
 
-from state_store.core.files.spans import AT_ONCE, GAP_BYTES, SPAN_BYTES, fetch_spans, spans_of
+from state_store.core.files.sparse import AT_ONCE, GAP_BYTES, SPAN_BYTES, fetch_spans, spans_of
 from state_store.core.files.transfer import make_hole
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage.contract import Span

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.core.files import sparse
-from state_store.core.files.ranges import Ranges
-from state_store.core.files.sparse import SparseBytes, SparseFile
+from state_store.core.files.sparse import Ranges, SparseBytes, SparseFile
 from state_store.core.files.transfer import make_hole
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError

@@ -15,7 +15,7 @@ from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.files.checksums import sha256_of
+from state_store.core.files.transfer import sha256_of
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, merge

@@ -10,7 +10,7 @@ import pytest
 from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.core.checkpoint.stored_documents import pack, unpack
-from state_store.core.files.sst_end import end_bytes, is_plain, is_plain_tail
+from state_store.core.files.sparse import identity_bytes, is_plain, is_plain_tail
 from state_store.errors import DamagedError
 
 OWN = {"max_runs": 2, "size_amplification_percent": 1000}
@@ -177,7 +177,7 @@ def test_a_file_that_is_stored_anew_is_verified_before(job: Job, tmp_path: Path)
 
 def test_an_end_is_as_long_as_what_follows_index_and_filter(job: Job) -> None:
     for path in (*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")):
-        size = end_bytes(path)
+        size = identity_bytes(path)
         data = path.read_bytes()
         assert size is not None and 500 < size < 4000
         assert b"rocksdb.creating.session.identity" not in data[:-size]
@@ -186,7 +186,7 @@ def test_an_end_is_as_long_as_what_follows_index_and_filter(job: Job) -> None:
 def test_a_file_that_is_no_sst_has_no_end(tmp_path: Path) -> None:
     for data in (b"", b"x" * 53, os.urandom(200), os.urandom(4000)[:-8] + bytes.fromhex("f7cff485b741e288")):
         (tmp_path / "file").write_bytes(data)
-        assert end_bytes(tmp_path / "file") is None
+        assert identity_bytes(tmp_path / "file") is None
 
 
 def compressed(job: Job, directory: Path) -> Job:
@@ -243,6 +243,6 @@ def test_the_end_says_if_blocks_are_compressed(job: Job, tmp_path: Path) -> None
 
 
 def tail_of(path: Path) -> bytes:
-    size_bytes = end_bytes(path)
+    size_bytes = identity_bytes(path)
     assert size_bytes
     return path.read_bytes()[-size_bytes:]

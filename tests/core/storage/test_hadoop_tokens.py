@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from minihdfs import write_configuration
 
-from state_store.core.storage.hadoop_credentials import TOKEN_FILE, delegation_token, parse_tokens
+from state_store.core.storage.webhdfs import TOKEN_FILE, delegation_token, parse_tokens
 from state_store.errors import OptionError
 
 FIRST, SECOND = "http://192.0.2.1:9870", "http://192.0.2.2:9870"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.storage import durable
+from state_store.core.storage import local_disk
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.testing.storage import KilledWriters
@@ -59,7 +59,7 @@ class TestHardLinks:
             raise OSError(errno.EPERM, "Operation not permitted", str(source), None, str(target))
 
         monkeypatch.setattr(os, "link", refuse)
-        durable._LOGGED.clear()
+        local_disk._WITHOUT_LINKS.clear()
         source = tmp_path / "source"
         source.write_bytes(b"abc")
         for name in ("shared/a", "shared/b"):
@@ -189,7 +189,7 @@ class TestDurability:
     def test_short_writes_are_continued(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.write
         monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
-        durable.write_durable(tmp_path / "a", b"0123456789", overwrite=False)
+        local_disk.write_durable(tmp_path / "a", b"0123456789", overwrite=False)
         assert (tmp_path / "a").read_bytes() == b"0123456789"
 
 
@@ -198,7 +198,7 @@ class TestDirectoriesThatCannotBeSynced:
 
     @pytest.fixture(autouse=True)
     def forget_warnings(self) -> None:
-        durable._UNSYNCED.clear()
+        local_disk._UNSYNCED.clear()
 
     def refuse(self, monkeypatch: pytest.MonkeyPatch, code: int, *, directories: bool) -> None:
         real = os.fsync

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from state_store.core.storage import open_storage
-from state_store.core.storage.locations import with_secret, without_secret
+from state_store.core.storage.open import with_secret, without_secret
 from state_store.errors import OptionError, StorageError, masked
 
 SECRETS = [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core.storage import mounts, open_storage
-from state_store.core.storage.mounts import cached_mount, warn_of_cached_attributes
+from state_store.core.storage import local, open_storage
+from state_store.core.storage.local import cached_mount, warn_of_cached_attributes
 
 LINE = "{number} 1 0:{number} / {point} rw,relatime shared:1 - {kind} server:/export rw,vers=4.2{options}\n"
 
@@ -48,7 +48,7 @@ def test_the_log_says_so_once(
 ) -> None:
     listing = tmp_path / "mountinfo"
     listing.write_text(mountinfo((str(tmp_path), "nfs4", "")))
-    monkeypatch.setattr(mounts, "_LOGGED", set())
+    monkeypatch.setattr(local, "_LOGGED", set())
     for _ in range(2):
         warn_of_cached_attributes(tmp_path / "store", listing)
     (said,) = caplog.messages

@@ -10,8 +10,8 @@ import pytest
 
 from state_store.agent.supervision import as_state_store_error
 from state_store.core.engine.database import translated
+from state_store.core.storage.contract import with_remedy
 from state_store.core.storage.local_disk import local_disk_error, local_disk_errors
-from state_store.core.storage.remedies import with_remedy
 from state_store.errors import BusyError, LocalDiskError, OptionError
 
 FREE = "free space"

@@ -34,8 +34,7 @@ from state_store.core.engine.rows import ByteSlices, Page, rows
 from state_store.core.interruption import ScratchDirectory
 from state_store.core.runtime import Runtime
 from state_store.core.storage import Storage, open_storage
-from state_store.core.storage.durable import remove_unneeded
-from state_store.core.storage.local_disk import free_bytes
+from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
 from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced, SortedSpool, chunks
