@@ -68,12 +68,12 @@ from state_store.agent.open_store import (
 )
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.agent.supervision import as_state_store_error, try_to_start
+from state_store.core.checkpoint.lineage import refuse
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.codec import Mismatch, from_json
 from state_store.core.planning.cost import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import by_name, row_memory_bytes
-from state_store.core.snapshots.attempt import refuse
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import open_storage

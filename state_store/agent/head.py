@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.agent.messages import Ages
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.registry import Registry, StoredFile
 from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.files.workspace import Workspace, discard
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
 from state_store.core.runtime import Runtime
 from state_store.core.snapshots.context import LocalDatabase
-from state_store.core.snapshots.publish import Published
+from state_store.core.snapshots.merge import Published
 from state_store.core.snapshots.restore import Restored
 from state_store.errors import MissingError
 

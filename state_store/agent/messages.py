@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union
 
 from state_store.agent.lazy.hydration import Progress
-from state_store.core.checkpoint.lineage import ObservedAttempts, next_ordinal
+from state_store.core.checkpoint.lineage import Chain, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId, version_order
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.codec import INLINE, JsonObject, Mismatch, Signed, fields_to_json, from_json, json_names
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.files.sparse import SparseFile
-from state_store.core.planning.chain import Chain
 from state_store.core.settings.options import Options
-from state_store.core.snapshots.publish import Published
+from state_store.core.snapshots.merge import Published
 from state_store.core.snapshots.restore import Restored, RestoredDelta
 from state_store.errors import InternalError, StateStoreError
 

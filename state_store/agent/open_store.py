@@ -36,19 +36,26 @@ from state_store.agent.messages import (
     SeenAttempts,
     StoreId,
 )
-from state_store.core.checkpoint.lineage import Lineages, Listing, ObservedAttempts
+from state_store.core.checkpoint.lineage import (
+    Chain,
+    ChainDelta,
+    Lineages,
+    Listing,
+    ObservedAttempts,
+    list_attempts,
+    store_attempt,
+    touch,
+)
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, VersionId
-from state_store.core.deletion.contents import StoreContents, read_listing
+from state_store.core.deletion.lease import StoreContents, read_listing
 from state_store.core.deletion.retention import Cleanup, Retention
 from state_store.core.files.sparse import SparseFile
 from state_store.core.files.transfer import crc32_of
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import RequestTimes, RestoreWork
 from state_store.core.runtime import Lock, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import FILES, Options
 from state_store.core.settings.session import FORMAT_KEY
-from state_store.core.snapshots.attempt import look, store_attempt, touch
 from state_store.core.snapshots.context import MeasuredStorage, StoreContext, wanted_deltas
 from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
 from state_store.core.storage.forwarding import BoundedStorage, Deadline
@@ -444,7 +451,9 @@ def found_damage(store: OpenStore, directory: Path) -> None:
 
 def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
     """Return the attempts above a version, from one listing."""
-    return SeenAttempts(request.version, look(store.context.storage, request.version).after(request.version))
+    return SeenAttempts(
+        request.version, list_attempts(store.context.storage, request.version).after(request.version)
+    )
 
 
 def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:

@@ -33,7 +33,7 @@ from state_store.cli.output import (
 )
 from state_store.cli.process import visible, visible_json, zone
 from state_store.core.compat import zip
-from state_store.core.interruption import removed_at_end
+from state_store.core.runtime import removed_at_end
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.export import local_path, new_file, writing_file
 from state_store.data.query.arguments import counted

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from state_store.cli import exit_codes
 from state_store.cli.process import NOTHING_WRITTEN, ended_by_signals
-from state_store.core.interruption import has_left_calls_behind
+from state_store.core.runtime import has_left_calls_behind
 
 _EXTRA = ("click", "rich")
 _WITHOUT_PANDAS = frozenset({"diff", "get", "history", "show", "sql"})

@@ -32,7 +32,7 @@ from rich.tree import Tree
 
 from state_store.cli import exit_codes
 from state_store.cli.process import visible, visible_json, zone
-from state_store.core.interruption import removed_at_end
+from state_store.core.runtime import removed_at_end
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import UNKNOWN, format_moments, moment_or_unknown
 from state_store.data.query.progress import MeteredStorage

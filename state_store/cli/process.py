@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from datetime import timezone, tzinfo
 from typing import Any, NoReturn
 
-from state_store.core import interruption
+from state_store.core import runtime
 
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
@@ -151,7 +151,7 @@ def ended_by_signals() -> Iterator[None]:
         return
     usual = {number: signal.getsignal(number) for number in _ENDING}
     numbers = [n for n in _ENDING if usual[n] in (signal.SIG_DFL, signal.default_int_handler)]
-    interruption.note(interrupted=False)
+    runtime.note(interrupted=False)
     watcher = _Watcher(numbers)
     _running.append(watcher)
     try:
@@ -163,7 +163,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, usual[number])
         _running.remove(watcher)
         watcher.close()
-        interruption.note(interrupted=False)
+        runtime.note(interrupted=False)
 
 
 def note_left(sentence: str) -> None:
@@ -191,7 +191,7 @@ class _Watcher:
         if self._has_noticed:
             return
         self._has_noticed = True
-        interruption.note(interrupted=True)
+        runtime.note(interrupted=True)
         raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class _Watcher:
 
     def _end_at_once(self, number: int) -> NoReturn:
         def remove() -> None:
-            interruption.remove_all()
+            runtime.remove_all()
             _say(f"interrupted: {self.left}")
             os._exit(128 + number)
 

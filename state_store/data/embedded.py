@@ -30,19 +30,26 @@ from state_store.core.checkpoint.lineage import (
     Lineages,
     ObservedAttempts,
     next_ordinal,
+    store_attempt,
 )
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.checkpoint.stored_documents import META_KEY, Cause, ColumnFamily, DeltaMetadata
 from state_store.core.compat import zip
-from state_store.core.deletion.contents import read_listing
-from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease, read_listing
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.snapshots.attempt import store_attempt
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.merge import FULL, INCREMENTAL, MAX_RUNS, merge, sorted_runs
-from state_store.core.snapshots.publish import WRITER, Published, publish
+from state_store.core.snapshots.merge import (
+    FULL,
+    INCREMENTAL,
+    MAX_RUNS,
+    WRITER,
+    Published,
+    merge,
+    publish,
+    sorted_runs,
+)
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors

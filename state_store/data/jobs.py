@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from state_store import __version__
 from state_store.core.files.transfer import parallel
-from state_store.core.interruption import interruptible
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, interruptible
 from state_store.core.storage import Storage
 from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
 from state_store.data.query.arguments import shown

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Protocol, Union
 
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, VersionId
-from state_store.core.deletion.contents import read_listing
+from state_store.core.deletion.lease import read_listing
 from state_store.core.files.transfer import parallel
-from state_store.core.interruption import ScratchDirectory
+from state_store.core.runtime import ScratchDirectory
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import (
     FORMAT_KEY,

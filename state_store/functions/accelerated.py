@@ -30,11 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions import accelerated, older_spark, pandas_frames
+from state_store.functions import pandas_frames
 from state_store.functions.checking import bounds, parts_of, struct_type
-from state_store.functions.collector import exempt_imports
-from state_store.functions.frame_runs import FrameRuns
-from state_store.functions.group_context import NO_TIMESTAMP, Header
+from state_store.functions.group_context import NO_TIMESTAMP, Header, exempt_imports, is_older_spark
+from state_store.functions.pandas_frames import FrameRuns
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
 MORE = 2
@@ -95,7 +94,7 @@ class GroupLoop:
         return batch if batch is not None else next(self._batches, None)
 
     def _answer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        cut = accelerated.cut(batch, self._header)
+        groups = cut(batch, self._header)
         more = bool(batch.column(1)[-1].as_py() & MORE)
         states = batch.column(4).to_pylist()
         last = batch.num_rows - 1
@@ -103,12 +102,12 @@ class GroupLoop:
             self._number += 1
             state = self._state(states[i])
             goes_on = more and i == last
-            frames = self._pieces(cut.frame(i)) if goes_on else (cut.frame(j) for j in (i,))
-            yield from self._group(cut.key(i), frames, state)
+            frames = self._pieces(groups.frame(i)) if goes_on else (groups.frame(j) for j in (i,))
+            yield from self._group(groups.key(i), frames, state)
             if goes_on:
                 for _ in frames:  # the rest of a group that the function did not read to its end
                     pass
-        self._results.release(cut)
+        self._results.release(groups)
         yield self._results.changes(self._number + 1)
 
     def _group(self, key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[pa.RecordBatch]:
@@ -129,7 +128,7 @@ class GroupLoop:
             batch = self._next()
             assert batch is not None, "the stream ended within a group"
             more = bool(batch.column(1)[0].as_py() & MORE)
-            frame = accelerated.cut(batch.slice(0, 1), self._header).frame(0)
+            frame = cut(batch.slice(0, 1), self._header).frame(0)
             if batch.num_rows > 1:
                 self._put_back = batch.slice(1)
             yield frame
@@ -195,7 +194,7 @@ def _wrong_type(expected: str, actual: str) -> Exception:
 def _wrong_number_of_columns(expected: int, actual: int) -> Exception:
     from pyspark.errors import PySparkRuntimeError
 
-    older = older_spark.is_installed()
+    older = is_older_spark()
     return PySparkRuntimeError(
         errorClass="RESULT_LENGTH_MISMATCH_FOR_PANDAS_UDF" if older else "RESULT_COLUMN_SCHEMA_MISMATCH",
         messageParameters={"expected": str(expected), "actual": str(actual)},
@@ -254,10 +253,10 @@ class Results:
         self._changes.append(change)
         self._timeouts.append(int(timeout))
 
-    def release(self, cut: GroupFrames) -> None:
-        """Copy the frames that wait and share memory with `cut`, so that a few rows do not hold it all."""
+    def release(self, groups: GroupFrames) -> None:
+        """Copy the frames that wait and share memory with `groups`, so that a few rows do not hold it all."""
         for i in range(self._released, len(self._frames)):
-            if cut.shares(self._frames[i]):
+            if groups.shares(self._frames[i]):
                 self._frames[i] = self._frames[i].copy()
         self._released = len(self._frames)
 

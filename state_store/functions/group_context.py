@@ -1,15 +1,37 @@
-"""Values of a call of many groups: errors, the JVM's header, a function's context and its result."""
+"""Values of a call of many groups: errors, the JVM's header, a function's context and its result.
+
+The last part is about the worker: it makes up for differences of PySpark 4.0 and 4.1, which have other rules
+for pandas frames and Arrow types with UTC, and keeps Python's garbage collector from imports.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import json
+import sys
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+GROUP = "__group"
+
+EXISTS = "__exists"
+
+TIMEOUT = "__timeout_ms"
+
+NO_TIMESTAMP = -1
+"""Stands for "no timestamp" on the wire and in state rows."""
+
+_modules_when_frozen = 0
 
 
 class BadResultError(ValueError):
@@ -25,14 +47,6 @@ class GroupTooLargeError(ValueError):
 
 class VectorizationWarning(UserWarning):
     """A marked function runs group by group, because the session lacks the extension."""
-
-
-GROUP = "__group"
-EXISTS = "__exists"
-TIMEOUT = "__timeout_ms"
-
-NO_TIMESTAMP = -1
-"""Stands for "no timestamp" on the wire and in state rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +88,8 @@ def to_arrow_schema(schema: Any, time_zone: str, large_types: bool) -> pa.Schema
     """
     from pyspark.sql.pandas import types
 
-    from state_store.functions import older_spark
-
-    if older_spark.is_installed():
-        return older_spark.arrow_schema(schema, time_zone, large_types)
+    if is_older_spark():
+        return _older_schema(schema, time_zone, large_types)
     return types.to_arrow_schema(schema, timezone=time_zone, prefers_large_types=large_types)
 
 
@@ -196,3 +208,76 @@ class Changes:
     timeout: np.ndarray
     state: pa.StructArray
     output: pa.StructArray
+
+
+def is_older_spark() -> bool:
+    """Return True if PySpark is one of these."""
+    import pyspark
+
+    return pyspark.__version__.startswith(("4.0.", "4.1."))
+
+
+def _older_schema(schema: StructType, time_zone: str, large_types: bool) -> pa.Schema:
+    """Return `schema` as pyarrow has it, with moments in `time_zone`."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    in_utc = to_arrow_schema(schema, prefers_large_types=large_types)
+    return pa.schema([_zoned(field, time_zone) for field in in_utc])
+
+
+def _zoned(field: pa.Field, time_zone: str) -> pa.Field:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        kind = pa.timestamp(kind.unit, time_zone)
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_zoned(kind.value_field, time_zone))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_zoned(kind.key_field, time_zone), _zoned(kind.item_field, time_zone))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_zoned(inner, time_zone) for inner in kind])
+    return field.with_type(kind)
+
+
+def older_series(table: pa.Table | pa.RecordBatch, time_zone: str) -> list[pd.Series]:
+    """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
+    from pyspark.sql.pandas.types import _create_converter_to_pandas, from_arrow_type
+
+    def converted(column: Any) -> pd.Series:
+        convert = _create_converter_to_pandas(
+            data_type=from_arrow_type(column.type, prefer_timestamp_ntz=True),
+            nullable=True,
+            timezone=time_zone,
+            struct_in_pandas="dict",
+            error_on_duplicated_field_names=True,
+            ndarray_as_list=False,
+        )
+        return convert(column.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True))
+
+    return [converted(column) for column in table.columns]
+
+
+def older_struct(
+    frame: pd.DataFrame, schema: pa.Schema, time_zone: str, *, safe: bool, by_name: bool
+) -> pa.StructArray:
+    """Return `frame` as a struct array of `schema`, by PySpark's rules for results.
+
+    safe: whether values that do not fit are errors. by_name: whether columns are found by their names.
+    """
+    from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
+
+    rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
+    return rules._create_struct_array(frame, pa.struct(list(schema)))
+
+
+def exempt_imports() -> None:
+    """Exempt all objects that live now from collections, if modules were imported since the last call.
+
+    Spark's worker collects everything after each task; modules of pandas and pyarrow alone make that last
+    tens of milliseconds. Call it at the begin of a task, before the user's function is loaded, so that no
+    object of a task is exempt: garbage in cycles that is exempt would stay.
+    """
+    global _modules_when_frozen
+    if len(sys.modules) != _modules_when_frozen:
+        gc.collect()
+        gc.freeze()
+        _modules_when_frozen = len(sys.modules)

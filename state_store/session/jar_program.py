@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from state_store.core.interruption import ScratchDirectory
+from state_store.core.runtime import ScratchDirectory
 from state_store.errors import InternalError, OptionError
 from state_store.session.compiler import java, java_version
 from state_store.session.jar import jar_path

@@ -8,12 +8,12 @@ import pytest
 
 from agent.harness import InProcess, Job, contents
 from state_store.agent.head import StoreHead
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Manifest
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.retention import DeletionPlan
 from state_store.core.engine.database import Database, DatabaseSettings
-from state_store.core.planning.chain import Chain
 from state_store.core.snapshots.context import check_files
 from state_store.errors import DamagedError, InternalError
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from agent.harness import InProcess, Job, contents
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError
 

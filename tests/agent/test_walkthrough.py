@@ -10,7 +10,7 @@ import pytest
 from agent.harness import InProcess, Job, contents
 from state_store.core.checkpoint.names import VersionId, origin_of
 from state_store.core.checkpoint.registry import Registry
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage.local import LocalStorage
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core import interruption
-from state_store.core.interruption import ScratchDirectory, answered, interruptible, remove_all
+from state_store.core import runtime
+from state_store.core.runtime import ScratchDirectory, answered, interruptible, remove_all
 from state_store.errors import StorageError
 
 
 @pytest.fixture(autouse=True)
 def _not_interrupted() -> Iterator[None]:
     yield
-    interruption.note(interrupted=False)
+    runtime.note(interrupted=False)
 
 
 def interrupt_main() -> None:
@@ -44,7 +44,7 @@ def test_no_call_begins_after_an_interrupt_that_was_swallowed() -> None:
     def call() -> None:
         raise AssertionError("it was called")
 
-    interruption.note(interrupted=True)
+    runtime.note(interrupted=True)
     with pytest.raises(KeyboardInterrupt):
         interruptible(call, lambda: None)
 
@@ -67,12 +67,12 @@ def test_a_call_without_an_answer_is_left_behind() -> None:
     answer = threading.Event()
     with pytest.raises(StorageError, match=r"^'s3://bucket' did not answer within 0\.01 s: "):
         answered("s3://bucket", answer.wait, limit_s=0.01)
-    assert interruption.has_left_calls_behind()
-    (left,) = interruption._left_behind
+    assert runtime.has_left_calls_behind()
+    (left,) = runtime._left_behind
     answer.set()
     left.wait()
-    assert not interruption.has_left_calls_behind()
-    interruption._left_behind.clear()
+    assert not runtime.has_left_calls_behind()
+    runtime._left_behind.clear()
 
 
 def test_half_written_files_are_removed_although_other_removals_fail(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_half_written_files_are_removed_although_other_removals_fail(tmp_path: P
 
     with (
         suppress(FileNotFoundError),
-        interruption.removed_at_end(half.unlink),
-        interruption.removed_at_end(fail),
+        runtime.removed_at_end(half.unlink),
+        runtime.removed_at_end(fail),
         ScratchDirectory("test-") as scratch,
     ):
         remove_all()

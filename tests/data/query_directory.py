@@ -19,8 +19,7 @@ from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.settings.options import Options
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
-from state_store.core.snapshots.merge import merge
-from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.merge import Published, merge, publish
 from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.storage import Storage, open_storage
 from state_store.data.query import StoreKey

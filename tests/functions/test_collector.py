@@ -9,7 +9,7 @@ import pytest
 
 EXEMPT = """
 import gc, weakref
-from state_store.functions.collector import exempt_imports
+from state_store.functions.group_context import exempt_imports
 
 class Cycle:
     def __init__(self):

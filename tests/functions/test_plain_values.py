@@ -22,8 +22,8 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from state_store.functions.checking import first_forbidden_null
+from state_store.functions.group_calls import RowSchema, SessionZone, UnfitValueError, row_class, tuple_class
 from state_store.functions.group_context import BadResultError
-from state_store.functions.plain_values import RowSchema, SessionZone, UnfitValueError, row_class, tuple_class
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc

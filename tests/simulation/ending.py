@@ -14,7 +14,7 @@ from simulation.terms import MAX_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
 from simulation.troubles import MIN_RETAINED
 from simulation.truth import EMPTY, Version, rows_of
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.data.embedded import EmbeddedStore
 from state_store.data.maintenance.verification import verify_store

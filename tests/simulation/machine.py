@@ -52,7 +52,7 @@ def _model_engine() -> Iterator[None]:
         "core.snapshots.streamed_merge._MIN_RATIO": 0,  # young runs are large beside so few rows
     }
     ends = {
-        "core.snapshots.publish.identity_bytes": identity_bytes,
+        "core.snapshots.merge.identity_bytes": identity_bytes,
         "core.snapshots.restore.is_plain": is_plain,
         "core.snapshots.restore.is_plain_tail": is_end,
         "core.files.sparse.is_plain_end": is_end,

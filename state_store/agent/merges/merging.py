@@ -10,17 +10,24 @@ from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.messages import MergedStore, OfferedBase, Skipped
 from state_store.agent.open_store import OpenStore, always_lazy, begin_paging, restore_lazily
+from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.checkpoint.stored_documents import Cause
-from state_store.core.deletion.contents import read_newest_manifest
-from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.lease import Lease, read_newest_manifest
 from state_store.core.files.sparse import SparseFile, is_plain
 from state_store.core.files.workspace import discard
-from state_store.core.planning.chain import ChainDelta
 from state_store.core.settings.options import changed_texts
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
-from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
-from state_store.core.snapshots.publish import Published, SparseFilesLostError, publish
+from state_store.core.snapshots.merge import (
+    FULL,
+    INCREMENTAL,
+    INGEST,
+    Merged,
+    Published,
+    SparseFilesLostError,
+    merge,
+    publish,
+)
 from state_store.core.snapshots.restore import Restored, restore
 from state_store.core.snapshots.streamed_merge import StreamSizes, is_young, merge_young, publish_streamed
 from state_store.core.storage.forwarding import Deadline

@@ -42,7 +42,7 @@ from state_store.agent.messages import (
 )
 from state_store.agent.open_store import OpenStore
 from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, end_safely, lower_priority
-from state_store.core.planning.chain import Chain
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST

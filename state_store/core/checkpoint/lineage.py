@@ -12,17 +12,22 @@ began. The names in a listing tell
 
 An attempt stores its delta first and lists afterwards. So of two attempts that overlap at least one sees the
 other and is refused, and a late attempt sees those that it missed. A refused delta stays, with a mark in a
-file of its own: versions that were built on it meanwhile can still be restored.
+file of its own: versions that were built on it meanwhile can still be restored. `store_attempt` does all of
+this for one attempt.
 
-**Lineages.** A version is the newest snapshot on its lineage and the deltas after it (`Lineages.plan`).
+**Lineages.** A version is the newest snapshot on its lineage and the deltas after it (`Lineages.plan`). A
+process that commits keeps it as a `Chain`, which each commit and each snapshot replaces by a new one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from state_store.core.checkpoint.names import (
@@ -36,8 +41,21 @@ from state_store.core.checkpoint.names import (
     VersionId,
     version_order,
 )
+from state_store.core.checkpoint.stored_documents import FULL, Manifest, encode
 from state_store.core.compat import zip
+from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, MissingError
+
+_ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
+
+NO_APPLICATION = "0" * 8
+"""Application of attempts by a program that is not a Spark application."""
+
+_MAX_RUNS = 10
+"""Runs of versions that a message lists."""
+
+ObservedAttempts = frozenset[VersionId]
+"""The attempts at later versions that were in storage when an attempt began."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +107,6 @@ class Listing:
     def sst_bytes(self) -> dict[str, int]:
         """Return the bytes of every SST, delta or shared, by path."""
         return {name.path: size for names in (self.deltas, self.shared) for name, size in names.items()}
-
-
-_ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
-
-NO_APPLICATION = "0" * 8
-"""Application of attempts by a program that is not a Spark application."""
-
-ObservedAttempts = frozenset[VersionId]
-"""The attempts at later versions that were in storage when an attempt began."""
 
 
 class AttemptId(NamedTuple):
@@ -275,8 +284,73 @@ def _ordinal(version: VersionId) -> int | None:
     return None if parsed is None else parsed.ordinal
 
 
-_MAX_RUNS = 10
-"""Runs of versions that a message lists."""
+def list_attempts(storage: Storage, first: int) -> Attempts:
+    """Return the attempts at versions from `first` on, from one listing."""
+    least = f"{first:020d}"
+    entries = storage.list_files(DELTA_DIRECTORY)
+    return Listing.from_files(
+        (f"{DELTA_DIRECTORY}/{entry.name}", entry.size_bytes) for entry in entries if entry.name >= least
+    ).attempts
+
+
+def store_attempt(
+    storage: Storage, delta: DeltaName, seen: ObservedAttempts, store: Callable[[], object]
+) -> ObservedAttempts:
+    """Store an attempt, and find out whether it counts.
+
+    Args:
+        storage: Checkpoint storage.
+        delta: The attempt.
+        seen: The attempts above the version that it builds on, when it began.
+        store: Writes the delta.
+
+    Returns:
+        The attempts above its version now.
+
+    Raises:
+        ConflictError: The attempt does not count, because another one was at work. It is marked as refused.
+        StateStoreError: The storage failed. The next attempt finds out whether this one counts.
+    """
+    overtaken = Attempts(()).superseded_by(delta.version_id, seen)
+    if overtaken is not None:
+        raise _refused(storage, delta, overtaken)
+    store()
+    attempts = list_attempts(storage, delta.version - 1)
+    objection = attempts.why_refused(delta, seen)
+    if objection is not None:
+        refuse(storage, delta.version_id, objection)
+        raise _refused(storage, delta, objection)
+    return attempts.after(delta.version)
+
+
+def refuse(storage: Storage, attempt: VersionId, why: str) -> None:
+    """Mark an attempt as one that does not count; a second time is fine.
+
+    Its delta stays: another task may have taken it for the version, and committed the next version on it.
+    """
+    assert attempt.checkpoint_id is not None
+    mark = RefusedName(attempt.number, attempt.checkpoint_id)
+    with contextlib.suppress(ConflictError):
+        storage.write(mark.path, encode({"why": why}))
+
+
+def touch(local: Path) -> None:
+    """Set the time of a local file that is about to be stored to now.
+
+    Storage that links or renames keeps the time, which decides between attempts that meet. A file that is
+    stored already keeps its time.
+    """
+    with contextlib.suppress(OSError):
+        if local.stat().st_nlink == 1:
+            os.utime(local)
+
+
+def _refused(storage: Storage, delta: DeltaName, why: str) -> ConflictError:
+    return ConflictError(
+        f"this attempt at version {delta.version} is refused: {why}. Nothing is lost; Spark runs the task "
+        "again if it needs it",
+        file=f"{storage.location}/{delta.path}",
+    )
 
 
 @dataclass(frozen=True)
@@ -419,3 +493,161 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
     if len(texts) > _MAX_RUNS:
         texts = [texts[0], "...", *texts[1 - _MAX_RUNS :]]
     return f"versions that can be restored: {', '.join(texts)}"
+
+
+@dataclass(frozen=True)
+class ChainDelta:
+    """A delta of the chain, its size, and the CRC-32 of its name."""
+
+    name: DeltaName
+    size_bytes: int
+    crc32: int | None = None
+
+    @classmethod
+    def from_listing(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
+        """Return the delta as a listing shows it."""
+        return cls(name, size_bytes, name.crc)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The files of `version` (None: nothing is committed). Immutable: each change returns a new chain.
+
+    `full_snapshot` is the newest full one at or before `snapshot`, None if it is unknown or gone.
+    """
+
+    version: VersionId | None = None
+    snapshot: Manifest | None = None
+    deltas: tuple[ChainDelta, ...] = ()
+    delta_bytes: int = 0
+    full_snapshot: Manifest | None = None
+
+    @classmethod
+    def from_listing(
+        cls,
+        version: VersionId,
+        snapshot: Manifest | None,
+        deltas: Sequence[ChainDelta],
+        full_snapshot: Manifest | None = None,
+    ) -> Chain:
+        """Return the chain of `version` (0: none) as it is in checkpoint storage."""
+        size_bytes = sum(delta.size_bytes for delta in deltas)
+        chain_version = version if version.number else None
+        return cls(chain_version, snapshot, tuple(deltas), size_bytes, full_snapshot)
+
+    @property
+    def deltas_since_full(self) -> int:
+        """Number of deltas that were committed since the last full checkpoint."""
+        return len(self.deltas) + (self.snapshot.deltas_since_full if self.snapshot else 0)
+
+    @property
+    def merges_since_full(self) -> int:
+        """Number of merges that were published since the last full checkpoint."""
+        return self.snapshot.merges_since_full if self.snapshot else 0
+
+    @property
+    def snapshot_files(self) -> int:
+        """Number of SST files of the snapshot; 0 without one."""
+        return len(self.snapshot.files) if self.snapshot else 0
+
+    @property
+    def files(self) -> int:
+        """Number of SST files that a restore opens: those of the snapshot and the deltas."""
+        return self.snapshot_files + len(self.deltas)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all these files."""
+        return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
+
+    def new_bytes(self, version: VersionId) -> int | None:
+        """Return the bytes of the files that a restore of `version` reads and no older version needs.
+
+        If the version has a snapshot, a restore reads its files and not the delta, whose changes they have.
+        None: the chain has neither.
+        """
+        if self.snapshot is not None and self.snapshot.version_id == version and self.snapshot.new_bytes:
+            return self.snapshot.new_bytes
+        sizes = (delta.size_bytes for delta in self.deltas if delta.name.version_id == version)
+        return next(sizes, None)
+
+    def commit(self, delta: ChainDelta) -> Chain:
+        """Return the chain with one more delta.
+
+        A delta of the newest version replaces it. A delta that the snapshot contains changes nothing.
+        """
+        if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
+            before = replace(
+                self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].size_bytes
+            )
+            return before.commit(delta)
+        if self.snapshot is not None and self.snapshot.version_id == delta.name.version_id:
+            return self
+        deltas = (*self.deltas, delta)
+        return replace(
+            self,
+            version=delta.name.version_id,
+            deltas=deltas,
+            delta_bytes=self.delta_bytes + delta.size_bytes,
+        )
+
+    def publish(self, manifest: Manifest) -> Chain:
+        """Return the chain with a newer snapshot and the deltas after it."""
+        later_deltas = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
+        return replace(
+            self,
+            snapshot=manifest,
+            deltas=later_deltas,
+            delta_bytes=sum(delta.size_bytes for delta in later_deltas),
+            full_snapshot=manifest if manifest.kind == FULL else self.full_snapshot,
+        )
+
+    def back_to(self, version: VersionId) -> Chain | None:
+        """Return the chain as it was at `version`, or None if the snapshot is newer."""
+        for index, delta in enumerate(self.deltas):
+            if delta.name.version_id == version:
+                earlier_deltas = self.deltas[: index + 1]
+                return replace(
+                    self,
+                    version=version,
+                    deltas=earlier_deltas,
+                    delta_bytes=sum(delta.size_bytes for delta in earlier_deltas),
+                )
+        if self.snapshot is not None and self.snapshot.version_id == version:
+            return replace(self, version=version, deltas=(), delta_bytes=0)
+        return None
+
+    def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
+        """Return the deltas from `after` to `version`, oldest first, or None if the chain lacks one."""
+        by_version = {delta.name.version_id: delta for delta in self.deltas}
+        path: list[ChainDelta] = []
+        current: VersionId | None = version
+        while current is not None and current != after:
+            delta = by_version.get(current)
+            if delta is None:
+                return None
+            path.append(delta)
+            current = delta.name.builds_on
+        return tuple(reversed(path)) if current == after else None
+
+    def paths(self) -> set[str]:
+        """Return the paths of the SST files below the store's directory."""
+        paths = {delta.name.path for delta in self.deltas}
+        return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
+
+    def to_json(self) -> dict[str, int | str | None]:
+        """Return the sizes of the chain, as in docs/protocol.md."""
+        snapshot = self.snapshot
+        shared_files, shared_bytes = snapshot.older if snapshot else (0, 0)
+        return {
+            "deltas": len(self.deltas),
+            "deltas_since_full": self.deltas_since_full,
+            "merges_since_full": self.merges_since_full,
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "shared_files": shared_files,
+            "shared_bytes": shared_bytes,
+            "snapshot_version": snapshot.version if snapshot else None,
+            "snapshot_kind": snapshot.kind if snapshot else None,
+            "full_version": snapshot.full.number if snapshot and snapshot.full else None,
+        }

@@ -34,19 +34,17 @@ from state_store.core.checkpoint.names import (
 )
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_documents import Manifest, pack_tombstone
-from state_store.core.deletion.contents import (
-    ReadSnapshot,
-    StoreContents,
-    read_snapshots,
-    refuse_newer_formats,
-)
 from state_store.core.deletion.lease import (
     DEFAULT_EXPIRY_MS,
     FUTURE_LEASE_FACTOR,
     Leases,
     ReadLease,
+    ReadSnapshot,
+    StoreContents,
     Tombstones,
     has_run_out,
+    read_snapshots,
+    refuse_newer_formats,
 )
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime

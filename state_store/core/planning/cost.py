@@ -22,8 +22,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.stored_documents import FULL
-from state_store.core.planning.chain import Chain
 from state_store.core.settings.options import AUTO, LAZY, Options
 
 LIST, READ, DOWNLOAD, PART = "list", "read", "download", "part"

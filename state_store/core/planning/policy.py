@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, Manifest
 from state_store.core.engine.database import DatabaseSettings
-from state_store.core.planning.chain import Chain
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.option import Cron
 from state_store.core.settings.options import Options

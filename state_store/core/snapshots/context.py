@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import StoreCache, Workspace
-from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.cost import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage

@@ -25,16 +25,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
-from state_store.core.checkpoint.lineage import Lineages, Listing, ObservedAttempts, Plan, describe_restorable
+from state_store.core.checkpoint.lineage import (
+    Chain,
+    ChainDelta,
+    Lineages,
+    Listing,
+    ObservedAttempts,
+    Plan,
+    describe_restorable,
+)
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
-from state_store.core.deletion.contents import read_archive, read_listing
+from state_store.core.deletion.lease import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, is_plain, is_plain_tail, make_sparse
 from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
 from state_store.core.files.workspace import discard, make_private
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import RestoreWork
 from state_store.core.snapshots.context import (
     LocalDatabase,

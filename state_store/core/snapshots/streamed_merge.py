@@ -65,8 +65,7 @@ from state_store.core.snapshots.context import (
     describe,
     ingest_deltas,
 )
-from state_store.core.snapshots.merge import Merged
-from state_store.core.snapshots.publish import Published, publish_written, tail_of
+from state_store.core.snapshots.merge import Merged, Published, publish_written, tail_of
 from state_store.core.snapshots.restore import LOOSE_DIRECTORY, Restored
 from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import local_disk_errors

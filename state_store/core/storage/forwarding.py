@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.core.interruption import FIRST_ANSWER_S, answered
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import FIRST_ANSWER_S, SYSTEM, Runtime, answered
 from state_store.core.storage.contract import Entry, Span, Storage
 from state_store.errors import BusyError, StateStoreError
 

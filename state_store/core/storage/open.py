@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from state_store.core.interruption import FIRST_ANSWER_S
+from state_store.core.runtime import FIRST_ANSWER_S
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.forwarding import AnsweringStorage
 from state_store.core.storage.hadoop import FileSystemCalls, HadoopStorage
@@ -117,7 +117,7 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     if scheme in ("webhdfs", "swebhdfs", "hdfs"):
         return AnsweringStorage(location, partial(_web_hdfs, scheme, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _AZURE_SCHEMES:
-        from state_store.core.storage.azure import open_azure
+        from state_store.core.storage.objects import open_azure
 
         return AnsweringStorage(location, partial(open_azure, uri), limit_s=FIRST_ANSWER_S)
     if scheme in _ARROW_SCHEMES:

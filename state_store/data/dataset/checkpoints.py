@@ -18,7 +18,7 @@ from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_documents import FULL, Manifest
 from state_store.core.codec import INLINE, OMITTED, JsonObject, json_names
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage import Storage
 from state_store.data.dataset.moments import latest, moment_or_unknown, table
 from state_store.data.dataset.pinned import version_number

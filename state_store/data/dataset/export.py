@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar
 
 from state_store.core.compat import zip
-from state_store.core.interruption import ScratchDirectory, removed_at_end
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory, removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local import LocalStorage
 from state_store.core.storage.open import SCHEMES

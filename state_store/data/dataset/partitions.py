@@ -21,8 +21,7 @@ from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.engine.rows import rows
 from state_store.core.engine.table import key_bounds
 from state_store.core.files.transfer import parallel
-from state_store.core.interruption import ScratchDirectory
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import LocalDatabase
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns

@@ -15,16 +15,20 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from state_store.core.checkpoint.lineage import Lineages, Listing, describe_restorable
+from state_store.core.checkpoint.lineage import ChainDelta, Lineages, Listing, describe_restorable
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
-from state_store.core.deletion.contents import listing_of, read_archive
-from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease
+from state_store.core.deletion.lease import (
+    DEFAULT_EXPIRY_MS,
+    KeptLease,
+    ReaderLease,
+    listing_of,
+    read_archive,
+)
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.engine.table import read_metadata
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.files.workspace import LocalCache, Workspace
-from state_store.core.planning.chain import ChainDelta
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import LocalDatabase, StoreContext, wanted_deltas
 from state_store.core.snapshots.restore import Restored, restore

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from state_store.core.compat import zip
-from state_store.core.interruption import ScratchDirectory, interruptible
+from state_store.core.runtime import ScratchDirectory, interruptible
 from state_store.core.settings.option import BYTES
 from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.views import EXPIRES_MS, TIMER_MS, View

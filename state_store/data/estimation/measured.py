@@ -16,13 +16,12 @@ from statistics import mean, median
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import DeltaMetadata, Manifest
 from state_store.core.compat import pairwise, zip
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.core.files.transfer import PART_BYTES
-from state_store.core.interruption import ScratchDirectory
 from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes, RestoreWork
 from state_store.core.planning.policy import oldest_run_bytes
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import THREADS, MeasuredStorage
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES, Restored
 from state_store.core.storage.contract import Storage

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     EMPTY_PARENT,
@@ -25,7 +26,6 @@ from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, File
 from state_store.core.compat import pairwise
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import Options

@@ -23,8 +23,7 @@ from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.merge import FULL, merge
-from state_store.core.snapshots.publish import publish
+from state_store.core.snapshots.merge import FULL, merge, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.core.storage.local_disk import temporary_directory

@@ -25,7 +25,7 @@ from state_store.core.checkpoint.names import (
     VersionId,
 )
 from state_store.core.codec import INLINE, JsonObject, json_names
-from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
+from state_store.core.deletion.lease import StoreContents, refuse_newer_formats
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import DURATION, at_least

@@ -12,8 +12,7 @@ from typing import Any
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import FULL, META_KEY, FileEntry
-from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.lease import Leases
+from state_store.core.deletion.lease import Leases, StoreContents
 from state_store.core.engine.database import Database, DatabaseSettings
 from state_store.core.files.transfer import Wanted, difference, parallel
 from state_store.core.runtime import SYSTEM, Runtime

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.checkpoint.stored_documents import MARKER, Marker, in_words, marker_of
 from state_store.core.files.transfer import parallel
-from state_store.core.interruption import removed_at_end
+from state_store.core.runtime import removed_at_end
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.contract import Entry
 from state_store.core.storage.local import LocalStorage

@@ -29,8 +29,7 @@ from pyspark.sql.types import Row, StructType
 
 from state_store.core.compat import zip
 from state_store.functions import pandas_frames
-from state_store.functions.collector import exempt_imports
-from state_store.functions.group_context import to_arrow_schema
+from state_store.functions.group_context import exempt_imports, to_arrow_schema
 from state_store.functions.processors.task_state import Channel, RowCodec, Session
 from state_store.functions.processors.variables import BatchedHandle, Timers
 
@@ -534,7 +533,7 @@ class FrameOutput:
     """Pandas frames that wait to be sent, as they were when the processor gave them."""
 
     def __init__(self, schema: Any, header: Any) -> None:
-        from state_store.functions.frame_runs import FrameRuns
+        from state_store.functions.pandas_frames import FrameRuns
 
         self._schema = schema
         self._header = header

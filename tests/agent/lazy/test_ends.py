@@ -10,7 +10,7 @@ from faults import Call, FaultyStorage, once, short_read, unavailable
 from agent.harness import Job, rows_of
 from agent.lazy.remote_storage import reader
 from state_store.core.checkpoint.names import SnapshotName
-from state_store.core.deletion.contents import read_archive
+from state_store.core.deletion.lease import read_archive
 from state_store.core.files.sparse import end_bytes, make_sparse
 from state_store.core.files.transfer import Wanted
 from state_store.core.snapshots.context import wanted_tables

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import MissingError
 

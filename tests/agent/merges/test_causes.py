@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.harness import InProcess, Job
 from state_store.core.checkpoint.stored_documents import Cause, Manifest
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.storage.local import LocalStorage
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from deletion.remembered import remembered
 from state_store.core.checkpoint.stored_documents import unpack
-from state_store.core.deletion import contents, retention
+from state_store.core.deletion import lease, retention
 from state_store.core.deletion.retention import DeletionPlan
 
 
@@ -20,5 +20,5 @@ def think_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(data: bytes, file: str):
         return unpack(data, file=file)
 
-    monkeypatch.setattr(contents, "unpack", lambda data, *, file: once(data, file))
+    monkeypatch.setattr(lease, "unpack", lambda data, *, file: once(data, file))
     monkeypatch.setattr(retention, "DeletionPlan", remembered(DeletionPlan))

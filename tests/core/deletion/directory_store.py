@@ -9,7 +9,7 @@ from faults import FaultyStorage
 
 from deletion import made_up
 from state_store.core.checkpoint.registry import Registry
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 

@@ -20,14 +20,13 @@ from deletion import made_up
 from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.registry import restorable_snapshots
-from state_store.core.deletion.contents import read_archive, read_listing
-from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease
+from state_store.core.deletion.lease import Lease, ReaderLease, find_under_lease, read_archive, read_listing
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.transfer import sha256_of
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext
-from state_store.core.snapshots.publish import publish
+from state_store.core.snapshots.merge import publish
 from state_store.core.storage.contract import Storage
 from state_store.errors import MissingError
 

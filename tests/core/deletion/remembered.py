@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.deletion.retention import DeletionPlan
 
 

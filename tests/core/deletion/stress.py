@@ -18,8 +18,7 @@ from pathlib import Path
 
 from deletion import made_up
 from state_store.core.checkpoint.names import SnapshotName, VersionId, is_sst_path
-from state_store.core.deletion.contents import StoreContents, read_snapshots
-from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.lease import Lease, StoreContents, read_snapshots
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError, MissingError, StateStoreError

@@ -25,9 +25,8 @@ from deletion.programs import (
     writer,
 )
 from deletion.remembered import remembered
-from state_store.core.deletion import contents, retention
-from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.lease import Lease, Tombstones
+from state_store.core.deletion import lease, retention
+from state_store.core.deletion.lease import Lease, StoreContents, Tombstones
 from state_store.core.deletion.retention import DeletionPlan, Retention
 from state_store.core.storage.contract import Storage
 from state_store.errors import BusyError
@@ -135,7 +134,7 @@ def _in_order(*directories: str) -> type[StoreContents]:
                 found = storage.list_files(directory)
                 entries |= {f"{directory}/{entry.name}": entry for entry in found}
                 if directory == "snapshot":
-                    snapshots = contents._read_snapshots(storage, found, known or {})
+                    snapshots = lease._read_snapshots(storage, found, known or {})
             return cls(snapshots, tombstones, entries)
 
     return Reading

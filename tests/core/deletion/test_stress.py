@@ -16,7 +16,7 @@ from owned_processes import started
 from runtimes import AdjustedRuntime
 
 from deletion import made_up, stress
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage.local import LocalStorage
 

@@ -12,7 +12,7 @@ from deletion import made_up
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import VersionId, lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
-from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.lease import StoreContents
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
 
 HOUR_MS = 3_600_000

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import RestoreWork
 
 

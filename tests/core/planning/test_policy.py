@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FileEntry, Manifest
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import LazyPolicy, RestoreWork
 from state_store.core.planning.policy import Due, Policy, StoreStatistics
 from state_store.core.settings.options import parse

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import FULL, FileEntry, Manifest
-from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.planning.policy import MIN_FULL_SAVING, Policy, StoreStatistics
 from state_store.core.settings.options import parse

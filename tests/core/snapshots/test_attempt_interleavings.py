@@ -17,12 +17,20 @@ from deletion.explorer import END, Files, Program, State, explore
 from deletion.programs import ModelRuntime
 
 from state_store.core.checkpoint import lineage
-from state_store.core.checkpoint.lineage import AttemptId, Lineages, Listing, ObservedAttempts, next_ordinal
+from state_store.core.checkpoint import lineage as attempt_module
+from state_store.core.checkpoint.lineage import (
+    AttemptId,
+    Lineages,
+    Listing,
+    ObservedAttempts,
+    list_attempts,
+    next_ordinal,
+    refuse,
+    store_attempt,
+)
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, parent_of
-from state_store.core.deletion.contents import read_listing
+from state_store.core.deletion.lease import read_listing
 from state_store.core.deletion.retention import Retention, RetentionPolicy
-from state_store.core.snapshots import attempt as attempt_module
-from state_store.core.snapshots.attempt import look, refuse, store_attempt
 from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, StorageError, UnknownOutcomeError
 
@@ -79,7 +87,7 @@ def task(
     """Return a task of the first batch. With `seen` it began when no more than that was there."""
 
     def program(storage: Storage, clock: Callable[[], float]) -> None:
-        known = look(storage, 0).after(0) if seen is None else seen
+        known = list_attempts(storage, 0).after(0) if seen is None else seen
         run(storage, name, NOTHING, known, task=number, fails=fails, again=again)
 
     return program

@@ -15,7 +15,7 @@ from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.messages import MergedStore
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone
-from state_store.core.deletion.contents import read_archive
+from state_store.core.deletion.lease import read_archive
 from state_store.core.engine.database import Database
 from state_store.core.snapshots.merge import Merged
 from state_store.core.storage.local import LocalStorage

@@ -18,8 +18,7 @@ from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.transfer import sha256_of
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.merge import FULL, INCREMENTAL, merge
-from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, Published, merge, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError, UnknownOutcomeError

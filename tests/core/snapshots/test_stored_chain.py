@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from state_store.core.checkpoint.lineage import Chain
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.planning.chain import Chain
 from state_store.core.planning.policy import StoreStatistics
 from state_store.core.snapshots.restore import read_chain, restore
 from state_store.core.storage.local import LocalStorage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.core import interruption
+from state_store.core import runtime
 from state_store.core.storage.forwarding import AnsweringStorage
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import MissingError, StorageError
@@ -58,7 +58,7 @@ def silent(tmp_path: Path):
     storage = Silent(tmp_path)
     yield storage
     storage.answers.set()
-    interruption._left_behind.clear()
+    runtime._left_behind.clear()
 
 
 def test_a_service_that_is_silent_when_it_is_opened_is_given_up(silent: Silent) -> None:

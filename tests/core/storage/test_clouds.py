@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from state_store.core.storage import open_storage
-from state_store.core.storage.azure import AzureStorage
-from state_store.core.storage.objects import ArrowStorage
+from state_store.core.storage.objects import ArrowStorage, AzureStorage
 from state_store.errors import StorageError
 from state_store.testing.storage import KilledWriters
 

@@ -9,9 +9,9 @@ import pytest
 
 from state_store.core.storage import open as open_module
 from state_store.core.storage import open_storage
-from state_store.core.storage.azure import Container, container_of
 from state_store.core.storage.hadoop import HadoopStorage
 from state_store.core.storage.local import LocalStorage
+from state_store.core.storage.objects import Container, container_of
 from state_store.core.storage.webhdfs import webhdfs_endpoints
 from state_store.errors import OptionError, StorageError
 

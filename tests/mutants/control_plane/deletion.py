@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         "snapshots are listed before deltas",
-        f"{_DELETION}/contents.py",
+        f"{_DELETION}/lease.py",
         "(DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)",
         "(SNAPSHOT_DIRECTORY, DELTA_DIRECTORY)",
         ("tests/core/snapshots/test_publish.py",),

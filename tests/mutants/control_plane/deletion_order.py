@@ -144,7 +144,7 @@ MUTANTS = [
     ),
     Mutant(
         "tombstones are read after the files",
-        f"{_DELETION}/contents.py",
+        f"{_DELETION}/lease.py",
         "        tombstones = Tombstones.read(storage)\n"
         "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
         "        entries |= _entries(storage, SHARED_DIRECTORY)\n",

@@ -194,7 +194,7 @@ MUTANTS = [
     ),
     Mutant(
         "files that are not local are uploaded again",
-        "state_store/core/snapshots/publish.py",
+        "state_store/core/snapshots/merge.py",
         "if not new.keys().isdisjoint(sparse):",
         "if False:",
         (f"{_STREAMED}::test_merges_go_on_while_files_of_the_oldest_run_may_not_be_shared",),

@@ -22,8 +22,7 @@ from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY
 from state_store.core.checkpoint.stored_documents import COPY
 from state_store.core.compat import zip
 from state_store.core.files.transfer import parallel
-from state_store.core.interruption import ScratchDirectory
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.pinned import PinnedVersion
 from state_store.data.jobs import workers

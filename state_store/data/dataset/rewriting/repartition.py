@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.core.interruption import ScratchDirectory
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement

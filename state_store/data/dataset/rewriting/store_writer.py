@@ -31,8 +31,7 @@ from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMeta
 from state_store.core.compat import zip
 from state_store.core.engine.database import write_delta
 from state_store.core.engine.rows import ByteSlices, Page, rows
-from state_store.core.interruption import ScratchDirectory
-from state_store.core.runtime import Runtime
+from state_store.core.runtime import Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage
 from state_store.core.storage.local_disk import free_bytes, remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, key_partitions, partitioning_columns
