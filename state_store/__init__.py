@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from state_store.core.settings.options import options as options
     from state_store.data.dataset.checkpoints import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
+    from state_store.data.dataset.checkpoints import files as files
     from state_store.data.dataset.opening import diff as diff
     from state_store.data.dataset.opening import export as export
     from state_store.data.dataset.opening import get as get
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from state_store.data.dataset.opening import sql as sql
     from state_store.data.dataset.opening import stats as stats
     from state_store.data.dataset.rewriting.copying import copy as copy
+    from state_store.data.dataset.rewriting.copying import repartition as repartition
     from state_store.data.dataset.rewriting.importing import bootstrap as bootstrap
     from state_store.data.dataset.rewriting.importing import import_state as import_state
-    from state_store.data.dataset.rewriting.repartition import repartition as repartition
     from state_store.data.dataset.state import State as State
     from state_store.data.embedded import EmbeddedStore as EmbeddedStore
     from state_store.data.estimation.estimate import Estimate as Estimate
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from state_store.data.estimation.measured import measure as measure
     from state_store.data.estimation.simulation import Prices as Prices
     from state_store.data.estimation.workload import Workload as Workload
-    from state_store.data.maintenance.files import files as files
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
     from state_store.data.maintenance.repair import Repairs as Repairs
@@ -93,10 +93,10 @@ _HOMES = {
     "get": "state_store.data.dataset.opening",
     "history": "state_store.data.dataset.opening",
     "stats": "state_store.data.dataset.opening",
-    "files": "state_store.data.maintenance.files",
+    "files": "state_store.data.dataset.checkpoints",
     "import_state": "state_store.data.dataset.rewriting.importing",
     "migrate": "state_store.data.migration",
-    "repartition": "state_store.data.dataset.rewriting.repartition",
+    "repartition": "state_store.data.dataset.rewriting.copying",
     "repair": "state_store.data.maintenance.repair",
     "sql": "state_store.data.dataset.opening",
     "configure": "state_store.session.configuration",

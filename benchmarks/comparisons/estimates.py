@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.query import Query
 
 if TYPE_CHECKING:

@@ -55,11 +55,11 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
             "use the jar and the Python package of one release"
         )
     require()
-    from state_store.agent import log
+    from state_store.agent import supervision
     from state_store.agent.calls import Calls, Server
     from state_store.agent.jvm_connections import FileConnections
 
-    log.start(start.get("log_level", "INFO"))
+    supervision.start_log(start.get("log_level", "INFO"))
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     _raise_descriptor_limit()
@@ -92,10 +92,10 @@ def _leave_later(leave: Callable[[], object]) -> None:
 
 
 def _leave(socket: Path, calls: Any) -> None:
-    from state_store.agent import log
+    from state_store.agent import supervision
 
     try:
-        log.end()
+        supervision.end_log()
         for _ in range(2):  # a thread may make a file while the first round removes its directory
             for directory in calls.stores.owned_directories():
                 shutil.rmtree(directory, ignore_errors=True)

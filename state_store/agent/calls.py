@@ -19,8 +19,7 @@ from typing import Any, Protocol
 
 from state_store import __version__
 from state_store.agent.jvm_connections import FileConnections, ProtocolError, read_frame, write_frame
-from state_store.agent.log import AGENT
-from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.messages import (
     Ack,
@@ -67,7 +66,7 @@ from state_store.agent.open_store import (
     seen_attempts,
 )
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
-from state_store.agent.supervision import as_state_store_error, try_to_start
+from state_store.agent.supervision import AGENT, as_state_store_error, try_to_start
 from state_store.core.checkpoint.lineage import refuse
 from state_store.core.checkpoint.names import DELTA_DIRECTORY
 from state_store.core.codec import Mismatch, from_json

@@ -58,7 +58,7 @@ from state_store.core.settings.options import FILES, Options
 from state_store.core.settings.session import FORMAT_KEY
 from state_store.core.snapshots.context import MeasuredStorage, StoreContext, wanted_deltas
 from state_store.core.snapshots.restore import IsLazy, Restored, read_chain, restore
-from state_store.core.storage.forwarding import BoundedStorage, Deadline
+from state_store.core.storage.contract import BoundedStorage, Deadline
 from state_store.errors import (
     ConflictError,
     DamagedError,

@@ -31,10 +31,10 @@ from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.hydration import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations, LeaseRounds, Readers
 from state_store.agent.lazy.page_cache import PageCache
-from state_store.agent.log import AGENT, store_log
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.messages import StoreFields
 from state_store.agent.open_store import DamageReports, OpenStore
+from state_store.agent.supervision import AGENT, store_log
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
 from state_store.core.engine.database import DatabaseSettings
@@ -48,8 +48,7 @@ from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import FILES, ExecutorOptions, Options, parse
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES
-from state_store.core.storage.contract import Storage
-from state_store.core.storage.forwarding import NEVER, BoundedStorage
+from state_store.core.storage.contract import NEVER, BoundedStorage, Storage
 from state_store.core.storage.hadoop import FileSystemCalls
 from state_store.errors import BusyError, OptionError
 

@@ -1,4 +1,8 @@
-"""Threads of the agent that do one job after the other, and the errors that end up in them.
+"""The agent's log, and the threads that do one job after the other, with the errors that end up in them.
+
+The log has one JSON object a line on standard error, which the JVM passes on to the executor's log.
+`store_log` gives a store's logger, `AGENT` is that of everything else. DEBUG explains each decision of
+merging and retention.
 
 `WorkerThreads` own their threads: they count them, guard them against every error, and start them again. A
 job is owned from the moment it is taken: `end` gives back what it took, whatever happened, exactly once. So
@@ -9,18 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import logging
 import os
 import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from state_store.agent.log import AGENT
-from state_store.core.runtime import Condition, Runtime
+from state_store.core.runtime import SYSTEM, Condition, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, InternalError, LocalDiskError, StateStoreError, StorageError
+
+_logger = logging.getLogger("state_store.agent")
 
 NICENESS = 10
 
@@ -31,7 +38,52 @@ RESTART_PAUSE_S = 1.0
 """Pause of a thread after an error of its own, so that an error that lasts does not take a core."""
 
 _END_TRIES = 3
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _JsonLines(logging.Handler):
+    """Handler that writes each record in one system call to the file descriptor of standard error."""
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        super().__init__()
+        self._writing = runtime.lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {
+            "level": record.levelname,
+            "store": getattr(record, "store", ""),
+            "message": record.getMessage(),
+        }
+        line = json.dumps(fields) + "\n"
+        try:
+            with self._writing:
+                os.write(2, line.encode("utf-8"))
+        except OSError:
+            return  # the JVM is gone, and the agent is about to follow
+
+
+def start_log(level: str) -> None:
+    """Write records from `level` (DEBUG, INFO, WARNING or ERROR) on. Before this call nothing is written."""
+    _logger.handlers[:] = [_JsonLines()]
+    _logger.setLevel(level.upper())
+
+
+def end_log() -> None:
+    """Write nothing more: the errors of calls whose directories are removed interest nobody."""
+    _logger.setLevel(logging.CRITICAL + 1)
+
+
+def store_log(label: str) -> logging.LoggerAdapter[Any]:
+    """Return the logger of the store with that label."""
+    return logging.LoggerAdapter(_logger, {"store": label})
+
+
+AGENT = store_log("")
+"""Logger for messages that concern no single store."""
+
+
+_logger.addHandler(logging.NullHandler())
 
 
 class Job(Protocol):

@@ -28,10 +28,9 @@ from state_store.cli.command import (
 from state_store.cli.output import Meter, print_json, say, size
 from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
-from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.copying import MAX_PARTITIONS, copy
+from state_store.data.dataset.rewriting.copying import repartition as write_repartitioned
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.rewriting.repartition import MAX_PARTITIONS
-from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.data.migration import STORES
 from state_store.data.migration import migrate as write_migrated
 from state_store.data.query import Query

@@ -45,8 +45,8 @@ from state_store.cli.output import (
 from state_store.cli.process import visible
 from state_store.core.codec import fields_to_json
 from state_store.data.dataset import checkpoints as histories
-from state_store.data.maintenance.files import Files, HeldFile, runs
-from state_store.data.maintenance.files import files as files_of
+from state_store.data.dataset.checkpoints import Files, HeldFile, runs
+from state_store.data.dataset.checkpoints import files as files_of
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 

@@ -32,12 +32,12 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.data.maintenance.files import runs
+from state_store.data.dataset.checkpoints import runs
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
+from state_store.data.maintenance.verification import Finding, Verdict
 from state_store.data.maintenance.verification import verify as verify_state
-from state_store.data.maintenance.verified import Finding, Verdict
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 from state_store.errors import BusyError, ErrorFields, MissingError, OptionError, StorageError, from_json

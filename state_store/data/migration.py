@@ -37,7 +37,7 @@ from state_store.core.settings.session import (
     WITH_DELIMITER,
 )
 from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.pinned import identified
+from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.store_writer import Receipts, WrittenStore
 from state_store.data.jobs import Workers, workers

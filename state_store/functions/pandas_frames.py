@@ -3,8 +3,8 @@
 `FrameRuns` concatenates the many small frames that a function returns, as `pd.concat` does, in a tenth of its
 time. Frames that one function returns mostly have the same columns, in blocks of the same types. Of these
 only the values are kept, which are joined block by block; where a frame differs from the one before, a new
-run begins, and `pd.concat` joins the runs. As a run has the blocks of each of its frames, the types that come out are
-those that `pd.concat` of all the frames gives.
+run begins, and `pd.concat` joins the runs. As a run has the blocks of each of its frames, the types that come
+out are those that `pd.concat` of all the frames gives.
 
 The blocks of a frame are internals of pandas, which have been the same since pandas 2.1.
 """

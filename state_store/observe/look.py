@@ -27,7 +27,7 @@ from state_store.core.storage import Entry, Storage, open_storage
 from state_store.core.storage.open import without_secret
 from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import latest
-from state_store.data.maintenance.verified import NEVER_VERIFIED, KnownProblem, Verified, read_verified
+from state_store.data.maintenance.verification import NEVER_VERIFIED, KnownProblem, Verified, read_verified
 from state_store.data.query import (
     LISTED_AT_ONCE,
     CommitTimes,

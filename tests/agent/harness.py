@@ -23,7 +23,7 @@ from runtimes import AdjustedRuntime
 from state_store import errors
 from state_store.agent.calls import Calls
 from state_store.agent.jvm_connections import ProtocolError, read_frame, write_frame
-from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.core.checkpoint.lineage import AttemptId
 from state_store.core.checkpoint.names import VersionId, parent_of

@@ -32,7 +32,6 @@ OUTSIDE = {"session", "cli", "functions", "testing", "observe"}
 
 OF_THE_MACHINE = {
     "state_store.agent.__main__": "it starts the process",
-    "state_store.agent.log": "it writes to the process's own standard error",
     "state_store.core.engine.database": "RocksDB compacts in threads of its own, by the system's clock",
     "state_store.core.storage.local_disk": "it is the local file system",
     "state_store.core.storage.objects": "a client of a service",

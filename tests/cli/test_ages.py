@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from query_directory import QueryDirectory
 
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.dataset.stats import _ages, _last_written
 
 

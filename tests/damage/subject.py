@@ -13,8 +13,7 @@ from agent.harness import InProcess, Job, contents
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone, unpack
 from state_store.core.storage.local import LocalStorage
-from state_store.data.maintenance.verification import verify_store
-from state_store.data.maintenance.verified import Verdict
+from state_store.data.maintenance.verification import Verdict, verify_store
 from state_store.data.query import StoreKey
 
 NEWEST = 9

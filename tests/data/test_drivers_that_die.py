@@ -11,7 +11,7 @@ from dataset.golden_states import checkpoint
 import state_store
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage.local import LocalStorage
-from state_store.data.dataset.rewriting import repartition as module
+from state_store.data.dataset.rewriting import copying as module
 from state_store.data.jobs import Threads
 
 JOIN = Path(__file__).resolve().parents[1] / "golden" / "release-0.2.0"

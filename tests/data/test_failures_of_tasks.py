@@ -12,7 +12,7 @@ from state_store import __version__
 from state_store.core.compat import zip
 from state_store.core.runtime import SYSTEM
 from state_store.data import jobs
-from state_store.data.maintenance.verified import failed_store
+from state_store.data.maintenance.verification import failed_store
 from state_store.data.query import StoreKey
 from state_store.errors import BusyError, DamagedError, LocalDiskError, StateStoreError, StorageError
 

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from state_store.agent.jvm_connections import background
-from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
-from state_store.agent.merges.merging import NotReady, merge_store
+from state_store.agent.merges.merging import MergeLimits, MergeQueue, MergeRequest, NotReady, merge_store
 from state_store.agent.messages import (
     EndedMerge,
     Event,
@@ -46,7 +45,7 @@ from state_store.core.checkpoint.lineage import Chain
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST
-from state_store.core.storage.forwarding import Deadline
+from state_store.core.storage.contract import Deadline
 from state_store.errors import BusyError, MissingError, StateStoreError
 
 MAX_EVENTS = 100_000

@@ -23,8 +23,14 @@ from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, para
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.planning.cost import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage.contract import Entry, Storage
-from state_store.core.storage.forwarding import NEVER, BoundedStorage, Deadline, ForwardingStorage
+from state_store.core.storage.contract import (
+    NEVER,
+    BoundedStorage,
+    Deadline,
+    Entry,
+    ForwardingStorage,
+    Storage,
+)
 from state_store.errors import DamagedError
 
 T = TypeVar("T")

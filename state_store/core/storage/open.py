@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from state_store.core.runtime import FIRST_ANSWER_S
-from state_store.core.storage.contract import Storage
-from state_store.core.storage.forwarding import AnsweringStorage
+from state_store.core.storage.contract import AnsweringStorage, Storage
 from state_store.core.storage.hadoop import FileSystemCalls, HadoopStorage
 from state_store.core.storage.local import LocalStorage, warn_of_cached_attributes
 from state_store.errors import MASK, OptionError, StorageError, masked

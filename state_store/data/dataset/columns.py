@@ -27,7 +27,7 @@ from state_store.data.query.arguments import check_names
 from state_store.data.rows.avro import decode_avro, decode_avro_keys, encode_avro, encode_avro_keys
 from state_store.data.rows.decoder import decode_fields, decode_keys
 from state_store.data.rows.encoder import encode, encode_keys, partitions_of
-from state_store.data.rows.packed import joined, split_values
+from state_store.data.rows.types import joined, split_values
 from state_store.errors import FormatError, MissingError, OptionError
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ from state_store.data.dataset.columns import (
     partition_of,
     renamed,
 )
-from state_store.data.dataset.partitions import Partitions, open_database
-from state_store.data.dataset.pinned import PinnedVersion
-from state_store.data.rows.packed import joined, split_values
+from state_store.data.dataset.partitions import Partitions, PinnedVersion, open_database
+from state_store.data.rows.types import joined, split_values
 from state_store.errors import MissingError, OptionError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.columns import Key
 from state_store.data.dataset.history import KeyVersion
 from state_store.data.dataset.moments import Moment
-from state_store.data.dataset.pinned import version_number
+from state_store.data.dataset.partitions import version_number
 from state_store.data.dataset.sql import MEMORY, STATE, Condition, Named, StateTable, run, state_table
 from state_store.data.dataset.state import State
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics

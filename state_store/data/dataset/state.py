@@ -12,8 +12,7 @@ from state_store.data.dataset.columns import Columns, Key, key_columns, key_filt
 from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import Changes, KeyVersion, Lookups
 from state_store.data.dataset.moments import Moment, cells, table
-from state_store.data.dataset.partitions import Partitions, decoded, filtered
-from state_store.data.dataset.pinned import check_committed, version_number
+from state_store.data.dataset.partitions import Partitions, check_committed, decoded, filtered, version_number
 from state_store.data.dataset.sql import (
     MEMORY,
     STATE,

@@ -19,8 +19,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.rows import Page, rows
 from state_store.core.engine.table import read_records
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.partitions import READING, Partitions
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.partitions import READING, Partitions, PinnedVersion
 from state_store.data.dataset.views import EVENT_TIMERS, EXPIRES_MS, TIMER_MS, View
 from state_store.data.jobs import Workers
 from state_store.data.query import Progress, Query

@@ -26,7 +26,7 @@ from state_store.core.snapshots.context import THREADS, MeasuredStorage
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES, Restored
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import table
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.dataset.views import default_name, view
 from state_store.data.estimation.workload import (
     FAMILY_BYTES,

@@ -35,8 +35,7 @@ from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import table
 from state_store.data.jobs import on_stores, workers
 from state_store.data.maintenance.full_checkpoints import MAX_OPEN_FILES, share, store_full_checkpoint
-from state_store.data.maintenance.verification import verify_store
-from state_store.data.maintenance.verified import Finding, failed_store
+from state_store.data.maintenance.verification import Finding, failed_store, verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, counted, shown
 from state_store.errors import OptionError, StateStoreError

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Union
 
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
-from state_store.core.storage.forwarding import ForwardingStorage
+from state_store.core.storage.contract import ForwardingStorage
 from state_store.errors import OptionError
 
 

@@ -23,8 +23,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.rows.packed import WORD, Packed, gathered, joined, words_anywhere
-from state_store.data.rows.types import SMALL_DECIMAL, is_geospatial, is_variant, width_of
+from state_store.data.rows.types import (
+    SMALL_DECIMAL,
+    WORD,
+    Packed,
+    gathered,
+    is_geospatial,
+    is_variant,
+    joined,
+    width_of,
+    words_anywhere,
+)
 from state_store.errors import DamagedError, FormatError
 
 if TYPE_CHECKING:

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 from state_store.core.compat import zip
 from state_store.core.engine.rows import copy_slices
 from state_store.data.rows.decoder import KeyLayout, binary_of, ordered_bytes
-from state_store.data.rows.packed import ENCODING_VERSION, WORD
-from state_store.data.rows.types import SMALL_DECIMAL, is_collated, is_geospatial, is_variant, width_of
+from state_store.data.rows.types import (
+    ENCODING_VERSION,
+    SMALL_DECIMAL,
+    WORD,
+    is_collated,
+    is_geospatial,
+    is_variant,
+    width_of,
+)
 from state_store.errors import FormatError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_whole
 from agent.lazy.test_failures import wait_for
 from state_store.agent.lazy import hydrations, page_cache
-from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.merges.merging import MergeRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.files import sparse

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job
-from state_store.core.storage.contract import Entry
-from state_store.core.storage.forwarding import Deadline
+from state_store.core.storage.contract import Deadline, Entry
 from state_store.core.storage.local import LocalStorage
 
 

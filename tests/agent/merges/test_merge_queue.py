@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
+from state_store.agent.merges.merging import MergeLimits, MergeQueue, MergeRequest
 from state_store.core.checkpoint.names import VersionId
 
 

@@ -20,7 +20,7 @@ from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Hydration, HydrationBudget, Readiness
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.merges import scheduler
-from state_store.agent.merges.merge_queue import MergeQueue
+from state_store.agent.merges.merging import MergeQueue
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
@@ -104,7 +104,7 @@ def fail_once(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("state_store.agent.supervision.RESTART_PAUSE_S", 0.01)
-    monkeypatch.setattr("state_store.agent.merges.merge_queue.MIN_BACK_OFF_MS", 10)
+    monkeypatch.setattr("state_store.agent.merges.merging.MIN_BACK_OFF_MS", 10)
     monkeypatch.setattr(hydration, "RETRY_S", 0.01)
 
 

@@ -15,7 +15,7 @@ from deletion.directory_store import A, B, C, Store, deltas
 from state_store.core.checkpoint.names import lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
 from state_store.core.deletion.retention import Retention, RetentionPolicy
-from state_store.core.storage.forwarding import BoundedStorage, Deadline
+from state_store.core.storage.contract import BoundedStorage, Deadline
 from state_store.errors import BusyError, DamagedError, FormatError
 
 HOUR_MS = 3_600_000

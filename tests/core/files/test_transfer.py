@@ -16,7 +16,7 @@ from state_store.core.files import transfer
 from state_store.core.files.transfer import Wanted, fetch, parallel, parts_of, verify
 from state_store.core.files.workspace import LocalCache, StoreCache
 from state_store.core.runtime import Running, SystemRuntime
-from state_store.core.storage.forwarding import NEVER, BoundedStorage
+from state_store.core.storage.contract import NEVER, BoundedStorage
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
 

@@ -11,7 +11,7 @@ import pytest
 from agent.harness import InProcess, Job, contents
 
 from state_store.agent.merges import merging
-from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.messages import MergedStore
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, tombstone_path
 from state_store.core.checkpoint.stored_documents import INCREMENTAL, INGEST, Manifest, pack_tombstone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from state_store.core import runtime
-from state_store.core.storage.forwarding import AnsweringStorage
+from state_store.core.storage.contract import AnsweringStorage
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import MissingError, StorageError
 from state_store.testing.storage import StorageConformance

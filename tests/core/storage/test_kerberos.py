@@ -13,8 +13,7 @@ import pytest
 from minikerberos import SecureCluster
 
 from state_store.core.storage import open_storage
-from state_store.core.storage.contract import Storage
-from state_store.core.storage.forwarding import AnsweringStorage
+from state_store.core.storage.contract import AnsweringStorage, Storage
 from state_store.core.storage.webhdfs import delegation_token, parse_tokens
 from state_store.errors import OptionError, StorageError
 from state_store.testing.storage import StorageConformance

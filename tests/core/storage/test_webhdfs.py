@@ -9,7 +9,7 @@ import pytest
 from minihdfs import HdfsCluster
 
 from state_store.core.storage import open_storage
-from state_store.core.storage.forwarding import AnsweringStorage
+from state_store.core.storage.contract import AnsweringStorage
 from state_store.core.storage.webhdfs import WebHdfsStorage
 from state_store.errors import StorageError, UnknownOutcomeError
 from state_store.testing.storage import KilledWriters

@@ -13,7 +13,7 @@ from state_store.data.dataset.views import FamilySchema, View
 from state_store.data.query import Operator
 from state_store.data.rows.decoder import KeyLayout
 from state_store.data.rows.encoder import encode
-from state_store.data.rows.packed import merged_values
+from state_store.data.rows.types import merged_values
 
 VALUE = pa.schema([("value", pa.struct([("n", pa.int64()), ("text", pa.string())]))])
 KEY = pa.schema([("name", pa.string())])

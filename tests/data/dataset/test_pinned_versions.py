@@ -11,7 +11,7 @@ from query_directory import QueryDirectory
 from runtimes import AdjustedRuntime
 
 from state_store.core.deletion.lease import keeper_of
-from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.partitions import PinnedVersion
 
 HALF_MS = 1_800_000
 

@@ -19,8 +19,7 @@ from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage import open_storage
 from state_store.data.dataset.rewriting import store_writer
-from state_store.data.dataset.rewriting.copying import SHUFFLE_PARTITIONS
-from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.rewriting.copying import SHUFFLE_PARTITIONS, repartition
 from state_store.data.dataset.rewriting.replacing import SortedSpool
 from state_store.data.dataset.rewriting.store_writer import (
     NoReceipts,

@@ -24,7 +24,7 @@ def flights(tmp_path_factory) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_rows_are_counted_without_a_restore(flights, version, monkeypatch):
-    monkeypatch.setattr("state_store.data.dataset.pinned.restore", None)
+    monkeypatch.setattr("state_store.data.dataset.partitions.restore", None)
     rows = expected("flights", version)
     with state_store.open(flights, version=version) as state:
         assert state.count() == len(rows)

@@ -22,7 +22,7 @@ from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.snapshots.restore import StateStoreError
 from state_store.data.dataset import export
 from state_store.data.dataset.export import NewDirectory
-from state_store.data.dataset.rewriting import copying, repartition
+from state_store.data.dataset.rewriting import copying
 from state_store.data.query.targets import Stopped, new_checkpoint, refuse_nested
 from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
 
@@ -220,7 +220,7 @@ def test_a_query_that_removes_the_version_meanwhile_is_named(
         shutil.copyfile(newest, newest.with_name(str(int(newest.name) + 1)))
         raise MissingError("the version is gone")
 
-    monkeypatch.setattr(repartition.StoreWriter, "write", lose)
+    monkeypatch.setattr(copying.StoreWriter, "write", lose)
     with pytest.raises(ConflictError, match="has gone on meanwhile"):
         WAYS[way](source, tmp_path / "target")
     assert not (tmp_path / "target").exists()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode
-from state_store.data.rows.packed import Packed, joined, split_values
+from state_store.data.rows.types import Packed, joined, split_values
 from state_store.errors import DamagedError
 
 

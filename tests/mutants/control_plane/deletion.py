@@ -136,7 +136,7 @@ MUTANTS = [
     ),
     Mutant(
         "a reader holds no lease",
-        "state_store/data/dataset/pinned.py",
+        "state_store/data/dataset/partitions.py",
         "        lost = self._hold(paths, spared=past)\n",
         "        lost: frozenset[str] = frozenset()\n",
         ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),

@@ -11,7 +11,7 @@ _FILES = "state_store/core/files"
 MUTANTS = [
     Mutant(
         "an upload starts past the deadline",
-        "state_store/core/storage/forwarding.py",
+        "state_store/core/storage/contract.py",
         "        self._before(is_deletion=False)\n        self.inner.upload(",
         "        self.inner.upload(",
         ("tests/agent/wire/test_files.py",),

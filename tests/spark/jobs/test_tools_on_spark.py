@@ -15,7 +15,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, show
 
 import state_store
 from state_store.cli.main import main
-from state_store.data.dataset.rewriting import repartition as repartition_module
+from state_store.data.dataset.rewriting import copying as repartition_module
 from state_store.data.dataset.rewriting import store_writer
 from state_store.data.jobs import Threads, on_stores, workers
 from state_store.data.migration import migrate

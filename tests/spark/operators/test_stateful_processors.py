@@ -20,8 +20,8 @@ import state_store
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.engine.rows import rows as rows_of
 from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import view, views
 from state_store.data.query import Query
 

@@ -29,7 +29,7 @@ from queries.small.flow import Flow, session_options
 
 import state_store
 from state_store.data.dataset.rewriting import importing
-from state_store.data.dataset.rewriting.repartition import Rewritten
+from state_store.data.dataset.rewriting.copying import Rewritten
 from state_store.errors import ConflictError, Interrupted, MissingError, OptionError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
+from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Operator, Query
 

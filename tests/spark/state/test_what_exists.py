@@ -20,9 +20,8 @@ from queries.store_choices import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
 
 import state_store
 from state_store.cli.main import main
-from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.copying import copy, repartition
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.migration import migrate
 from state_store.data.query import Query
 from state_store.errors import MissingError

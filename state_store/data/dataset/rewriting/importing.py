@@ -25,8 +25,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage
 from state_store.data.dataset.columns import Columns
 from state_store.data.dataset.export import METADATA, SUCCESS, fetched_files, listed_names, local_path
-from state_store.data.dataset.rewriting.copying import hadoop_uri
-from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
+from state_store.data.dataset.rewriting.copying import Rewritten, hadoop_uri, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
 from state_store.data.dataset.views import View, default_name, view, views
 from state_store.data.jobs import workers

@@ -51,7 +51,7 @@ from state_store.data.dataset.views import (
     View,
 )
 from state_store.data.rows.encoder import encode_keys
-from state_store.data.rows.packed import WORD, merged_values
+from state_store.data.rows.types import WORD, merged_values
 from state_store.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
