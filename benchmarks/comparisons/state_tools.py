@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import state_store
 from state_store.core.compat import zip
-from state_store.data.estimation.tool_times import TOOLS
+from state_store.data.estimation.estimate import TOOLS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich import filesize
 
-from state_store.data.estimation.tool_times import ROW_BYTES, TOOLS, in_time, tool_times
+from state_store.data.estimation.estimate import ROW_BYTES, TOOLS, in_time, tool_times
 
 SIZES = ((10, 200, 1), (1_000, 200, 1), (1_000, 200, 100), (10_000, 2_000, 200))
 """Gigabytes of files, partitions, cores."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_store.data.dataset.rewriting.store_writer import pieces
-from state_store.data.estimation.estimate import estimate
-from state_store.data.estimation.tool_times import ROW_BYTES, TOOLS, in_time, tool_times
+from state_store.data.estimation.estimate import ROW_BYTES, TOOLS, estimate, in_time, tool_times
 from state_store.data.estimation.workload import Workload, table_size
 from state_store.errors import OptionError
 
