@@ -25,7 +25,7 @@ import pyspark
 import scala_jars
 
 from state_store.session import releases
-from state_store.session.jar_program import OPENED
+from state_store.session.jar import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 
 from benchmarks.comparisons.in_one_jvm import Comparison, Figure
-from state_store.session.jar_program import OPENED
+from state_store.session.jar import OPENED
 
 OWN = "incremental"
 COMPARISON = Comparison(

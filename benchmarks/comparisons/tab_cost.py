@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterable
 
 from benchmarks.comparisons.in_one_jvm import Comparison, Figure
-from state_store.session.jar_program import OPENED
+from state_store.session.jar import OPENED
 
 COMPARISON = Comparison(
     "observed",

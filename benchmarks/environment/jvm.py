@@ -18,7 +18,7 @@ import pyspark
 
 from benchmarks.environment import providers
 from state_store.session.compiler import compile_scala, java
-from state_store.session.jar_program import LOG, OPENED
+from state_store.session.jar import LOG, OPENED
 from state_store.session.releases import BuildError
 
 SOURCES = Path(__file__).resolve().parents[1] / "scala" / "driver"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.comparisons.in_one_jvm import Comparison, Figure
 from benchmarks.environment.providers import CHANGELOG, CONF, HDFS, INCREMENTAL_CLASS, OURS, Variant
-from state_store.session.jar_program import OPENED
+from state_store.session.jar import OPENED
 
 COMPARISON = Comparison(
     "commits", "statestore.benchmark.commits.CommitDriver", OPENED, (f"python={sys.executable}",)

@@ -45,7 +45,7 @@ from state_store.data.query import LISTED_AT_ONCE, Operator, ProgressOption, Que
 from state_store.data.query.arguments import Location, checked_location, shown
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import MissingError, OptionError, StateStoreError, from_json
-from state_store.session.jar_program import JvmProgram
+from state_store.session.jar import JvmProgram
 from state_store.session.releases import installed_spark, minor_of
 
 _SPARKS = "org.apache.spark.sql.execution.streaming.state"

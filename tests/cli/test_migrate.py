@@ -28,8 +28,8 @@ from state_store.errors import (
     StateStoreError,
 )
 from state_store.session import compiler
-from state_store.session import jar_program as jvm_program
-from state_store.session.jar_program import JvmProgram
+from state_store.session import jar as jvm_program
+from state_store.session.jar import JvmProgram
 
 VERSIONS = 3
 TASK_COPY = module._TaskCopy
