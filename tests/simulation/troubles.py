@@ -49,8 +49,7 @@ _RATES = {"late-effect": 0.02, "threads": 0.1, "local-disk": 0.01}
 _LATE_S = (2, 20, 90)
 _DAY_MS = 86_400_000
 
-_READERS = {"core.files.checksums": ("_each_chunk", "read_end")}
-_READERS_BY_NAME = {"core.files.transfer": ("read_end",), "core.files.sparse": ("read_end",)}
+_READERS = {"core.files.transfer": ("_each_chunk", "read_end"), "core.files.sparse": ("read_end",)}
 _WRITERS = {
     "core.files.workspace": ("link_or_copy", "make_private"),
     "core.snapshots.merge": ("link_or_copy",),
@@ -280,8 +279,7 @@ class Troubles:
 
 
 def _local_calls() -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    for readers in (_READERS, _READERS_BY_NAME):
-        for module, names in readers.items():
-            yield from ((module, name, (errno.EIO, errno.EMFILE)) for name in names)
+    for module, names in _READERS.items():
+        yield from ((module, name, (errno.EIO, errno.EMFILE)) for name in names)
     for module, names in _WRITERS.items():
         yield from ((module, name, (errno.ENOSPC, errno.EIO)) for name in names)
