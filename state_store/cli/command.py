@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from state_store.cli import exit_codes
 from state_store.cli.output import print_error, print_note, wide_option
-from state_store.cli.process import NOTHING_WRITTEN, note_left, set_utc, visible, zone
+from state_store.cli.process import NOTHING_WRITTEN, ExitCode, note_left, set_utc, visible, zone
 from state_store.core.runtime import SYSTEM
 from state_store.core.settings.option import OptionType
 from state_store.core.storage import open_storage
@@ -264,7 +263,7 @@ class _StoreCommand(click.Command):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             print_note(f"interrupted: {_left(ctx)}")
-            return exit_codes.INTERRUPTED
+            return ExitCode.INTERRUPTED
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise
         except (StateStoreError, OSError) as error:
@@ -279,7 +278,7 @@ class _StoreCommand(click.Command):
             if not as_json:
                 traceback.print_exc()
         print_error(reported, as_json=as_json)
-        return exit_codes.OF_KIND[reported.kind]
+        return ExitCode.of_kind(reported.kind)
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from state_store import __version__
-from state_store.cli import exit_codes
-from state_store.cli.process import prepare, visible
+from state_store.cli.process import EXIT_CODES, ExitCode, prepare, visible
 from state_store.errors import Interrupted, masked
 
 _PROGRAM = "state-store"
@@ -106,7 +105,7 @@ Examples:
   state-store verify s3://bucket/checkpoint --json
   state-store full hdfs://namenode/checkpoint --operator 0
 
-{exit_codes.HELP}
+{EXIT_CODES}
 `state-store COMMAND --help` explains each command; docs/operations.md says which one helps when.""",
 )
 @click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
@@ -127,5 +126,5 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.Abort as abort:
         if isinstance(abort.__cause__, Interrupted):
             print(f"{_PROGRAM}: interrupted: {abort.__cause__}", file=sys.stderr)
-        return exit_codes.INTERRUPTED
-    return code if isinstance(code, int) else exit_codes.OK
+        return ExitCode.INTERRUPTED
+    return code if isinstance(code, int) else ExitCode.OK

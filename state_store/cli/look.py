@@ -14,7 +14,6 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from state_store.cli import exit_codes
 from state_store.cli.command import (
     DIRECTORY,
     NUMBER,
@@ -42,7 +41,7 @@ from state_store.cli.output import (
     text_column,
     write,
 )
-from state_store.cli.process import visible
+from state_store.cli.process import ExitCode, visible
 from state_store.core.codec import fields_to_json
 from state_store.data.dataset import checkpoints as histories
 from state_store.data.dataset.checkpoints import Files, HeldFile, runs
@@ -91,7 +90,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
         for finding in verdict.findings:
             say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}")
             write(f"  See {help_on(finding)}\n")  # never folded, so that a terminal opens it
-    return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM
+    return ExitCode.OK if verdict.severity in (FINE, NOTE) else ExitCode.PROBLEM
 
 
 @command(

@@ -7,8 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from state_store.cli import exit_codes
-from state_store.cli.process import NOTHING_WRITTEN, ended_by_signals
+from state_store.cli.process import NOTHING_WRITTEN, ExitCode, ended_by_signals
 from state_store.core.runtime import has_left_calls_behind
 
 _EXTRA = ("click", "rich")
@@ -27,7 +26,7 @@ class _NoPandas:
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with a code of `exit_codes`."""
+    """Run the command line and exit with an `ExitCode`."""
     # No command multiplies matrices, and numpy's library for that starts a thread a core when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return execute(arguments)
     except KeyboardInterrupt:
         print(f"state-store: interrupted: {NOTHING_WRITTEN}", file=sys.stderr)
-        return exit_codes.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except ModuleNotFoundError as error:
         lacking = (error.name or "").partition(".")[0]
         if lacking not in _EXTRA:
@@ -65,4 +64,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"pip install {lacking} (the extra 'cli' of incremental-state-store has it)",
             file=sys.stderr,
         )
-        return exit_codes.USAGE
+        return ExitCode.USAGE

@@ -18,7 +18,6 @@ from typing import Any
 import click
 from rich.text import Text
 
-from state_store.cli import exit_codes
 from state_store.cli.command import changing, query_command, spark_option, stores_option
 from state_store.cli.output import (
     Meter,
@@ -32,6 +31,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
+from state_store.cli.process import ExitCode
 from state_store.data.dataset.checkpoints import runs
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.maintenance.repair import REBUILD, Repair
@@ -114,7 +114,7 @@ def verify(
         _print_verdicts(verification.verdicts, verification.findings)
         if verification.not_left is not None:
             say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
-    return exit_codes.of_findings(finding.kind for finding in verification.findings)
+    return ExitCode.of_findings(finding.kind for finding in verification.findings)
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
@@ -254,7 +254,7 @@ def full(
             print_table(_FULL_COLUMNS, map(_full_row, outcomes.made))
         for failure in outcomes.failed:
             print_error(failure.error, as_json=False)
-    return exit_codes.OF_KIND[outcomes.failed[0].error.kind] if outcomes.failed else exit_codes.OK
+    return ExitCode.of_kind(outcomes.failed[0].error.kind) if outcomes.failed else ExitCode.OK
 
 
 def _full_row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
@@ -294,7 +294,7 @@ def _full_by_service(
         print_table(_REMOTE_COLUMNS, map(_remote_row, operation["stores"]))
         if "failure" in operation:
             print_error(from_json(operation["failure"]), as_json=False)
-    return exit_codes.PROBLEM if "failure" in operation else exit_codes.OK
+    return ExitCode.PROBLEM if "failure" in operation else ExitCode.OK
 
 
 def _remote_row(outcome: dict[str, Any]) -> tuple[object, ...]:
@@ -540,7 +540,7 @@ def repair(
         print_json(repairs.to_json())
     else:
         _print_repairs(repairs.repairs, apply=apply)
-    return exit_codes.of_findings(finding.kind for finding in repairs.left)
+    return ExitCode.of_findings(finding.kind for finding in repairs.left)
 
 
 def _print_repairs(repairs: Sequence[Repair], *, apply: bool) -> None:

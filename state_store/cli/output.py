@@ -30,8 +30,7 @@ from rich.progress import (
 from rich.text import Text
 from rich.tree import Tree
 
-from state_store.cli import exit_codes
-from state_store.cli.process import visible, visible_json, zone
+from state_store.cli.process import ExitCode, visible, visible_json, zone
 from state_store.core.runtime import removed_at_end
 from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import UNKNOWN, format_moments, moment_or_unknown
@@ -79,7 +78,7 @@ class _Output(Console):
 def stop_writing() -> NoReturn:
     """End the program after the reader of standard output has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(exit_codes.OK)
+    raise SystemExit(ExitCode.OK)
 
 
 def _note_wide(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

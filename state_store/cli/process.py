@@ -1,4 +1,4 @@
-r"""The process that a command runs in: its standard streams, the texts on them, and the signals that end it.
+r"""The process that a command runs in: its standard streams, texts on them, signals that end it, exit codes.
 
 Texts may come from events, names and paths, which nobody has checked. Control characters, escape sequences
 and characters that are invisible or change the direction of writing are shown escaped (`\x1b`, `\u202e`),
@@ -20,10 +20,11 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timezone, tzinfo
+from enum import IntEnum
 from typing import Any, NoReturn
 
 from state_store.core import runtime
@@ -62,6 +63,60 @@ _LATE = -1
 
 
 _running: list[_Watcher] = []
+
+
+class ExitCode(IntEnum):
+    """Exit codes of `state-store`, one for each thing that a caller can do next."""
+
+    OK = 0
+    PROBLEM = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    RETRY = 4
+    DEFECT = 5
+    INTERRUPTED = 130
+
+    @staticmethod
+    def of_kind(kind: str) -> ExitCode:
+        """Return the code for an error of a kind, one of `errors.KINDS`."""
+        return _CODES[kind]
+
+    @staticmethod
+    def of_findings(kinds: Iterable[str]) -> ExitCode:
+        """Return the code for what a look at files found: RETRY if nothing but the storage failed."""
+        codes = {_CODES[kind] for kind in kinds}
+        if not codes:
+            return ExitCode.OK
+        return ExitCode.RETRY if codes == {ExitCode.RETRY} else ExitCode.PROBLEM
+
+
+_CODES = {
+    "damaged": ExitCode.PROBLEM,
+    "format": ExitCode.PROBLEM,
+    "option": ExitCode.USAGE,
+    "missing": ExitCode.NOT_FOUND,
+    "storage": ExitCode.RETRY,
+    "unknown": ExitCode.RETRY,
+    "conflict": ExitCode.RETRY,
+    "busy": ExitCode.RETRY,
+    "internal": ExitCode.DEFECT,
+}
+"""The exit code of an error of each kind."""
+
+
+EXIT_CODES = """\
+\b
+Exit codes:
+  0  done
+  1  a problem was found: something is damaged, or cannot be restored
+  2  wrong arguments, or an option or checkpoint that this store cannot use
+  3  no such checkpoint, version or file
+  4  the storage, a writer or an existing target is in the way: nothing lost
+  5  a defect of this program
+  130  interrupted, by Ctrl-C, SIGTERM or SIGHUP; a sentence says what is left
+  129, 143  ended at once, by a second SIGHUP or SIGTERM
+"""
+"""The paragraph of help about them; `\\b` keeps click from filling its lines."""
 
 
 def prepare() -> None:

@@ -8,8 +8,8 @@ import pytest
 from dataset.golden_states import VERSIONS, checkpoint
 
 import state_store
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data.query import StoreKey
 
 
@@ -54,4 +54,4 @@ def test_it_is_drawn(flights, capsys):
     size_bytes = state_store.chain(flights)[StoreKey(0, 1)].size_bytes
     assert f"version {VERSIONS[-1]}: a restore reads {size_bytes / 1000:.1f} kB, from snapshot" in text
     assert "merge snapshot of 2 files" in text
-    assert main(["chain", flights, "--version", "9"]) == exit_codes.NOT_FOUND
+    assert main(["chain", flights, "--version", "9"]) == ExitCode.NOT_FOUND

@@ -12,8 +12,8 @@ import pytest
 from dataset.golden_states import checkpoint
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.data.query import Query, StoreKey
 
@@ -267,18 +267,18 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["checkpoints", "{root}", "--partition", "7"], exit_codes.NOT_FOUND, "partitions 0 to 1"),
+        (["checkpoints", "{root}", "--partition", "7"], ExitCode.NOT_FOUND, "partitions 0 to 1"),
         (
             ["checkpoints", "{root}/nowhere"],
-            exit_codes.NOT_FOUND,
+            ExitCode.NOT_FOUND,
             "does not exist. Give the directory that the query has as checkpointLocation",
         ),
-        (["files", "{root}", "--needed-by", "99"], exit_codes.NOT_FOUND, "versions that can be: "),
-        (["chain", "{root}", "--version", "99"], exit_codes.NOT_FOUND, "there is no version 99 yet"),
-        (["checkpoints", "ftp://host/checkpoint"], exit_codes.USAGE, "ftp"),
-        (["options", "memoryBuget=1g"], exit_codes.USAGE, "nearest is"),
-        (["options", "memoryBudget=much"], exit_codes.USAGE, "512m"),
-        (["jar", "--spark", "3.5.0"], exit_codes.USAGE, "4.0, 4.1, 4.2 and 4.3 are supported"),
+        (["files", "{root}", "--needed-by", "99"], ExitCode.NOT_FOUND, "versions that can be: "),
+        (["chain", "{root}", "--version", "99"], ExitCode.NOT_FOUND, "there is no version 99 yet"),
+        (["checkpoints", "ftp://host/checkpoint"], ExitCode.USAGE, "ftp"),
+        (["options", "memoryBuget=1g"], ExitCode.USAGE, "nearest is"),
+        (["options", "memoryBudget=much"], ExitCode.USAGE, "512m"),
+        (["jar", "--spark", "3.5.0"], ExitCode.USAGE, "4.0, 4.1, 4.2 and 4.3 are supported"),
     ],
 )
 def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, sentence):
@@ -296,7 +296,7 @@ def test_a_query_without_state_is_told_from_another_directory(tmp_path, capsys):
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1")
     code, _, err = run(capsys, "checkpoints", tmp_path)
-    assert code == exit_codes.NOT_FOUND
+    assert code == ExitCode.NOT_FOUND
     assert "the query has not committed a batch yet" in err
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits" / "0").write_text("v1")
@@ -309,21 +309,21 @@ def test_a_checkpoint_of_another_store_is_refused(tmp_path, capsys):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", provider=other)
     query.commit(rows(0, 4))
     code, _, err = run(capsys, "checkpoints", query.root)
-    assert code == exit_codes.USAGE
+    assert code == ExitCode.USAGE
     assert other in err
 
 
 def test_wrong_usage_has_its_code(capsys):
     for arguments in ([], ["checkpoints"], ["nonsense"], ["checkpoints", "x", "--partition", "one"]):
-        assert main(arguments) == exit_codes.USAGE
+        assert main(arguments) == ExitCode.USAGE
     assert "Usage: state-store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (OSError(28, "No space left on device", "/tmp/full"), exit_codes.RETRY, "No space left on device"),
-        (ValueError("never thought of"), exit_codes.DEFECT, "a defect of this program: ValueError"),
+        (OSError(28, "No space left on device", "/tmp/full"), ExitCode.RETRY, "No space left on device"),
+        (ValueError("never thought of"), ExitCode.DEFECT, "a defect of this program: ValueError"),
     ],
 )
 def test_an_error_that_nothing_caught_is_shown_with_its_code(

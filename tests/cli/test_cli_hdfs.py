@@ -7,8 +7,8 @@ import json
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 
 pytestmark = pytest.mark.hdfs
 
@@ -36,9 +36,9 @@ def test_every_command_works_on_hdfs(locations, tmp_path, capsys):
         assert {file["origin"] for file in full} == {4}
         assert main(["checkpoints", location]) == 0
         assert "full 4" in capsys.readouterr().out
-    assert main(["checkpoints", f"{locations[0]}-not-there"]) == exit_codes.NOT_FOUND
+    assert main(["checkpoints", f"{locations[0]}-not-there"]) == ExitCode.NOT_FOUND
 
 
 def test_an_unreachable_namenode_is_told_and_can_be_tried_again(capsys):
-    assert main(["checkpoints", "webhdfs://localhost:1/checkpoint"]) == exit_codes.RETRY
+    assert main(["checkpoints", "webhdfs://localhost:1/checkpoint"]) == ExitCode.RETRY
     assert "localhost:1" in capsys.readouterr().err

@@ -20,11 +20,12 @@ from rich.console import Console
 from terminal import on_terminal
 
 import state_store
-from state_store.cli import copies, exit_codes, output
+from state_store.cli import copies, output
 from state_store.cli import rows as row_commands
 from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.output import Meter
+from state_store.cli.process import ExitCode
 from state_store.core.storage import open_storage
 from state_store.data.query.progress import MeteredStorage
 from state_store.errors import KINDS, as_store_error
@@ -33,7 +34,7 @@ COMMANDS = sorted(NAMES)
 
 
 def help_of(capsys, *arguments: str) -> str:
-    assert main([*arguments, "--help"]) == exit_codes.OK
+    assert main([*arguments, "--help"]) == ExitCode.OK
     return capsys.readouterr().out
 
 
@@ -60,18 +61,18 @@ def test_help_has_no_escape_sequences(capsys, command):
 def test_the_help_has_exit_codes_and_all_commands(capsys):
     text = help_of(capsys)
     assert all(f"\n  {command} " in text for command in COMMANDS)
-    codes = {exit_codes.OK, exit_codes.PROBLEM, *exit_codes.OF_KIND.values()}
+    codes = {ExitCode.OK, ExitCode.PROBLEM, *map(ExitCode.of_kind, KINDS)}
     assert all(f"\n    {code}  " in text for code in codes)
     assert len(examples(text)) >= 3
 
 
 def test_every_kind_of_error_has_an_exit_code():
-    assert set(exit_codes.OF_KIND) == set(KINDS)
+    assert all(ExitCode.of_kind(kind) for kind in KINDS)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_for_the_shell(capsys, shell):
-    assert main(["completion", shell]) == exit_codes.OK
+    assert main(["completion", shell]) == ExitCode.OK
     out = capsys.readouterr().out
     assert f"_STATE_STORE_COMPLETE={shell}_complete" in out
 
@@ -108,7 +109,7 @@ def test_without_its_packages_the_command_says_in_one_line_what_to_install(packa
     code = f"import sys; sys.modules['{package}'] = None; from state_store.cli.main import main; "
     code += "sys.exit(main(['options']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert done.stderr.count("\n") == 1
     assert f"'{package}'" in done.stderr
     assert "(the extra 'cli' of incremental-state-store has it)" in done.stderr
@@ -125,7 +126,7 @@ def test_the_agent_and_the_package_need_no_package_of_the_command_line():
 
 def test_a_file_is_no_checkpoint_directory(tmp_path, capsys):
     (tmp_path / "file").touch()
-    assert main(["verify", str(tmp_path / "file")]) == exit_codes.USAGE
+    assert main(["verify", str(tmp_path / "file")]) == ExitCode.USAGE
     assert "is a file" in capsys.readouterr().err
 
 
@@ -289,7 +290,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
     with state_store.open(str(directory)) as state:
         state.export(places["ROWS"])
     given = [places.get(word, word) for word in words]
-    assert main([command, str(directory), *given]) == exit_codes.OK
+    assert main([command, str(directory), *given]) == ExitCode.OK
     sums = Counter()
     for kind, number in calls:
         sums[kind] += number

@@ -14,7 +14,7 @@ import pytest
 from dataset.golden_states import checkpoint
 from owned_processes import ENDED_S, line_of, started
 
-from state_store.cli import exit_codes
+from state_store.cli.process import ExitCode
 
 PROGRAM = """
 import ctypes, sys, threading, time
@@ -102,7 +102,7 @@ def test_a_command_that_tidies_up_says_what_ends_it(source: Path, tmp_path: Path
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=ENDED_S)[1]
-    assert process.returncode == exit_codes.INTERRUPTED
+    assert process.returncode == ExitCode.INTERRUPTED
     assert f"interrupted: '{tmp_path / 'target'}' may not be complete: " in said
 
 
@@ -141,7 +141,7 @@ def test_a_service_that_does_not_answer_is_named() -> None:
     with asking(0.5) as process:
         said = process.communicate(timeout=ENDED_S)[1]
     assert said.startswith("state-store: 's3://bucket/query' did not answer within 0.5 s: see if its service")
-    assert process.returncode == exit_codes.RETRY
+    assert process.returncode == ExitCode.RETRY
 
 
 def test_a_command_that_waits_for_a_service_is_interrupted(silent: socket.socket) -> None:
@@ -152,4 +152,4 @@ def test_a_command_that_waits_for_a_service_is_interrupted(silent: socket.socket
             assert (
                 process.communicate(timeout=ENDED_S)[1] == "state-store: interrupted: nothing was written\n"
             )
-    assert process.returncode == exit_codes.INTERRUPTED
+    assert process.returncode == ExitCode.INTERRUPTED

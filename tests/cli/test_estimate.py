@@ -7,8 +7,8 @@ import json
 import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 
 PLANNED = ["--keys", "1e6", "--key-bytes", "24", "--value-bytes", "120", "--update-share", "0.02"]
 
@@ -19,7 +19,7 @@ def flights(tmp_path_factory) -> str:
 
 
 def estimated(capsys, *words: str) -> dict:
-    assert main(["estimate", *words, "--json"]) == exit_codes.OK
+    assert main(["estimate", *words, "--json"]) == ExitCode.OK
     return json.loads(capsys.readouterr().out)
 
 
@@ -38,7 +38,7 @@ def test_estimate_follows_the_options_of_a_planned_query(capsys):
         estimated(capsys, *PLANNED, "--option", "fullAfterDeltas=50")["full_per_hour"]
         > usual["full_per_hour"]
     )
-    assert main(["estimate", *PLANNED, "--interval", "30s"]) == exit_codes.OK
+    assert main(["estimate", *PLANNED, "--interval", "30s"]) == ExitCode.OK
     shown = capsys.readouterr().out
     assert "1000000 keys of 24 bytes with values of 120 in 200 partitions; a batch every 30 s" in shown
     assert "full checkpoints an hour" in shown and "memoryBudget that serves 90% of look-ups" in shown
@@ -52,7 +52,7 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
     assert (measured["version"], measured["sampled"]) == (VERSIONS[-1], [0, 1])
     assert found["workload"]["keys"] == len(expected("flights", VERSIONS[-1]))
     assert measured["stored_files"] > 4 and measured["restore_ms"] > 0
-    assert main(["estimate", flights, "--retain", "3"]) == exit_codes.OK
+    assert main(["estimate", flights, "--retain", "3"]) == ExitCode.OK
     shown = capsys.readouterr().out
     assert "3 versions retained" in shown and "partitions 0, 1" in shown
     (price,) = [line.split()[-2:] for line in shown.splitlines() if line.startswith("dollars a month for st")]
@@ -71,7 +71,7 @@ def test_estimate_says_how_long_tools_take_on_executors(capsys):
         assert before["cpu_s"] == after["cpu_s"] and before["time_s"] > 100 * after["time_s"]
         assert after["task_disk_bytes"] > 0 and after["task_memory_bytes"] > 0
     assert many["executor_cores"] == 4 and "140 bytes" in many["tools_rest_on"]
-    assert main(["estimate", *plan, "--executors", "50", "--executor-cores", "4"]) == exit_codes.OK
+    assert main(["estimate", *plan, "--executors", "50", "--executor-cores", "4"]) == ExitCode.OK
     shown = capsys.readouterr().out
     assert "as jobs of Spark on 200 cores" in shown
     (line,) = [line.split() for line in shown.splitlines() if line.startswith("repartition")]
@@ -81,14 +81,14 @@ def test_estimate_says_how_long_tools_take_on_executors(capsys):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ([], exit_codes.USAGE, "without DIR"),
-        (["--keys", "10"], exit_codes.USAGE, "--update-share"),
-        (["DIR", "--keys", "10"], exit_codes.USAGE, "leave out keys"),
-        ([*PLANNED, "--option", "maxDeltas"], exit_codes.USAGE, "NAME=VALUE"),
-        ([*PLANNED, "--option", "maxDelta=3"], exit_codes.USAGE, "maxDeltas"),
-        ([*PLANNED, "--interval", "soon"], exit_codes.USAGE, "duration"),
-        (["DIR", "--operator", "3"], exit_codes.NOT_FOUND, "there are operator 0 "),
-        (["nowhere"], exit_codes.NOT_FOUND, "the directory nowhere does not exist"),
+        ([], ExitCode.USAGE, "without DIR"),
+        (["--keys", "10"], ExitCode.USAGE, "--update-share"),
+        (["DIR", "--keys", "10"], ExitCode.USAGE, "leave out keys"),
+        ([*PLANNED, "--option", "maxDeltas"], ExitCode.USAGE, "NAME=VALUE"),
+        ([*PLANNED, "--option", "maxDelta=3"], ExitCode.USAGE, "maxDeltas"),
+        ([*PLANNED, "--interval", "soon"], ExitCode.USAGE, "duration"),
+        (["DIR", "--operator", "3"], ExitCode.NOT_FOUND, "there are operator 0 "),
+        (["nowhere"], ExitCode.NOT_FOUND, "the directory nowhere does not exist"),
     ],
 )
 def test_mistakes_are_named(flights, capsys, words, code, says):

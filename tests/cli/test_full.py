@@ -10,8 +10,8 @@ import sys
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.engine.database import DatabaseSettings
 from state_store.data.maintenance import full_checkpoints
@@ -42,7 +42,7 @@ def snapshots(query, key=FIRST) -> list[str]:
 def test_without_ids_a_batch_that_runs_is_not_taken(query, capsys):
     query.commit(rows(90, 5), logged=False)
     code, made = run_json(capsys, "full", query.root)
-    assert code == exit_codes.OK
+    assert code == ExitCode.OK
     assert [outcome["version"] for outcome in made["stores"]] == [3]
     (snapshot,) = snapshots(query)
     assert snapshot.startswith(f"{3:020}_a0-")
@@ -76,7 +76,7 @@ def test_without_ids_a_batch_that_runs_again_meanwhile_is_what_counts(
     first = query.newest[FIRST]
     replacing(query, monkeypatch, step, after=after)
     code, _ = run_json(capsys, "full", query.root)
-    assert code == exit_codes.OK
+    assert code == ExitCode.OK
     assert snapshots(query) == [f"{3:020}_{first.checkpoint_id}.zip"]
     query.newest[FIRST] = VersionId(3, None)
     assert query.restored(FIRST) == query.state[FIRST]
@@ -93,7 +93,7 @@ def test_a_delta_that_a_cleanup_removes_meanwhile_is_no_conflict(query, monkeypa
 
     monkeypatch.setattr(full_checkpoints, "publish", late)
     code, _ = run_json(capsys, "full", query.root)
-    assert code == exit_codes.OK
+    assert code == ExitCode.OK
     assert query.restored(FIRST) == query.state[FIRST]
 
 
@@ -116,7 +116,7 @@ def test_a_query_that_goes_on_and_retires_the_version_is_followed(tmp_path, monk
 
     monkeypatch.setattr(full_checkpoints, step, late)
     code, made = run_json(capsys, "full", query.root, "--stores", 1)
-    assert code == exit_codes.OK
+    assert code == ExitCode.OK
     assert [outcome["version"] for outcome in made["stores"]] == ([4, 4] if step == "restore" else [1, 4])
     assert query.restored(SECOND) == query.state[SECOND]
 
@@ -147,7 +147,7 @@ def test_attempts_that_cannot_be_told_apart_are_a_conflict(tmp_path):
 def test_nothing_is_made_before_the_first_commit(tmp_path, capsys):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
     query.commit(rows(0, 3), logged=False)
-    assert main(["full", str(query.root)]) == exit_codes.NOT_FOUND
+    assert main(["full", str(query.root)]) == ExitCode.NOT_FOUND
     assert "has not committed a batch" in capsys.readouterr().err
     assert snapshots(query) == []
 
@@ -157,9 +157,9 @@ def test_a_store_that_fails_does_not_stop_the_others(tmp_path, capsys):
     query.commit(rows(0, 3))
     [path.unlink() for path in query.files(FIRST)]
     code, made = run_json(capsys, "full", query.root)
-    assert code == exit_codes.NOT_FOUND
+    assert code == ExitCode.NOT_FOUND
     assert [outcome.get("version") for outcome in made["stores"]] == [None, 1]
-    assert main(["full", str(query.root)]) == exit_codes.NOT_FOUND
+    assert main(["full", str(query.root)]) == ExitCode.NOT_FOUND
     printed = capsys.readouterr()
     assert "0/1/default" in printed.out
     assert "cannot be restored" in printed.err
@@ -177,7 +177,7 @@ def test_a_full_disk_stops_one_store_alone(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(full_checkpoints, "merge", fail)
     code, made = run_json(capsys, "full", query.root)
-    assert code == exit_codes.RETRY
+    assert code == ExitCode.RETRY
     assert "No space left" in made["stores"][0]["error"]["message"]
     assert made["stores"][1]["version"] == 1
 
@@ -216,4 +216,4 @@ def test_few_descriptors_are_enough(tmp_path, command):
         text=True,
         timeout=240,
     )
-    assert done.returncode == exit_codes.OK, done.stderr
+    assert done.returncode == ExitCode.OK, done.stderr

@@ -27,9 +27,9 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import state_store
-from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data import migration
 from state_store.errors import InternalError, OptionError, StateStoreError
 from state_store.session import build
@@ -202,14 +202,14 @@ def check_command(root: Path, words: list[str]) -> None:
     shown = err.getvalue()
     note(f"{given_words} -> {code}: {shown}")
     assert code in (
-        exit_codes.OK,
-        exit_codes.PROBLEM,
-        exit_codes.USAGE,
-        exit_codes.NOT_FOUND,
-        exit_codes.RETRY,
+        ExitCode.OK,
+        ExitCode.PROBLEM,
+        ExitCode.USAGE,
+        ExitCode.NOT_FOUND,
+        ExitCode.RETRY,
     )
     assert "Traceback" not in shown and "defect" not in shown
-    if code in (exit_codes.USAGE, exit_codes.NOT_FOUND, exit_codes.RETRY):
+    if code in (ExitCode.USAGE, ExitCode.NOT_FOUND, ExitCode.RETRY):
         assert shown.strip(), "an error without a sentence"
         assert len(shown) < 6000, "a sentence is longer than a page"
         assert files_below(root) == before, "a refused command has written"

@@ -16,8 +16,8 @@ from dataset.golden_states import checkpoint
 from owned_processes import ENDED_S, line_of, started
 
 import state_store
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data import migration
 from state_store.data.dataset import export
 from state_store.data.dataset.rewriting import copying
@@ -60,7 +60,7 @@ def interrupted(
 
     with monkeypatch.context() as patches:
         patches.setattr(module, name, press)
-        assert main([str(word) for word in words]) == exit_codes.INTERRUPTED
+        assert main([str(word) for word in words]) == ExitCode.INTERRUPTED
     assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
@@ -166,5 +166,5 @@ def test_a_query_is_interrupted(
         return planned(connection, query)
 
     monkeypatch.setattr(Connection, "_reader", pressed)
-    assert main(["sql", str(source), query, "--format", "csv"]) == exit_codes.INTERRUPTED
+    assert main(["sql", str(source), query, "--format", "csv"]) == ExitCode.INTERRUPTED
     assert one_line(capsys) == "state-store: interrupted: nothing was written"

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from state_store.cli import command, exit_codes
+from state_store.cli import command
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 
 
 @pytest.mark.parametrize(
     "word", ["2", "", "spark", "local[", "localhost:7077", "spark:/host", "yarn://", "--json"]
 )
 def test_a_word_that_is_not_a_master_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str):
-    assert main(["stats", str(tmp_path), f"--master={word}"]) == exit_codes.USAGE
+    assert main(["stats", str(tmp_path), f"--master={word}"]) == ExitCode.USAGE
     assert f"'{word}' is not a Spark master: give" in capsys.readouterr().err
 
 

@@ -12,8 +12,8 @@ import pytest
 from query_directory import QueryDirectory, rows
 
 import state_store
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.settings.session import MERGE_OPERATOR_KEY, PROVIDER_KEY, UNNAMED
 from state_store.data import migration as module
 from state_store.data.jobs import Threads
@@ -567,7 +567,7 @@ def test_other_commands_name_this_one(tmp_path):
 def test_the_command_says_what_it_did(tmp_path, program, capsys):
     source = query_of(tmp_path, HDFS)
     words = ["migrate", str(source), "--to", "incremental"]
-    assert main([*words, str(tmp_path / "one"), "--json"]) == exit_codes.OK
+    assert main([*words, str(tmp_path / "one"), "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == {
         "from": "hdfs",
         "to": "incremental",
@@ -576,7 +576,7 @@ def test_the_command_says_what_it_did(tmp_path, program, capsys):
         "stores": 2,
         "rows": 10,
     }
-    assert main([*words, str(tmp_path / "two"), "--format", "1"]) == exit_codes.OK
+    assert main([*words, str(tmp_path / "two"), "--format", "1"]) == ExitCode.OK
     assert "10 rows of 2 stores, from hdfs to incremental" in " ".join(capsys.readouterr().out.split())
-    assert main([*words, str(tmp_path / "two")]) == exit_codes.RETRY
-    assert main([*words, str(tmp_path / "three"), "--conf", "x"]) == exit_codes.USAGE
+    assert main([*words, str(tmp_path / "two")]) == ExitCode.RETRY
+    assert main([*words, str(tmp_path / "three"), "--conf", "x"]) == ExitCode.USAGE

@@ -24,11 +24,11 @@ from owned_processes import ENDED_S, started
 from terminal import on_terminal
 
 import state_store
-from state_store.cli import exit_codes, formats, output
+from state_store.cli import formats, output
 from state_store.cli.formats import FORMATS, GUARDED, RowTexts, cell, cells, differing, plain, print_rows
 from state_store.cli.main import main
 from state_store.cli.output import Heading, print_table
-from state_store.cli.process import visible, visible_json
+from state_store.cli.process import ExitCode, visible, visible_json
 from state_store.data.query.arguments import counted
 from state_store.session.jar import jar_path
 
@@ -257,7 +257,7 @@ def test_standard_output_that_cannot_be_written_is_named(flights, words):
             text=True,
             timeout=240,
         )
-    assert done.returncode == exit_codes.RETRY
+    assert done.returncode == ExitCode.RETRY
     assert "cannot write standard output: No space left on device" in done.stderr
 
 

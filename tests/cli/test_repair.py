@@ -14,8 +14,8 @@ from damage.subject import FULL_AT, INCREMENTAL_AT, KEY, NEWEST, Subject
 from faults import FAULTS, FaultyStorage, once
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms
 from state_store.core.storage import Storage
@@ -222,10 +222,10 @@ def test_leaks_go_once_they_are_old(query, capsys):
         leave(query, lease_path("live"), lease.pack(), young=True),
     ]
     arguments = ["repair", str(query.root), "--json"]
-    assert main(arguments) == exit_codes.OK  # all that is wrong would go
+    assert main(arguments) == ExitCode.OK  # all that is wrong would go
     planned = json.loads(capsys.readouterr().out)
     assert all(path.exists() for path in old)
-    assert main([*arguments, "--apply"]) == exit_codes.OK
+    assert main([*arguments, "--apply"]) == ExitCode.OK
     done = json.loads(capsys.readouterr().out)
     assert done["ok"] and done["applied"] and not planned["applied"]
     (store,) = done["stores"]
@@ -236,20 +236,20 @@ def test_leaks_go_once_they_are_old(query, capsys):
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in young)
     assert {path: path.read_bytes() for path in needed} == needed
-    assert main(["verify", str(query.root)]) == exit_codes.OK
+    assert main(["verify", str(query.root)]) == ExitCode.OK
     assert query.restored(StoreKey(0, 0)) == query.state[StoreKey(0, 0)]
 
 
 def test_an_age_of_less_than_an_hour_is_refused(query, capsys):
-    assert main(["repair", str(query.root), "--older-than", "59min"]) == exit_codes.USAGE
+    assert main(["repair", str(query.root), "--older-than", "59min"]) == ExitCode.USAGE
     assert "3600000 milliseconds or more" in capsys.readouterr().err
 
 
 def test_a_table_shows_each_file(query, capsys):
     leave(query, f"delta/{6:020}_x.sst.1234.tmp", b"x" * 10)
-    assert main(["repair", str(query.root), "--leaks-only"]) == exit_codes.OK
+    assert main(["repair", str(query.root), "--leaks-only"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "an unfinished write" in out and "10 bytes" in out and "nothing was written" in out
-    assert main(["repair", str(query.root), "--leaks-only", "--apply"]) == exit_codes.OK
-    assert main(["repair", str(query.root)]) == exit_codes.OK
+    assert main(["repair", str(query.root), "--leaks-only", "--apply"]) == ExitCode.OK
+    assert main(["repair", str(query.root)]) == ExitCode.OK
     assert capsys.readouterr().out.endswith("\nnothing to do\n")

@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 from dataset.golden_states import VERSIONS, checkpoint, expected
 
-from state_store.cli import exit_codes
 from state_store.cli.formats import plain, rows_as_values
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.errors import OptionError
 
 
@@ -81,9 +81,9 @@ def test_parquet_is_what_the_state_is(types, tmp_path, capsys):
     assert found.schema.names == ["k_text", "k_price", "count"]
     assert sorted((tuple(row.values()) for row in found.to_pylist()), key=repr) == wanted
     assert "is not replaced" in run(
-        capsys, "show", types, "--format", "parquet", "--output", str(target), code=exit_codes.RETRY
+        capsys, "show", types, "--format", "parquet", "--output", str(target), code=ExitCode.RETRY
     )
-    assert "--output" in run(capsys, "show", types, "--format", "parquet", code=exit_codes.USAGE)
+    assert "--output" in run(capsys, "show", types, "--format", "parquet", code=ExitCode.USAGE)
 
 
 def test_rows_are_chosen(flights, capsys):
@@ -106,8 +106,8 @@ def test_get_prints_the_state_of_a_single_key(flights, capsys):
     (row,) = [row for row in ROWS if row["carrier"] == "C1"]
     assert json.loads(run(capsys, "get", flights, "C1", "--json")) == row
     assert "C1" in run(capsys, "get", flights, "carrier=C1")
-    assert "no key nobody in version" in run(capsys, "get", flights, "nobody", code=exit_codes.NOT_FOUND)
-    assert "no key '' in version" in run(capsys, "get", flights, "", code=exit_codes.NOT_FOUND)
+    assert "no key nobody in version" in run(capsys, "get", flights, "nobody", code=ExitCode.NOT_FOUND)
+    assert "no key '' in version" in run(capsys, "get", flights, "", code=ExitCode.NOT_FOUND)
 
 
 @pytest.mark.parametrize("command", ["show", "get", "diff", "history"])
@@ -135,8 +135,8 @@ def test_rows_come_out_in_every_form(command, flights, tmp_path, capsys):
     run(capsys, *words, "--format", "parquet", "--output", str(tmp_path / "rows.parquet"))
     found = pa.parquet.read_table(tmp_path / "rows.parquet").to_pylist()
     assert [plain(row) for row in found] == lines
-    assert "give --output" in run(capsys, *words, "--format", "parquet", code=exit_codes.USAGE)
-    assert "exclude each other" in run(capsys, *words, "--format", "csv", "--json", code=exit_codes.USAGE)
+    assert "give --output" in run(capsys, *words, "--format", "parquet", code=ExitCode.USAGE)
+    assert "exclude each other" in run(capsys, *words, "--format", "csv", "--json", code=ExitCode.USAGE)
 
 
 def test_values_that_are_no_numbers_are_valid_json():
@@ -156,7 +156,7 @@ def test_moments_that_python_has_not_are_texts():
 
 
 def test_a_failure_is_json_for_programs(flights, capsys):
-    error = run(capsys, "get", flights, "nobody", "--json", code=exit_codes.NOT_FOUND)
+    error = run(capsys, "get", flights, "nobody", "--json", code=ExitCode.NOT_FOUND)
     assert json.loads(error)["error"]["kind"] == "missing"
 
 
@@ -175,24 +175,22 @@ def test_history_shows_versions_that_did_not_write_a_key(flights, capsys):
 
 def test_mistakes_are_named(flights, capsys):
     assert '--where is wrong: Referenced column "speed" not found' in run(
-        capsys, "show", flights, "--where", "speed > 1", code=exit_codes.USAGE
+        capsys, "show", flights, "--where", "speed > 1", code=ExitCode.USAGE
     )
-    assert "no column 'speed'" in run(
-        capsys, "show", flights, "--columns", "speed", code=exit_codes.NOT_FOUND
-    )
+    assert "no column 'speed'" in run(capsys, "show", flights, "--columns", "speed", code=ExitCode.NOT_FOUND)
     assert "--where is wrong: syntax error" in run(
-        capsys, "show", flights, "--where", "flights >", code=exit_codes.USAGE
+        capsys, "show", flights, "--where", "flights >", code=ExitCode.USAGE
     )
-    assert "no version 9" in run(capsys, "show", flights, "--version", "9", code=exit_codes.NOT_FOUND)
-    assert "there are: default" in run(capsys, "show", flights, "--store", "left", code=exit_codes.NOT_FOUND)
-    assert "one column (carrier), not 2" in run(capsys, "get", flights, "C1", "C2", code=exit_codes.USAGE)
-    assert main(["diff", flights, "older"]) == exit_codes.USAGE
+    assert "no version 9" in run(capsys, "show", flights, "--version", "9", code=ExitCode.NOT_FOUND)
+    assert "there are: default" in run(capsys, "show", flights, "--store", "left", code=ExitCode.NOT_FOUND)
+    assert "one column (carrier), not 2" in run(capsys, "get", flights, "C1", "C2", code=ExitCode.USAGE)
+    assert main(["diff", flights, "older"]) == ExitCode.USAGE
     assert "'older' is not a version: give 41, batch:40 or" in capsys.readouterr().err
 
 
 def test_a_negative_number_says_where_it_belongs(flights, capsys):
     for command in ("get", "history"):
-        said = run(capsys, command, flights, "-5", code=exit_codes.USAGE)
+        said = run(capsys, command, flights, "-5", code=ExitCode.USAGE)
         assert "A value that begins with a minus comes after `--`" in said
-        assert "after `--`" not in run(capsys, command, flights, "--kye", "5", code=exit_codes.USAGE)
-    assert "no key -5" in run(capsys, "get", flights, "--", "-5", code=exit_codes.NOT_FOUND)
+        assert "after `--`" not in run(capsys, command, flights, "--kye", "5", code=ExitCode.USAGE)
+    assert "no key -5" in run(capsys, "get", flights, "--", "-5", code=ExitCode.NOT_FOUND)

@@ -8,9 +8,9 @@ import pytest
 from minis3 import S3Server
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES, load
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.observe.program import named
 
 pytest.importorskip("moto")
@@ -80,7 +80,7 @@ def test_no_command_shows_a_secret(
 
 
 def test_a_command_reads_what_the_secret_opens(root: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["checkpoints", f"{root}/q", "--json"]) == exit_codes.OK
+    assert main(["checkpoints", f"{root}/q", "--json"]) == ExitCode.OK
     assert '"s3://test:***@bucket/' in capfd.readouterr().out
 
 

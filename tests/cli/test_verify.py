@@ -12,8 +12,8 @@ import pytest
 from faults import FAULTS, FaultyStorage, once
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.names import VersionId
 from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import Query, StoreKey
@@ -192,7 +192,7 @@ def test_a_full_directory_for_temporary_files_is_named_as_such(query, monkeypatc
 
     storage.fault = fill
     monkeypatch.setattr(Query, "storage", lambda self, key: storage)
-    assert main(["verify", str(query.root)]) == exit_codes.RETRY
+    assert main(["verify", str(query.root)]) == ExitCode.RETRY
     said = capsys.readouterr().err
     assert "is full: No space left on device" in said and "TMPDIR" in said
     assert str(query.root) not in said
@@ -200,7 +200,7 @@ def test_a_full_directory_for_temporary_files_is_named_as_such(query, monkeypatc
 
 def test_a_directory_for_temporary_files_that_cannot_be_made_is_named_as_such(query, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(query.root / "absent"))
-    assert main(["verify", str(query.root)]) == exit_codes.RETRY
+    assert main(["verify", str(query.root)]) == ExitCode.RETRY
     said = capsys.readouterr().err
     assert "cannot make a directory for temporary files" in said and "set TMPDIR" in said
 
@@ -214,8 +214,8 @@ def test_a_storage_that_fails_is_not_called_damaged(query, monkeypatch, capsys):
 
     storage.fault = refuse
     monkeypatch.setattr(Query, "storage", lambda self, key: storage)
-    assert main(["verify", str(query.root), "--json"]) == exit_codes.RETRY
+    assert main(["verify", str(query.root), "--json"]) == ExitCode.RETRY
     (store,) = json.loads(capsys.readouterr().out)["stores"]
     assert {problem["kind"] for problem in store["findings"]} == {"storage"}
     next(path for path in query.files(FIRST) if path.name.startswith(f"{4:020}_")).write_bytes(b"damaged")
-    assert main(["verify", str(query.root)]) == exit_codes.PROBLEM
+    assert main(["verify", str(query.root)]) == ExitCode.PROBLEM

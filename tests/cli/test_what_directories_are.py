@@ -15,9 +15,9 @@ from dataset.readers import readers
 from minis3 import S3Server
 
 import state_store
-from state_store.cli import exit_codes
 from state_store.cli.commands import NAMES
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.settings.session import PROVIDER_CLASS
 from state_store.core.storage import open_storage
 from state_store.errors import MissingError, StateStoreError
@@ -178,7 +178,7 @@ def test_each_command_says_what_a_directory_is(
             continue
         words = [places.get(word, word) for word in OTHERS.get(name, [])]
         code, answer = main([name, place, *words]), capsys.readouterr()
-        wanted = exit_codes.USAGE if case in STORES else exit_codes.NOT_FOUND
+        wanted = ExitCode.USAGE if case in STORES else ExitCode.NOT_FOUND
         if code != wanted or not re.search(says, answer.err) or answer.out:
             wrong[name] = code, answer
     assert wrong == {}
@@ -225,9 +225,9 @@ def test_a_version_to_come_is_not_there_yet(tmp_path: Path, capsys: pytest.Captu
         ["get", place, "AA", "--batch", "8"],
         ["chain", place, "--version", "9"],
     ):
-        assert main(words) == exit_codes.NOT_FOUND, words
+        assert main(words) == ExitCode.NOT_FOUND, words
         assert says in capsys.readouterr().err
-    assert main(["diff", place, "3", "2"]) == exit_codes.USAGE
+    assert main(["diff", place, "3", "2"]) == ExitCode.USAGE
     assert "version 2 does not come after version 3" in capsys.readouterr().err
 
 

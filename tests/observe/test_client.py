@@ -13,8 +13,9 @@ import pytest
 from query_directory import QueryDirectory
 from running_service import serving
 
-from state_store.cli import exit_codes, maintenance
+from state_store.cli import maintenance
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 
 TRIGGERS = "/v1/queries/flights/checkpoints/triggers/7"
 DONE = {"request-id": "7", "status": {"id": "COMPLETED"}, "made": 0, "failed": 0, "stores": []}
@@ -79,12 +80,12 @@ def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
 @pytest.mark.parametrize(
     ("scripted", "code", "words"),
     [
-        ({"polls": [OUTAGE, OUTAGE, (502, "<html>"), (200, DONE)]}, exit_codes.OK, ""),
-        ({"polls": [OUTAGE, FORGOTTEN]}, exit_codes.NOT_FOUND, "see full_ms"),
-        ({"polls": [HTML]}, exit_codes.USAGE, "answers 403: this user may not ask there"),
-        ({"polls": [(200, DONE)], "service": HTML}, exit_codes.USAGE, "answers 403"),
-        ({"polls": [(200, DONE)], "service": (200, "<html>")}, exit_codes.NOT_FOUND, "no REST API"),
-        ({"polls": [(200, DONE)], "service": (200, {"api": "v9"})}, exit_codes.NOT_FOUND, "no REST API"),
+        ({"polls": [OUTAGE, OUTAGE, (502, "<html>"), (200, DONE)]}, ExitCode.OK, ""),
+        ({"polls": [OUTAGE, FORGOTTEN]}, ExitCode.NOT_FOUND, "see full_ms"),
+        ({"polls": [HTML]}, ExitCode.USAGE, "answers 403: this user may not ask there"),
+        ({"polls": [(200, DONE)], "service": HTML}, ExitCode.USAGE, "answers 403"),
+        ({"polls": [(200, DONE)], "service": (200, "<html>")}, ExitCode.NOT_FOUND, "no REST API"),
+        ({"polls": [(200, DONE)], "service": (200, {"api": "v9"})}, ExitCode.NOT_FOUND, "no REST API"),
     ],
     indirect=["scripted"],
 )
@@ -100,7 +101,7 @@ def test_an_outage_that_lasts_says_that_the_request_was_accepted(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(maintenance, "POLL_PATIENCE_S", 0.2)
-    assert main(["full", "--url", scripted.url]) == exit_codes.RETRY
+    assert main(["full", "--url", scripted.url]) == ExitCode.RETRY
     assert "request 7 was accepted, but its outcome is not known: starting" in capsys.readouterr().err
 
 
@@ -110,12 +111,12 @@ def test_a_service_with_a_token_is_asked_with_its_file(
     service = serving(query.location, token="0123456789abcdef")
     token = tmp_path / "token"
     try:
-        assert main(["full", "--url", service.url]) == exit_codes.USAGE
+        assert main(["full", "--url", service.url]) == ExitCode.USAGE
         assert "a token is needed" in capsys.readouterr().err
         token.write_text("fedcba9876543210\n")
-        assert main(["full", "--url", service.url, "--token-file", str(token)]) == exit_codes.USAGE
+        assert main(["full", "--url", service.url, "--token-file", str(token)]) == ExitCode.USAGE
         token.write_text("0123456789abcdef\n")
-        assert main(["full", "--url", service.url, "--token-file", str(token)]) == exit_codes.OK
-        assert main(["full", "--url", service.url, "--token-file", str(tmp_path)]) == exit_codes.USAGE
+        assert main(["full", "--url", service.url, "--token-file", str(token)]) == ExitCode.OK
+        assert main(["full", "--url", service.url, "--token-file", str(tmp_path)]) == ExitCode.USAGE
     finally:
         service.stop()

@@ -13,8 +13,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, shown
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.errors import MissingError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
@@ -133,7 +133,7 @@ def test_the_command_prints_the_changes(tmp_path, capsys):
     assert "changes from version 1 to version 2" in capsys.readouterr().out
     assert main(["diff", directory, "1", "--feed"]) == 0
     assert "put" in capsys.readouterr().out
-    assert main(["diff", directory, "3", "2"]) == exit_codes.USAGE
+    assert main(["diff", directory, "3", "2"]) == ExitCode.USAGE
 
 
 def test_versions_of_changes_are_chosen_by_batch_and_by_time(tmp_path, capsys):
@@ -149,7 +149,7 @@ def test_versions_of_changes_are_chosen_by_batch_and_by_time(tmp_path, capsys):
         assert main(["diff", directory, older, newer, "--json"]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0] == answers[1] == answers[2] != []
-    assert main(["diff", directory, "batch:x"]) == exit_codes.USAGE
+    assert main(["diff", directory, "batch:x"]) == ExitCode.USAGE
     assert "is not a moment, such as" in capsys.readouterr().err
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_order, shown
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data.dataset.rewriting import copying
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
@@ -37,7 +37,7 @@ def test_a_copy_is_the_query(name, tmp_path, capsys):
         names = sorted(path.name for path in (Path(target) / log).iterdir())
         assert names == sorted(path.name for path in (Path(source) / log).glob("[0-9]*"))
     assert Query.open(target).committed() == Query.open(source).committed()
-    assert main(["cp", source, target]) == exit_codes.RETRY
+    assert main(["cp", source, target]) == ExitCode.RETRY
     assert not list(Path(source).glob("state/0/*/lease/*.json"))
 
 

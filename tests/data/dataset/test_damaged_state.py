@@ -9,8 +9,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.errors import DamagedError, MissingError, OptionError
 
 NEWEST = VERSIONS[-1]
@@ -59,9 +59,9 @@ def test_the_loss_by_a_damaged_file_is_reported(directory, capsys):
         lost_key = rows[0]["carrier"]
         with pytest.raises(DamagedError, match=f"partition {number}"):
             state.get(lost_key)
-    assert main(["show", str(directory)]) == exit_codes.PROBLEM
+    assert main(["show", str(directory)]) == ExitCode.PROBLEM
     assert f"partition {number} of store" in capsys.readouterr().err
-    assert main(["export", str(directory), str(directory.parent / "exported")]) == exit_codes.PROBLEM
+    assert main(["export", str(directory), str(directory.parent / "exported")]) == ExitCode.PROBLEM
     assert f"partition {number} of store" in capsys.readouterr().err
 
 

@@ -17,8 +17,9 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
-from state_store.cli import exit_codes, formats
+from state_store.cli import formats
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data.dataset import export
 from state_store.data.dataset.export import METADATA
 from state_store.data.dataset.moments import cells, format_moment
@@ -55,7 +56,7 @@ def test_the_command_exports_once(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert (document["rows"], document["version"]) == (len(expected("flights", VERSIONS[-1])), VERSIONS[-1])
     assert (Path(target) / "_SUCCESS").exists()
-    assert main(["export", directory, target]) == exit_codes.RETRY
+    assert main(["export", directory, target]) == ExitCode.RETRY
 
 
 def test_a_notebook_shows_the_first_rows(tmp_path):
@@ -99,7 +100,7 @@ def test_a_full_disk_below_a_file_of_rows_is_named(tmp_path, form, monkeypatch, 
     monkeypatch.setattr(formats, "_write_texts", full)
     monkeypatch.setattr(formats, "_write_parquet", full)
     code = main(["show", str(directory), "--format", form, "--output", str(target)])
-    assert code == exit_codes.RETRY
+    assert code == ExitCode.RETRY
     assert f"cannot write '{target}': No space left on device" in capsys.readouterr().err
     assert not target.exists()
 

@@ -13,8 +13,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.data.dataset.columns import _typed
 from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.embedded import EmbeddedStore
@@ -118,7 +118,7 @@ def test_both_sides_of_a_join_are_imported_at_once(tmp_path, capsys):
         ([arguments[0], arguments[0]], "Give each name once"),
         ([*arguments, "--store", "left"], "for rows without a name"),
     ]:
-        assert main(["import", source, *wrong, other]) == exit_codes.USAGE
+        assert main(["import", source, *wrong, other]) == ExitCode.USAGE
         assert why in " ".join(capsys.readouterr().err.split())
     folder = tmp_path / "side=left"
     (tmp_path / "left").rename(folder)

@@ -12,8 +12,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.storage import open_storage
 from state_store.data.query import Query, StoreKey
 
@@ -51,15 +51,15 @@ def test_a_remote_state_is_copied_read_rewritten_and_repaired(remote, tmp_path, 
     exported = pyarrow.dataset.dataset(tmp_path / "exported", format="parquet").to_table()
     assert in_order(exported.to_pylist()) == rows
     assert main(["export", copy, f"{remote}/exported/"]) == 0
-    assert main(["export", copy, f"{remote}/exported"]) == exit_codes.RETRY
+    assert main(["export", copy, f"{remote}/exported"]) == ExitCode.RETRY
     assert main(["import", copy, f"{remote}/exported", filled]) == 0
     assert rows_of(filled) == rows
     part = f"{remote}/exported/part-00000.parquet"
-    assert main(["import", copy, part, f"{filled}-in-part"]) == exit_codes.USAGE
+    assert main(["import", copy, part, f"{filled}-in-part"]) == ExitCode.USAGE
     assert "give their directory" in capsys.readouterr().err
-    assert main(["import", copy, f"{remote}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
+    assert main(["import", copy, f"{remote}/nothing", f"{filled}-no"]) == ExitCode.NOT_FOUND
     assert main(["show", copy, "--format", "csv", "--output", f"{remote}/rows.csv"]) == 0
-    assert main(["show", copy, "--format", "csv", "--output", f"{remote}/rows.csv"]) == exit_codes.RETRY
+    assert main(["show", copy, "--format", "csv", "--output", f"{remote}/rows.csv"]) == ExitCode.RETRY
     assert len(open_storage(remote).read("rows.csv").splitlines()) == len(rows) + 1
     assert main(["repartition", copy, f"{remote}/more", "--partitions", "3"]) == 0
     without = [{**row, "partition_id": 0} for row in rows_of(f"{remote}/more")]

@@ -13,8 +13,8 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.runtime import SYSTEM
 from state_store.core.storage import open_storage
@@ -117,7 +117,7 @@ def test_impossible_arguments_are_refused(tmp_path):
         repartition(str(source), target, 3)
     with pytest.raises(OptionError, match="partitions is 1 or more"):
         repartition(str(source), str(tmp_path / "other"), 0)
-    assert main(["repartition", str(tmp_path / "none"), target, "--partitions", "3"]) == exit_codes.NOT_FOUND
+    assert main(["repartition", str(tmp_path / "none"), target, "--partitions", "3"]) == ExitCode.NOT_FOUND
     shutil.rmtree(source / "commits")
     with pytest.raises(DamagedError, match="commit log is lost"):
         repartition(str(source), str(tmp_path / "other"), 3)

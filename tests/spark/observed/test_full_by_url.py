@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from observed.ui_application import Running, awaited
 
-from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.process import ExitCode
 from state_store.observe.look import Looker
 
 pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",)), pytest.mark.tier("more")]
@@ -46,25 +46,25 @@ def test_it_makes_full_checkpoints_of_a_running_query(
 ) -> None:
     code, out, _ = run(capsys, "--url", app.ui, "--trigger-id", "nightly", "--json")
     operation = json.loads(out)
-    assert (code, operation["made"], operation["failed"]) == (exit_codes.OK, 2, 0)
+    assert (code, operation["made"], operation["failed"]) == (ExitCode.OK, 2, 0)
     assert {store["version"] for store in operation["stores"]} == {3}
     stores = Looker(str(app.room / "totals/checkpoint")).look().stores
     assert [store.full_version for store in stores] == [3, 3]
     reasons = {store.snapshot_reason for store in stores}
     assert reasons == {"requested by operator in Spark's UI or by its REST API"}
     code, out, _ = run(capsys, "--url", f"{app.ui}/checkpoints/api/v1", "--trigger-id", "nightly", "--json")
-    assert (code, json.loads(out)["ended_ms"]) == (exit_codes.OK, operation["ended_ms"]), "asked twice"
+    assert (code, json.loads(out)["ended_ms"]) == (ExitCode.OK, operation["ended_ms"]), "asked twice"
     code, out, _ = run(capsys, "--url", app.ui, "--query", "totals", "--partition", "1")
-    assert code == exit_codes.OK and "0/1/default" in out and "already" in out
+    assert code == ExitCode.OK and "0/1/default" in out and "already" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--url", "UI", "--query", "nobody"), exit_codes.NOT_FOUND, "There are: totals"),
-        (("--url", "UI", "--operator", "9"), exit_codes.NOT_FOUND, "no such store"),
-        (("--url", "UI/jobs"), exit_codes.NOT_FOUND, "no REST API of this state store"),
-        (("--url", "http://127.0.0.1:1"), exit_codes.RETRY, "does not answer"),
+        (("--url", "UI", "--query", "nobody"), ExitCode.NOT_FOUND, "There are: totals"),
+        (("--url", "UI", "--operator", "9"), ExitCode.NOT_FOUND, "no such store"),
+        (("--url", "UI/jobs"), ExitCode.NOT_FOUND, "no REST API of this state store"),
+        (("--url", "http://127.0.0.1:1"), ExitCode.RETRY, "does not answer"),
     ],
 )
 def test_a_wrong_address_or_name_is_refused(
@@ -84,7 +84,7 @@ def test_a_user_without_permission_is_refused(
     (app.room / "user").write_text(user)
     try:
         code, _, err = run(capsys, "--url", app.ui, "--query", "totals")
-        assert (code, words in err) == (exit_codes.USAGE, True), err
+        assert (code, words in err) == (ExitCode.USAGE, True), err
     finally:
         (app.room / "user").write_text("operator")
 
@@ -97,6 +97,6 @@ def test_a_stopped_query_is_refused_with_the_command_to_use(
     app.do("stop", name="short")
     awaited(lambda: app.get("queries/short").json["running"] is False, "the end is shown")
     code, _, err = run(capsys, "--url", app.ui, "--query", "short")
-    assert code == exit_codes.NOT_FOUND and "state-store full DIRECTORY" in err, err
+    assert code == ExitCode.NOT_FOUND and "state-store full DIRECTORY" in err, err
     directory = str(app.room / "short/checkpoint")
-    assert run(capsys, directory)[0] == exit_codes.OK, "the advice is right"
+    assert run(capsys, directory)[0] == ExitCode.OK, "the advice is right"
