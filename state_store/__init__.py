@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from state_store.functions import accelerate as accelerate
     from state_store.functions import per_group as per_group
     from state_store.functions import vectorized as vectorized
-    from state_store.observe.doctor import doctor as doctor
+    from state_store.observe.look import doctor as doctor
     from state_store.observe.serve import serve as serve
     from state_store.session.configuration import check_checkpoint as check_checkpoint
     from state_store.session.configuration import configure as configure
@@ -78,7 +78,7 @@ _HOMES = {
     "chain": "state_store.data.dataset.checkpoints",
     "checkpoints": "state_store.data.dataset.checkpoints",
     "check_checkpoint": "state_store.session.configuration",
-    "doctor": "state_store.observe.doctor",
+    "doctor": "state_store.observe.look",
     "estimate": "state_store.data.estimation.estimate",
     "full_checkpoint": "state_store.data.maintenance.full_checkpoints",
     "jar_path": "state_store.session.jar",

@@ -70,8 +70,8 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     `verify` reads every file. Exits with 1 if something is wrong; notes do not count. Works beside the
     running query and on a stopped one, of which it warns after 15 minutes without a checkpoint.
     """
-    from state_store.observe.doctor import doctor as examine
     from state_store.observe.generated_files import help_on
+    from state_store.observe.look import doctor as examine
     from state_store.observe.rest_answers import to_json
     from state_store.observe.verdict import FINE, NOTE
 

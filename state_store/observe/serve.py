@@ -10,7 +10,7 @@ from pathlib import Path
 
 from state_store.data.query.arguments import check_flag, check_name, check_number, check_text
 from state_store.errors import OptionError
-from state_store.observe.doctor import duration_ms, objective_ms
+from state_store.observe.look import duration_ms, objective_ms
 
 _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
 

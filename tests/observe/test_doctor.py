@@ -15,7 +15,7 @@ import state_store
 from state_store.cli.main import main
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import pack_tombstone
-from state_store.observe.doctor import examine
+from state_store.observe.look import examine
 
 
 def test_a_healthy_query_is_fine(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:

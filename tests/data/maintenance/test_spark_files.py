@@ -16,7 +16,7 @@ from state_store.cli.main import main
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
 from state_store.errors import DamagedError, MissingError, StateStoreError
-from state_store.observe.doctor import examine
+from state_store.observe.look import examine
 
 HOW = {
     "removed": lambda path: path.unlink(),
