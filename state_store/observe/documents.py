@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from state_store import __version__
-from state_store.data.query.operators import OPERATOR_WORDS
-from state_store.data.query.titles import MAX_KEYS
+from state_store.data.query.operators import MAX_KEYS, OPERATOR_WORDS
 from state_store.observe import rest_answers
 from state_store.observe.metrics import LABELS, MAX_STORES, METRICS, progress_metrics
 from state_store.observe.rest_answers import DRIVER, EVERYWHERE, SERVE

@@ -40,7 +40,6 @@ from state_store.data.query import (
 )
 from state_store.data.query.arguments import Location, check_text, checked_location
 from state_store.data.query.query import not_committed
-from state_store.data.query.titles import title
 from state_store.errors import MissingError, OptionError, StateStoreError, StorageError, as_store_error
 from state_store.observe.figures import (
     VersionFigures,
@@ -281,7 +280,7 @@ class Looker:
         self._began_ms = min((entry.modified_ms for entry in described), default=None)
         if self._pinned and query.committed_batch() is not None:  # before, partitions may not be known
             self._query = query
-            self._titles = {operator.id: title(query, operator) for operator in query.operators}
+            self._titles = {operator.id: query.title(operator) for operator in query.operators}
         return query
 
     def _read(

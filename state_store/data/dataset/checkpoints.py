@@ -27,7 +27,6 @@ from state_store.data.dataset.partitions import version_number
 from state_store.data.jobs import on_stores, workers
 from state_store.data.query import CommitTimes, Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_flag, check_number, counted
-from state_store.data.query.titles import title
 from state_store.errors import ConflictError, MissingError
 
 _NAMED_STARTS = 2
@@ -205,7 +204,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         Args:
             each: False sums over the partitions of a store; True has a group for each partition.
         """
-        names = {operator.id: title(self.query, operator) for operator in self.query.operators}
+        names = {operator.id: self.query.title(operator) for operator in self.query.operators}
         if each:
             for key in self:
                 yield f"store {key} ({names[key.operator]})", list(self._lines([key]))

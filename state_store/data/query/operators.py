@@ -5,6 +5,9 @@ partitions), or `state/<operator>/_metadata/v2/<batch>` for an operator with col
 partitions there is that of the session, `spark.sql.shuffle.partitions`. An operator without grouping keys has
 one partition all the same, so the commit log and the schema of the keys are asked, too.
 
+An operator has a name for people, such as "aggregation on user" (`Operator.title`), which is the same on the
+page of checkpoints, in Spark's tab and in commands.
+
 A store is named by its operator, its partition and its own name (`StoreKey`). Schema files have texts as
 Java's `DataOutputStream` writes them (`JavaTexts`).
 
@@ -16,14 +19,14 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from state_store.core.storage import Storage
 from state_store.data.query.arguments import check_name, check_number
-from state_store.errors import DamagedError, MissingError, StorageError
+from state_store.errors import DamagedError, MissingError, StateStoreError, StorageError
 
 DEFAULT_NAME = "default"
 
@@ -54,6 +57,12 @@ OPERATOR_WORDS = {
     _LIMIT: "limit",
 }
 """Words for what a stateful operator does, by Spark's name of it. The tab reads them from the jar."""
+
+MAX_KEYS = 3
+"""Columns that a title names; more of them are counted."""
+
+_MADE_UP = frozenset({"__dummy__", "sessionStartTime"})
+"""Names of key columns that Spark makes up, for session windows and operators without columns to group by."""
 
 _SCHEMA_FILE = re.compile(r"state/[0-9]+/_stateSchema/[^/]+/[^/]+")
 
@@ -194,6 +203,15 @@ class Operator:
         """Words for what it does; Spark's name of an operator that has none."""
         return OPERATOR_WORDS.get(self.name, self.name)
 
+    def title(self, keys: Sequence[str]) -> str:
+        """Return its name for people, such as "aggregation on user".
+
+        Args:
+            keys: the columns by which it groups its rows; empty: none, or they are not known.
+        """
+        more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+        return f"{self.words} on {', '.join(keys[:MAX_KEYS])}{more}" if keys else self.words
+
     @property
     def partitions(self) -> int:
         """The number of partitions, which is the same for all of its stores."""
@@ -279,6 +297,22 @@ def _has_no_keys(operator: Operator, storage: Storage) -> bool:
         return bool(json.loads(text)["fields"] == _NO_COLUMNS)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"'{path}' is damaged: it has no schema of keys: {error!r}", file=path) from error
+
+
+def grouping_columns(operator: Operator, storage: Storage) -> list[str]:
+    """Return the names of the columns by which an operator groups; empty if they cannot be read."""
+    store = next(iter(operator.stores))
+    if operator.schema_files.get(store) or operator.name == JOIN:  # column families have keys of their own
+        return []
+    path = schema_file(operator, store)
+    try:
+        texts = JavaTexts(storage.read(path), path)
+        version = texts.text()
+        key = json.loads(texts.text() if version == "v1" else texts.pieces())
+        names = [str(field["name"]) for field in key["fields"]]
+    except (StateStoreError, OSError, ValueError, KeyError, TypeError):  # a name for people can do without
+        return []
+    return [name for name in names if name not in _MADE_UP]
 
 
 def schema_file(operator: Operator, store: str) -> str:

@@ -26,6 +26,7 @@ from state_store.data.query.operators import (
     StoreKey,
     described_batches,
     description_path,
+    grouping_columns,
     operators_of,
     parsed,
     text_of,
@@ -292,6 +293,10 @@ class Query:
             then = parsed(operator.id, text_of(self._storage, path), path)
             described[batch] = replace(then, stores=dict.fromkeys(then.stores, operator.partitions))
         return described
+
+    def title(self, operator: Operator) -> str:
+        """Return an operator's name for people, with its grouping columns if Spark's schema tells them."""
+        return operator.title(grouping_columns(operator, self._storage))
 
     def start_problems(self) -> list[SparkFileProblem]:
         """Return what is lost or damaged among the files that Spark reads when it starts the query again."""
