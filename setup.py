@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from state_store.session import build, compiler, releases, sources  # noqa: E402
+from state_store.session import build, releases  # noqa: E402
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class BuildPackage(build_py):
 
 def carry_sources(package: Path) -> None:
     """Copy the Scala sources and resources into the package."""
-    target = package / sources.CARRIED.relative_to(sources.PACKAGE)
-    shutil.copytree(sources.CHECKOUT, target, ignore=shutil.ignore_patterns("__pycache__"))
+    target = package / build.CARRIED.relative_to(build.PACKAGE)
+    shutil.copytree(build.CHECKOUT, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def carry_jars(target: Path) -> None:
@@ -54,7 +54,7 @@ def carry_jars(target: Path) -> None:
             _log.warning("%s is not of these sources: it is left out", jar)
     try:
         build.build(releases.installed_pyspark(), target)
-    except (releases.NoSpark, compiler.NoJava) as missing:
+    except (releases.NoSpark, build.NoJava) as missing:
         _log.warning("the package carries no jar but those of the tree: %s", missing)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from state_store.session import build, compiler
+from state_store.session import build
 from state_store.session.build import BuildError as BuildError  # for those who compile
 
 PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
@@ -78,7 +78,7 @@ def compile_into(out: Path, sources: Iterable[Path], against: Iterable[Path]) ->
 
     Raises BuildError.
     """
-    compiler.compile_scala(SPARK_JARS, sources, out, against)
+    build.compile_scala(SPARK_JARS, sources, out, against)
 
 
 def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:

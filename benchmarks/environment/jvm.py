@@ -17,7 +17,7 @@ from typing import Any
 import pyspark
 
 from benchmarks.environment import providers
-from state_store.session.compiler import compile_scala, java
+from state_store.session.build import compile_scala, java
 from state_store.session.jar import LOG, OPENED
 from state_store.session.releases import BuildError
 

@@ -34,7 +34,7 @@ from state_store.observe.metrics import (
 )
 from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE, Finding
 from state_store.observe.verdict import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
-from state_store.session import sources
+from state_store.session import build
 
 MARK = "<!-- written by make docs from here on -->\n"
 
@@ -241,7 +241,7 @@ def page_files() -> dict[str, str]:
 
 def page_directory() -> Path:
     """Return the directory of the page's files, which jar and wheel both carry."""
-    return sources.directory() / "resources" / "state-store" / "page"
+    return build.source_directory() / "resources" / "state-store" / "page"
 
 
 def help_on(finding: Finding) -> str:

@@ -27,8 +27,8 @@ from typing import Any
 
 from state_store.core.runtime import ScratchDirectory
 from state_store.errors import InternalError, OptionError
-from state_store.session import build, sources
-from state_store.session.compiler import java, java_version
+from state_store.session import build
+from state_store.session.build import java, java_version
 from state_store.session.releases import (
     BuildError,
     installed_pyspark,
@@ -112,7 +112,7 @@ def jar_path(spark: str | None = None) -> Path:
         raise OptionError(f"spark is a version such as '4.2.0', not {spark!r}", option="spark")
     version = spark or installed_spark()
     carried = build.JAR_DIRECTORY / jar_name(version)
-    if carried.is_file() and not (sources.is_checkout() and is_supported(version)):
+    if carried.is_file() and not (build.is_checkout() and is_supported(version)):
         return carried
     if not is_supported(version):
         raise OptionError(
@@ -138,7 +138,7 @@ def jar_path(spark: str | None = None) -> Path:
 def _compiled_once(pyspark: Path, version: str) -> Path:
     stamp = build.current(version)
     roots = list(_caches())
-    directories = [build.JAR_DIRECTORY] if sources.is_checkout() else []
+    directories = [build.JAR_DIRECTORY] if build.is_checkout() else []
     directories += [root / stamp.digest[:16] for root in roots]
     for directory in directories:
         if build.stamped(directory / jar_name(version)) == stamp:

@@ -27,7 +27,7 @@ from state_store.errors import (
     OptionError,
     StateStoreError,
 )
-from state_store.session import compiler
+from state_store.session import build
 from state_store.session import jar as jvm_program
 from state_store.session.jar import JvmProgram
 
@@ -531,7 +531,7 @@ def test_configuration_is_for_both_stores_or_for_hadoop(tmp_path, program):
 
 
 def test_without_java_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler, "java", lambda: str(tmp_path / "no-java"))
+    monkeypatch.setattr(build, "java", lambda: str(tmp_path / "no-java"))
     source = query_of(tmp_path, HDFS)
     assert "Java" in refused(OptionError, source, tmp_path / "target", "incremental").message
     assert not (tmp_path / "target").exists()

@@ -13,7 +13,7 @@ import pytest
 
 import state_store
 from jvm.fakes import Compilations, spark_directory
-from state_store.session import build, compiler, sources
+from state_store.session import build
 
 
 @pytest.mark.spark
@@ -47,8 +47,8 @@ def test_nothing_is_compiled_if_only_python_changed(
 ) -> None:
     pyspark = spark_directory(tmp_path / "spark", "4.3.0")
     build.build(pyspark, tmp_path / "out")
-    code = {**sources.agent_code(), "state_store/more.py": b"MORE = 1"}
-    monkeypatch.setattr(sources, "agent_code", lambda: code)
+    code = {**build.agent_code(), "state_store/more.py": b"MORE = 1"}
+    monkeypatch.setattr(build, "agent_code", lambda: code)
     jar, built = build.build(pyspark, tmp_path / "out")
     assert built
     assert compilations.count == 1
@@ -70,7 +70,7 @@ def test_another_spark_or_other_sources_are_compiled(
     more.parent.mkdir(parents=True)
     (tmp_path / "sources/resources").mkdir()
     more.write_text("object More")
-    monkeypatch.setattr(sources, "CHECKOUT", tmp_path / "sources")
+    monkeypatch.setattr(build, "CHECKOUT", tmp_path / "sources")
     build.build(pyspark, tmp_path / "out")
     assert compilations.count == 3
 
@@ -81,10 +81,10 @@ def test_a_file_of_a_release_is_for_later_ones_until_one_of_the_same_name(
     for name in ("scala/All", "scala-4.0/Moved", "scala-4.0/Kept", "scala-4.2/Moved", "scala-4.10/Kept"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.scala").touch()
-    monkeypatch.setattr(sources, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(build, "CHECKOUT", tmp_path)
 
     def of(spark: str) -> list[str]:
-        return [path.relative_to(tmp_path).with_suffix("").as_posix() for path in sources.scala(spark)]
+        return [path.relative_to(tmp_path).with_suffix("").as_posix() for path in build.scala_sources(spark)]
 
     assert of("4.0.5") == of("4.1.1") == ["scala/All", "scala-4.0/Kept", "scala-4.0/Moved"]
     assert of("4.2.0") == of("4.9.0") == ["scala/All", "scala-4.0/Kept", "scala-4.2/Moved"]
@@ -145,12 +145,12 @@ def test_a_java_that_spark_does_not_run_on_is_refused(
     with pytest.raises(
         build.BuildError, match=f"{says}.*Java 17, 21 or 25 is needed.*openjdk-17-jdk-headless"
     ):
-        compiler.java_version()
+        build.java_version()
 
 
 def test_the_java_of_this_machine_is_accepted() -> None:
     assert shutil.which("java")
-    compiler.java_version()
+    build.java_version()
 
 
 @pytest.mark.tier("more")
@@ -158,7 +158,7 @@ def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
     source = tmp_path / "Broken.scala"
     source.write_text("object Broken { val x: Int = nothing }\n")
     with pytest.raises(build.BuildError, match=r"(?s)do not compile.*not found: value nothing"):
-        compiler.compile_scala(build.installed_pyspark() / "jars", [source], tmp_path)
+        build.compile_scala(build.installed_pyspark() / "jars", [source], tmp_path)
 
 
 def test_main_prints_the_error_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from jvm.fakes import Compilations, spark_directory
 from state_store.errors import OptionError
-from state_store.session import build, jar, releases, sources
+from state_store.session import build, jar, releases
 
 NAME = "incremental-state-store-spark-4.3.jar"
 
@@ -25,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Com
     pyspark = spark_directory(tmp_path / "pyspark", "4.3.0")
     monkeypatch.setattr(jar, "installed_pyspark", lambda: pyspark)
     monkeypatch.setattr(jar, "installed_spark", lambda: "4.3.0")
-    monkeypatch.setattr(sources, "is_checkout", lambda: False)
+    monkeypatch.setattr(build, "is_checkout", lambda: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -62,8 +62,8 @@ def test_the_first_use_prints_a_line_and_compiles_a_jar_that_is_kept(installed, 
 
 def test_the_kept_jar_is_of_these_sources(installed, compilations, monkeypatch):
     before = jar.jar_path()
-    code = {**sources.agent_code(), "state_store/more.py": b"MORE = 1"}
-    monkeypatch.setattr(sources, "agent_code", lambda: code)
+    code = {**build.agent_code(), "state_store/more.py": b"MORE = 1"}
+    monkeypatch.setattr(build, "agent_code", lambda: code)
     assert jar.jar_path() != before
 
 
@@ -110,7 +110,7 @@ def test_a_jar_that_others_could_have_put_there_is_not_taken(installed, compilat
 
 def test_a_checkout_brings_its_own_jar_up_to_date(installed, compilations, monkeypatch, capsys):
     stale = carry(installed, "4.3")
-    monkeypatch.setattr(sources, "is_checkout", lambda: True)
+    monkeypatch.setattr(build, "is_checkout", lambda: True)
     assert jar.jar_path() == stale
     assert build.stamped(stale) == build.current("4.3.0")
     assert "compiling" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from state_store.core.settings.session import (
     PROVIDER_CLASS,
 )
 from state_store.errors import OptionError
-from state_store.session import build, configuration, sources
+from state_store.session import build, configuration
 
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -28,7 +28,7 @@ DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 @pytest.fixture(autouse=True)
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path)
-    monkeypatch.setattr(sources, "is_checkout", lambda: False)
+    monkeypatch.setattr(build, "is_checkout", lambda: False)
     path = tmp_path / "incremental-state-store-spark-4.3.jar"
     path.touch()
     return str(path)

@@ -11,7 +11,7 @@ import pytest
 import state_store
 from state_store.core.settings.option import PREFIX
 from state_store.errors import OptionError
-from state_store.session import build, configuration, releases, sources
+from state_store.session import build, configuration, releases
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def jars(tmp_path, monkeypatch):
     for version in releases.SUPPORTED_SPARKS:
         (tmp_path / releases.jar_name(version)).write_bytes(b"")
     monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path)
-    monkeypatch.setattr(sources, "is_checkout", lambda: False)
+    monkeypatch.setattr(build, "is_checkout", lambda: False)
     return tmp_path
 
 
