@@ -44,9 +44,9 @@ class BatchedFunction(MarkedFunction):
         return stream.run(self, batches)
 
     def _group(self, key: Any, frames: Any, state: Any) -> Iterator[Any]:
-        from state_store.functions import fallback
+        from state_store.functions import stream
 
-        return fallback.run(self, key, frames, state)
+        return stream.run_group(self, key, frames, state)
 
 
 class VectorizedFunction(BatchedFunction):
