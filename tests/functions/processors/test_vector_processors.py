@@ -17,9 +17,8 @@ from test_processors import BATCHED, OURS, PROCESSORS
 
 import state_store
 from state_store.functions.group_context import GroupTooLargeError
-from state_store.functions.vectors import table_loop
-from state_store.functions.vectors.processor import bind
-from state_store.functions.vectors.table_loop import borders, whole_groups
+from state_store.functions.vectors import processor
+from state_store.functions.vectors.processor import bind, borders, whole_groups
 
 pytestmark = pytest.mark.tier("more")
 
@@ -241,7 +240,7 @@ def test_a_group_of_many_batches_is_put_together_once(monkeypatch):
     class Counted:
         from_batches = staticmethod(lambda parts: joined.append(len(parts)) or original(parts))
 
-    monkeypatch.setattr(table_loop.pa, "Table", Counted)
+    monkeypatch.setattr(processor.pa, "Table", Counted)
     assert [found.num_rows for found in whole_groups(iter(batches), [0], 1 << 20)] == [300, 1]
     assert joined == [300, 1]
 
