@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
     from state_store.data.estimation.simulation import Prices as Prices
-    from state_store.data.estimation.workload import Workload as Workload
+    from state_store.data.estimation.simulation import Workload as Workload
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
     from state_store.data.maintenance.repair import Repairs as Repairs
@@ -72,7 +72,7 @@ _HOMES = {
     "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",
     "Verification": "state_store.data.maintenance.verification",
-    "Workload": "state_store.data.estimation.workload",
+    "Workload": "state_store.data.estimation.simulation",
     "build_jar": "state_store.session.jar",
     "bootstrap": "state_store.data.dataset.rewriting.importing",
     "chain": "state_store.data.dataset.checkpoints",

@@ -24,8 +24,7 @@ from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option import BYTES, DURATION
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, ToolTime, estimate, in_time
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
-from state_store.data.estimation.simulation import Prices
-from state_store.data.estimation.workload import PARTITIONS, Workload
+from state_store.data.estimation.simulation import PARTITIONS, Prices, Workload
 from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted, require_arrow
 from state_store.errors import OptionError

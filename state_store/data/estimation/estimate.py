@@ -24,8 +24,16 @@ from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, parse
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.rewriting.store_writer import SPOOL_RATIO, pieces
-from state_store.data.estimation.simulation import Prices, Requests, Sample, SimulatedStore, look_ahead_bytes
-from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
+from state_store.data.estimation.simulation import (
+    FAMILY_BYTES,
+    Prices,
+    Requests,
+    Sample,
+    SimulatedStore,
+    Workload,
+    look_ahead_bytes,
+    table_size,
+)
 from state_store.data.migration import TASK_MEMORY_BYTES, TASKS_A_CORE
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown

@@ -28,7 +28,7 @@ from state_store.core.storage.contract import Storage
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.dataset.views import default_name, view
-from state_store.data.estimation.workload import (
+from state_store.data.estimation.simulation import (
     FAMILY_BYTES,
     TableSize,
     Touches,

@@ -23,9 +23,9 @@ from state_store.data.estimation.simulation import (
     ROW_BYTES,
     Prices,
     SimulatedStore,
+    Workload,
     full_merge,
 )
-from state_store.data.estimation.workload import Workload
 from state_store.errors import OptionError
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100

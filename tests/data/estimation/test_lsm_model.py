@@ -11,8 +11,14 @@ import pytest
 
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.data.estimation.simulation import Run, compact_all, compact_runs, file_sizes, ingested
-from state_store.data.estimation.workload import table_size
+from state_store.data.estimation.simulation import (
+    Run,
+    compact_all,
+    compact_runs,
+    file_sizes,
+    ingested,
+    table_size,
+)
 
 SETTINGS = DatabaseSettings(threads=2, file_bytes=64 << 10)
 VALUE_BYTES = 100
