@@ -22,14 +22,14 @@ MUTANTS = [
     ),
     Mutant(
         "a copy with other rows counts as its source if it has as many",
-        f"{ROOT}/migration/FamilyRows.scala",
+        f"{ROOT}/migration/StoreCopy.scala",
         "count == other.count && checksum == other.checksum",
         "count == other.count",
         COPIES,
     ),
     Mutant(
         "the values of a list may change places",
-        f"{ROOT}/migration/FamilyRows.scala",
+        f"{ROOT}/migration/StoreCopy.scala",
         "hash(keys(key), position)",
         "hash(keys(key), 0)",
         COPIES,
