@@ -26,9 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions import pandas_frames, polars_frames
+from state_store.functions import binding, pandas_frames, polars_frames
 from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, readable, struct_type
-from state_store.functions.decorators import HOW_TO_SET
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
     from pyspark.sql.types import StructField
 
-    from state_store.functions.decorators import Caller, ManyGroups
+    from state_store.functions.binding import Caller, ManyGroups
 
 CONTINUED, MORE = 1, 2
 
@@ -294,12 +293,12 @@ def run_group(
     if function.schemas is None:
         raise BadResultError(
             f"{function.__name__} was not passed to applyInPandasWithState on a data frame, "
-            f"so its schemas are not known; or {HOW_TO_SET}."
+            f"so its schemas are not known; or {binding.HOW_TO_SET}."
         )
     if function.stored_timeout:
         raise BadResultError(
             f"{function.__name__} asks for stored timeouts, which Spark's own operator does not tell: "
-            f"{HOW_TO_SET}."
+            f"{binding.HOW_TO_SET}."
         )
     _warn_once(function)
     pdfs = [] if state.hasTimedOut else list(frames)
@@ -457,7 +456,7 @@ def _warn_once(function: ManyGroups) -> None:
     global _warned
     if not _warned and function.schemas is not None and not function.schemas.warned:
         print(
-            f"{function.__name__} runs group by group in worker {os.getpid()}: {HOW_TO_SET}.",
+            f"{function.__name__} runs group by group in worker {os.getpid()}: {binding.HOW_TO_SET}.",
             file=sys.stderr,
         )
     _warned = True

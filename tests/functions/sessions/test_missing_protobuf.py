@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from state_store.functions import decorators
+from state_store.functions import binding
 
 
 def grouped(**session):
@@ -29,26 +29,26 @@ def without(monkeypatch, error):
 def test_a_driver_without_protobuf_is_told_what_to_install(monkeypatch, error):
     without(monkeypatch, error)
     with pytest.warns(RuntimeWarning, match=r"transformWithState needs .*pip install protobuf"):
-        decorators._warn_without_protobuf(grouped(_jsparkSession=object()), "transformWithState")
+        binding._warn_without_protobuf(grouped(_jsparkSession=object()), "transformWithState")
 
 
 def test_a_client_of_spark_connect_needs_none(monkeypatch):
     without(monkeypatch, None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        decorators._warn_without_protobuf(grouped(), "transformWithState")
+        binding._warn_without_protobuf(grouped(), "transformWithState")
 
 
 def test_a_driver_with_protobuf_is_not_warned():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        decorators._warn_without_protobuf(grouped(_jsparkSession=object()), "transformWithState")
+        binding._warn_without_protobuf(grouped(_jsparkSession=object()), "transformWithState")
 
 
 def test_both_methods_look_for_it(monkeypatch):
     seen = []
-    monkeypatch.setattr(decorators, "_warn_without_protobuf", lambda grouped, name: seen.append(name))
+    monkeypatch.setattr(binding, "_warn_without_protobuf", lambda grouped, name: seen.append(name))
     for name in ("transformWithState", "transformWithStateInPandas"):
-        method = decorators._processor_binding(lambda *arguments: arguments, name)
+        method = binding._processor_binding(lambda *arguments: arguments, name)
         method(grouped(), object(), "k string", "update", "none")
     assert seen == ["transformWithState", "transformWithStateInPandas"]
