@@ -86,6 +86,9 @@ _ANY_FILE = "metadata"
 R = TypeVar("R")
 
 
+# ---- the contract ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Entry:
     """A file in a listing; `modified_ms` is the storage's time, milliseconds since 1970 UTC."""
@@ -248,6 +251,9 @@ class Storage(ABC):
         """Close connections; the storage is not used afterwards."""
 
 
+# ---- what backends share --------------------------------------------------------------------------------
+
+
 def check_path(path: str) -> str:
     """Return `path`. Raises StorageError unless it is relative and stays below the store's directory."""
     parts = path.split("/")
@@ -300,6 +306,9 @@ def with_remedy(why: str) -> str:
         if words.search(first):
             return f"{first} ({remedy})"
     return first
+
+
+# ---- storage around another storage ---------------------------------------------------------------------
 
 
 class ForwardingStorage(Storage):

@@ -27,6 +27,9 @@ PAGE_ENTRIES = 20_000
 _FIRST_WRITE_BYTES = 8 << 10
 
 
+# ---- requests and answers -------------------------------------------------------------------------------
+
+
 class _Named(TypedDict):
     fs: str
     path: str
@@ -90,6 +93,9 @@ class FileSystemCalls(Protocol):
         Raises:
             StateStoreError: The error of the answer.
         """
+
+
+# ---- the storage ----------------------------------------------------------------------------------------
 
 
 class HadoopStorage(Storage):

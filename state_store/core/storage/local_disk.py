@@ -70,6 +70,9 @@ _EVERYWHERE = (errno.EMFILE, errno.ENFILE)
 """Failures that another directory would not change."""
 
 
+# ---- files that appear whole and stay -------------------------------------------------------------------
+
+
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
     """Create `path` with exactly `data`.
 
@@ -110,10 +113,12 @@ def place_durable(source: StrPath, path: StrPath, *, overwrite: bool) -> None:
 def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> None:
     """Make `target`, which must not exist, a hard link to `source`, or a copy (synced if `sync` is set).
 
-    A file that this user may only read is copied: RocksDB opens the files that it takes over for writing.
+    A file that this user may only read is copied: RocksDB opens the files that it takes over for writing. So
+    is one that is replaced at this moment: Linux finds its name, and then refuses to link what has none left.
     """
-    if os.access(source, os.W_OK) and _link(source, target):
-        return
+    with contextlib.suppress(FileNotFoundError):  # reading says it again if there is no file
+        if os.access(source, os.W_OK) and _link(source, target):
+            return
     try:
         with open(source, "rb") as reader, open(target, "xb") as writer:
             shutil.copyfileobj(reader, writer, 1 << 20)
@@ -251,8 +256,11 @@ def free_bytes(directory: Path) -> int:
         return shutil.disk_usage(directory).free
 
 
+# ---- errors of this machine's disks ---------------------------------------------------------------------
+
+
 @contextmanager
-def local_disk_errors(file: str | os.PathLike[str] | None = None) -> Iterator[None]:
+def local_disk_errors(file: StrPath | None = None) -> Iterator[None]:
     """Turn any OSError inside into a LocalDiskError; use around work on local files alone.
 
     Args:
@@ -267,7 +275,7 @@ def local_disk_errors(file: str | os.PathLike[str] | None = None) -> Iterator[No
         raise local_disk_error(error, file) from error
 
 
-def local_disk_error(error: OSError, file: str | os.PathLike[str] | None = None) -> LocalDiskError:
+def local_disk_error(error: OSError, file: StrPath | None = None) -> LocalDiskError:
     """Return the error to raise for `error`, which is about the local file `file` unless it names another."""
     named = error.filename2 or error.filename or file
     name = None if named is None else os.fspath(named)
@@ -292,7 +300,7 @@ def code_in(text: str) -> int | None:
     return next((code for code in _REMEDIES if os.strerror(code) in text), None)
 
 
-def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
+def blames_local_file(error: OSError, local: StrPath) -> bool:
     """Return True if `error`, raised while a stored file was copied to `local`, is about `local`.
 
     Only writing meets a full or read-only disk. A directory that cannot be written fails without saying which

@@ -53,8 +53,6 @@ _BUCKETS: set[tuple[str, str]] = set()
 _VERSIONS = 10
 """Versions of an object that a read begins with, before it fails."""
 
-T = TypeVar("T")
-
 _PUT_BYTES = 8 << 20
 """Bytes of a request at most: of a whole blob, or of a block."""
 
@@ -66,9 +64,14 @@ _FORM = (
     "or AZURE_STORAGE_CONNECTION_STRING"
 )
 
+T = TypeVar("T")
+
 
 class _ChangedError(StorageError):
     """An object was replaced while it was read."""
+
+
+# ---- S3 and Google Cloud Storage ------------------------------------------------------------------------
 
 
 class ArrowStorage(Storage):
@@ -301,6 +304,9 @@ class ArrowStorage(Storage):
             why = with_remedy(f"NoSuchBucket: there is no bucket '{bucket[1]}'")
             raise StorageError(f"cannot {action} '{file}': {why}", file=file)
         _BUCKETS.add(bucket)
+
+
+# ---- Azure ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

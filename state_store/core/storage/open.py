@@ -37,6 +37,9 @@ _FIRST_ANSWER_S = 30
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
 
 
+# ---- URIs without their secrets -------------------------------------------------------------------------
+
+
 def without_secret(location: str) -> str:
     """Return a path or URI with `***` in place of a secret, which this process keeps.
 
@@ -86,6 +89,9 @@ def is_file_name(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
+
+# ---- the choice -----------------------------------------------------------------------------------------
 
 
 def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:

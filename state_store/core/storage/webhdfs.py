@@ -13,11 +13,10 @@ the first of these credentials that is there:
    the keytab that KRB5_CLIENT_KTNAME names. HADOOP_PROXY_USER acts for another user.
 3. Hadoop's simple authentication: a user name.
 
-Checkpoint storage on HDFS over its REST interface, for programs without a JVM; needs the package `hdfs`.
-
-A file is written under a temporary name, and the NameNode renames it in one step (`renameoptions`: none, or
-`OVERWRITE`). HttpFS gateways do not know that option: with them, replacing a file is refused. The bytes are
-as durable as the cluster's `dfs.datanode.synconclose` makes closed files.
+A `WebHdfsStorage` then uses that client. A file is written under a temporary name, and the NameNode renames
+it in one step (`renameoptions`: none, or `OVERWRITE`), under a lock that look-ups of names take, too: they
+find the old file or the new one. HttpFS gateways do not know that option: with them, replacing a file is
+refused. The bytes are as durable as the cluster's `dfs.datanode.synconclose` makes closed files.
 """
 
 from __future__ import annotations
@@ -61,8 +60,6 @@ to be sent to another one."""
 _VERSIONS = 10
 """Versions of a file that a read begins with, before it fails."""
 
-T = TypeVar("T")
-
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 
 PROXY_USER = "HADOOP_PROXY_USER"
@@ -80,9 +77,14 @@ _ASKS_FOR_KERBEROS = "authentication failure"
 
 _DEFAULT_PORTS = {"http": 9870, "https": 9871}
 
+T = TypeVar("T")
+
 
 class _DataNodeError(StorageError):
     """The connection to a DataNode failed."""
+
+
+# ---- the NameNodes of a URI -----------------------------------------------------------------------------
 
 
 def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -150,6 +152,9 @@ def _reachable(address: str, authority: str) -> str:
     """Return the address, with the URI's host in place of a wildcard."""
     host, _, port = address.rpartition(":")
     return f"{authority.partition(':')[0]}:{port}" if host in ("0.0.0.0", "") else address
+
+
+# ---- clients and their credentials ----------------------------------------------------------------------
 
 
 def connect(
@@ -317,6 +322,9 @@ def _variable_length(number: int) -> bytes:
         return bytes([number])
     digits = number.to_bytes((number.bit_length() + 7) // 8, "big")
     return (-112 - len(digits)).to_bytes(1, "big", signed=True) + digits
+
+
+# ---- the storage ----------------------------------------------------------------------------------------
 
 
 class WebHdfsStorage(Storage):

@@ -48,6 +48,24 @@ class TestHardLinks:
         assert (storage.directory / "shared/a").stat().st_ino == inode
         assert (tmp_path / "got").stat().st_ino == inode
 
+    def test_a_download_that_meets_a_replacement_is_no_missing_file(
+        self, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Linux finds the name, and then refuses to link a file that has lost its last name meanwhile."""
+        storage.write("snapshot/a.zip", b"old")
+        link = os.link
+
+        def link_late(source: local_disk.StrPath, target: local_disk.StrPath) -> None:
+            monkeypatch.setattr(os, "link", link)
+            with open(source, "rb") as old:
+                storage.write("snapshot/a.zip", b"new", overwrite=True)
+                link(f"/proc/self/fd/{old.fileno()}", target, src_dir_fd=old.fileno())  # follows the symlink
+
+        monkeypatch.setattr(os, "link", link_late)
+        storage.download("snapshot/a.zip", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == b"new"
+        assert os.link is link
+
     def test_a_file_system_without_hard_links_gets_copies_and_the_log_says_so_once(
         self,
         storage: LocalStorage,
