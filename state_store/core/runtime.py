@@ -30,7 +30,6 @@ from state_store.errors import StorageError
 
 Lock = AbstractContextManager[Any]
 
-
 FIRST_ANSWER_S = 60.0
 """Seconds in which a service has to answer the first request."""
 
@@ -46,6 +45,9 @@ _removals: dict[int, Remove] = {}
 _left_behind: list[_Call[Any]] = []
 
 _interrupts: list[bool] = []
+
+
+# ---- clocks, randomness and threads ---------------------------------------------------------------------
 
 
 class Condition(Protocol):
@@ -167,6 +169,9 @@ class SystemRuntime(Runtime):
 SYSTEM = SystemRuntime()
 
 
+# ---- calls that can be interrupted ----------------------------------------------------------------------
+
+
 def interruptible(call: Callable[[], R], interrupt: Remove, *, runtime: Runtime = SYSTEM) -> R:
     """Return the result of a call. An interrupt of the main thread ends the call at once.
 
@@ -274,6 +279,9 @@ class _Call(Generic[R]):
         with self._changed:
             self._is_running, self.has_ended = False, True
             self._changed.notify_all()
+
+
+# ---- what is removed at the end -------------------------------------------------------------------------
 
 
 @contextmanager

@@ -58,6 +58,9 @@ ObservedAttempts = frozenset[VersionId]
 """The attempts at later versions that were in storage when an attempt began."""
 
 
+# ---- listings -------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Listing:
     """Names that exist, each with its size in bytes, without foreign files and unfinished writes.
@@ -107,6 +110,9 @@ class Listing:
     def sst_bytes(self) -> dict[str, int]:
         """Return the bytes of every SST, delta or shared, by path."""
         return {name.path: size for names in (self.deltas, self.shared) for name, size in names.items()}
+
+
+# ---- attempts -------------------------------------------------------------------------------------------
 
 
 class AttemptId(NamedTuple):
@@ -353,6 +359,9 @@ def _refused(storage: Storage, delta: DeltaName, why: str) -> ConflictError:
     )
 
 
+# ---- lineages -------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Plan:
     """Recipe for `version`: open `snapshot` (None: start empty), then ingest `deltas` in this order."""
@@ -493,6 +502,9 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
     if len(texts) > _MAX_RUNS:
         texts = [texts[0], "...", *texts[1 - _MAX_RUNS :]]
     return f"versions that can be restored: {', '.join(texts)}"
+
+
+# ---- the chain of a process that commits ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)

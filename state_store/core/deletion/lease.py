@@ -87,6 +87,9 @@ LOOK_S = 60.0
 """Seconds between two looks at the leases."""
 
 
+# ---- leases and tombstones as they are read -------------------------------------------------------------
+
+
 def has_run_out(age_ms: float, expiry_ms: float) -> bool:
     """Return True if a lease, or a damaged tombstone, of that age no longer counts."""
     return age_ms > expiry_ms
@@ -214,6 +217,9 @@ def read_again_if_damaged(read: Callable[[], T]) -> T:
         return read()
     except DamagedError:
         return read()
+
+
+# ---- the lease of a writer ------------------------------------------------------------------------------
 
 
 class Lease:
@@ -367,6 +373,9 @@ class Lease:
             for path in young
         ]
         return bool(young)
+
+
+# ---- the leases of readers ------------------------------------------------------------------------------
 
 
 class ReaderLease(Lease):
@@ -551,6 +560,9 @@ class LeaseKeeper:
 def keeper_of(runtime: Runtime) -> LeaseKeeper:
     """Return the keeper of a process."""
     return LeaseKeeper(runtime)
+
+
+# ---- the contents of a store ----------------------------------------------------------------------------
 
 
 def read_listing(storage: Storage) -> Listing:

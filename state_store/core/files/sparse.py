@@ -94,6 +94,9 @@ AT_ONCE = 32
 """Spans that are requested at a time, of storage that does not take them together."""
 
 
+# ---- holes, and offsets that are there ------------------------------------------------------------------
+
+
 class HolesUnsupportedError(OSError):
     """The operating system or the file system cannot make holes in a file."""
 
@@ -190,6 +193,9 @@ class Ranges:
         if start < end:
             gaps.append((start, end))
         return gaps
+
+
+# ---- the end of an SST ----------------------------------------------------------------------------------
 
 
 def metadata_bytes(end: bytes) -> int | None:
@@ -292,6 +298,9 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
         return None
     positions = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
     return {**positions, _PROPERTIES_LENGTH: properties_length}
+
+
+# ---- files that have only their end ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -403,6 +412,9 @@ def _record(size_bytes: int, fetched_bytes: int, tail: bytes) -> tuple[int, int]
     data_end = size_bytes - (other_bytes(tail) or 0)
     at = max(0, data_end - _RECORD_BYTES)
     return at, min(data_end, size_bytes - fetched_bytes) - at
+
+
+# ---- the pieces that arrive later -----------------------------------------------------------------------
 
 
 class SparseBytes:
@@ -548,6 +560,9 @@ class SparseBytes:
     def _note_placed(self, start: int, end: int) -> None:
         for ranges in (self._placed, *self._placed_since):
             ranges.add(start, end)
+
+
+# ---- spans ----------------------------------------------------------------------------------------------
 
 
 def spans_of(path: str, local: Path, pieces: Iterable[tuple[int, int]]) -> Iterator[Span]:

@@ -19,7 +19,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -36,8 +35,6 @@ PART_BYTES = 8 << 20
 fails is fetched again alone.
 """
 
-_COPY_BYTES = 1 << 20
-
 _CHUNK_BYTES = 1 << 20
 
 _TRIES = 2
@@ -51,6 +48,9 @@ MAX_AT_ONCE = 16
 T = TypeVar("T")
 
 R = TypeVar("R")
+
+
+# ---- checksums of local files ---------------------------------------------------------------------------
 
 
 def sha256_of(path: Path) -> str:
@@ -93,6 +93,9 @@ def read_end(path: Path, size_bytes: int) -> tuple[int, bytes]:
         return size, os.pread(descriptor, size_bytes, max(0, size - size_bytes))
     finally:
         os.close(descriptor)
+
+
+# ---- work in several threads ----------------------------------------------------------------------------
 
 
 def parallel(
@@ -217,6 +220,9 @@ class Background(Generic[R]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.result()
+
+
+# ---- fetching -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -415,10 +421,13 @@ def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -
     ):
         for start, end in ranges:
             while start < end:
-                data = os.pread(read.fileno(), min(_COPY_BYTES, end - start), start)
+                data = os.pread(read.fileno(), min(_CHUNK_BYTES, end - start), start)
                 if not data:
                     raise StorageError(f"'{source}' ends at {start}, and not at {end}", file=str(source))
                 start += os.pwrite(written.fileno(), data, start)
+
+
+# ---- verifying at the targets ---------------------------------------------------------------------------
 
 
 def verify(
@@ -491,7 +500,7 @@ def is_the_file(wanted_file: Wanted, on_tail: OnTail | None = None) -> bool:
     if wanted_file.tail_sha256 is None:
         return wanted_file.names_itself and wanted_file.target.stat().st_size == wanted_file.size_bytes
     size_bytes, end = read_end(wanted_file.target, wanted_file.tail_bytes)
-    if size_bytes != wanted_file.size_bytes or sha256(end).hexdigest() != wanted_file.tail_sha256:
+    if size_bytes != wanted_file.size_bytes or hashlib.sha256(end).hexdigest() != wanted_file.tail_sha256:
         return False
     if on_tail is not None:
         on_tail(wanted_file, end)
@@ -521,6 +530,9 @@ def difference(wanted_file: Wanted) -> str | None:
 def _damaged(storage: Storage, wanted_file: Wanted, why: str) -> DamagedError:
     file = f"{storage.location}/{wanted_file.path}"
     return DamagedError(f"'{file}' is damaged: {why}", file=file)
+
+
+# ---- verifying in storage -------------------------------------------------------------------------------
 
 
 def verify_stored(storage: Storage, wanted_file: Wanted) -> str | None:
@@ -559,8 +571,7 @@ def _verified_stored(storage: Storage, wanted_file: Wanted) -> tuple[str, str | 
         return sha256, None
     sha256, again = _read_through(storage, wanted_file)
     if again is not None:
-        file = f"{storage.location}/{wanted_file.path}"
-        raise DamagedError(f"'{file}' is damaged: {again}", file=file)
+        raise _damaged(storage, wanted_file, again)
     return sha256, f"the first download of '{wanted_file.path}' was damaged ({first}); it was read again"
 
 

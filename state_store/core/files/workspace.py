@@ -26,6 +26,14 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.local_disk import link_or_copy
 from state_store.errors import BusyError
 
+_SEPARATOR = "@"
+
+_LOOKED_AT_ONCE = 8
+"""About this many directories are looked at when one has changed."""
+
+
+# ---- the directories of an open store -------------------------------------------------------------------
+
 
 class Workspace:
     """Directories below `root`, which is private to this process and store. `open` makes them."""
@@ -105,10 +113,7 @@ def make_private(directory: Path) -> None:
         directory.mkdir(mode=0o700)
 
 
-_SEPARATOR = "@"
-
-_LOOKED_AT_ONCE = 8
-"""About this many directories are looked at when one has changed."""
+# ---- copies of stored files -----------------------------------------------------------------------------
 
 
 class LocalCache:

@@ -25,10 +25,7 @@ from pathlib import Path
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import ChainDelta
-from state_store.core.checkpoint.names import (
-    SharedName,
-    VersionId,
-)
+from state_store.core.checkpoint.names import SharedName, VersionId
 from state_store.core.checkpoint.stored_documents import (
     FULL,
     INCREMENTAL,
@@ -74,6 +71,9 @@ MAX_RUNS = 16
 _TRIES = 3
 
 WRITER = f"incremental-state-store {__version__}"
+
+
+# ---- merge ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,9 @@ class _Laps:
         now = self._clock_s()
         self.phases[name] = (now - self._last) * 1000
         self._last = now
+
+
+# ---- publish --------------------------------------------------------------------------------------------
 
 
 class SparseFilesLostError(BusyError):

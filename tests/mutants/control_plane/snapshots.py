@@ -23,7 +23,7 @@ MUTANTS = [
     Mutant(
         "any file of the same size is accepted",
         "state_store/core/files/transfer.py",
-        " or sha256(end).hexdigest() != wanted_file.tail_sha256:\n        return False\n    if on_tail",
+        " or hashlib.sha256(end).hexdigest() != wanted_file.tail_sha256:\n        return False\n    if on_tail",
         ":\n        return False\n    if on_tail",
         _BY_BLOCKS,
     ),
