@@ -28,6 +28,7 @@ from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, InternalError, LocalDiskError, StateStoreError, StorageError
 
 _logger = logging.getLogger("state_store.agent")
+_logger.addHandler(logging.NullHandler())
 
 NICENESS = 10
 
@@ -40,6 +41,9 @@ RESTART_PAUSE_S = 1.0
 _END_TRIES = 3
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+# ---- the log --------------------------------------------------------------------------------------------
 
 
 class _JsonLines(logging.Handler):
@@ -83,7 +87,7 @@ AGENT = store_log("")
 """Logger for messages that concern no single store."""
 
 
-_logger.addHandler(logging.NullHandler())
+# ---- threads that do jobs -------------------------------------------------------------------------------
 
 
 class Job(Protocol):
@@ -201,6 +205,9 @@ def lower_priority() -> None:
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+# ---- errors as the JVM is told them ---------------------------------------------------------------------
 
 
 def as_state_store_error(error: BaseException) -> StateStoreError:

@@ -61,6 +61,9 @@ Emit = Callable[[pa.StructArray], Any]
 _MAX_OUTPUT_ROWS = 10_000
 
 
+# ---- moments in the session's zone ----------------------------------------------------------------------
+
+
 class SessionZone:
     """The time zone with this name, in any of the forms that Spark knows."""
 
@@ -119,6 +122,9 @@ def _tzinfo(name: str) -> datetime.tzinfo:
     sign, hours, minutes, seconds = match.groups()
     offset = datetime.timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
     return datetime.timezone(offset if sign == "+" else -offset)
+
+
+# ---- rows and the types of their values -----------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
@@ -476,6 +482,9 @@ def _offsets(values: list[Any]) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int32())
 
 
+# ---- whole rows -----------------------------------------------------------------------------------------
+
+
 class RowSchema:
     """The rows of one schema, in plain Python values and in Arrow."""
 
@@ -567,6 +576,9 @@ def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# ---- calls of the function ------------------------------------------------------------------------------
 
 
 class PlainState(GroupState):

@@ -18,9 +18,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-    import pyarrow as pa
     from pyspark.sql.types import StructType
-
 
 GROUP = "__group"
 
@@ -32,6 +30,9 @@ NO_TIMESTAMP = -1
 """Stands for "no timestamp" on the wire and in state rows."""
 
 _modules_when_frozen = 0
+
+
+# ---- the values of a call -------------------------------------------------------------------------------
 
 
 class BadResultError(ValueError):
@@ -210,8 +211,11 @@ class Changes:
     output: pa.StructArray
 
 
+# ---- PySpark 4.0 and 4.1 --------------------------------------------------------------------------------
+
+
 def is_older_spark() -> bool:
-    """Return True if PySpark is one of these."""
+    """Return True if PySpark is 4.0 or 4.1, whose rules for pandas and Arrow differ."""
     import pyspark
 
     return pyspark.__version__.startswith(("4.0.", "4.1."))
@@ -267,6 +271,9 @@ def older_struct(
 
     rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
     return rules._create_struct_array(frame, pa.struct(list(schema)))
+
+
+# ---- garbage collection ---------------------------------------------------------------------------------
 
 
 def exempt_imports() -> None:

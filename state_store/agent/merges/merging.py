@@ -56,6 +56,9 @@ MAX_REASON_LENGTH = 500
 """Characters of a reason that a manifest keeps."""
 
 
+# ---- the queue ------------------------------------------------------------------------------------------
+
+
 def always_ready(store: int) -> bool:
     """Return True: no file of any store is being fetched."""
     return True
@@ -367,6 +370,9 @@ class MergeQueue:
 def _back_off_s(limits: MergeLimits, failures: int) -> float:
     first_ms = max(MIN_BACK_OFF_MS, limits.pause_ms)
     return min(MAX_BACK_OFF_MS, first_ms << min(failures - 1, 20)) / 1000
+
+
+# ---- the merge ------------------------------------------------------------------------------------------
 
 
 class NotReady(BusyError):
