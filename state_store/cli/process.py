@@ -206,7 +206,7 @@ def ended_by_signals() -> Iterator[None]:
         return
     usual = {number: signal.getsignal(number) for number in _ENDING}
     numbers = [n for n in _ENDING if usual[n] in (signal.SIG_DFL, signal.default_int_handler)]
-    runtime.note(interrupted=False)
+    runtime.note_interrupt(interrupted=False)
     watcher = _Watcher(numbers)
     _running.append(watcher)
     try:
@@ -218,7 +218,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, usual[number])
         _running.remove(watcher)
         watcher.close()
-        runtime.note(interrupted=False)
+        runtime.note_interrupt(interrupted=False)
 
 
 def note_left(sentence: str) -> None:
@@ -246,7 +246,7 @@ class _Watcher:
         if self._has_noticed:
             return
         self._has_noticed = True
-        runtime.note(interrupted=True)
+        runtime.note_interrupt(interrupted=True)
         raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class _Watcher:
 
     def _end_at_once(self, number: int) -> NoReturn:
         def remove() -> None:
-            runtime.remove_all()
+            runtime.remove_unfinished()
             _say(f"interrupted: {self.left}")
             os._exit(128 + number)
 

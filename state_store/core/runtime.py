@@ -222,7 +222,7 @@ def answered(
     )
 
 
-def note(*, interrupted: bool) -> None:
+def note_interrupt(*, interrupted: bool) -> None:
     """Note that the main thread is interrupted, or that this is over."""
     _interrupts[:] = [True] if interrupted else []
 
@@ -286,7 +286,7 @@ class _Call(Generic[R]):
 
 @contextmanager
 def removed_at_end(remove: Remove) -> Iterator[None]:
-    """Note what `remove_all` has to remove if the process ends at once while the body runs."""
+    """Note what `remove_unfinished` has to remove if the process ends at once while the body runs."""
     key = id(remove)
     _removals[key] = remove
     try:
@@ -295,7 +295,7 @@ def removed_at_end(remove: Remove) -> Iterator[None]:
         _removals.pop(key, None)
 
 
-def remove_all() -> None:
+def remove_unfinished() -> None:
     """Remove what the process has half written, the newest first; what cannot be removed stays."""
     for remove in reversed(list(_removals.values())):
         with contextlib.suppress(Exception):
@@ -303,7 +303,7 @@ def remove_all() -> None:
 
 
 class ScratchDirectory(tempfile.TemporaryDirectory[str]):
-    """A temporary directory that `remove_all` removes, too."""
+    """A temporary directory that `remove_unfinished` removes, too."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__(prefix=prefix)

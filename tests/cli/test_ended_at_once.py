@@ -53,7 +53,8 @@ WRITING = ("from state_store.cli import formats", "formats._write_texts = held")
 COPYING = (
     "from state_store.data.dataset.rewriting import copying",
     # The removal of files waits until a command that a second signal interrupts once more would have ended.
-    "copying.copy_logs = tidying; process.runtime.remove_all = lambda: threading.main_thread().join(1)",
+    """copying.copy_logs = tidying
+process.runtime.remove_unfinished = lambda: threading.main_thread().join(1)""",
 )
 NEVER_S = 10**6
 

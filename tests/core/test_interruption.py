@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from state_store.core import runtime
-from state_store.core.runtime import ScratchDirectory, answered, interruptible, remove_all
+from state_store.core.runtime import ScratchDirectory, answered, interruptible, remove_unfinished
 from state_store.errors import StorageError
 
 
 @pytest.fixture(autouse=True)
 def _not_interrupted() -> Iterator[None]:
     yield
-    runtime.note(interrupted=False)
+    runtime.note_interrupt(interrupted=False)
 
 
 def interrupt_main() -> None:
@@ -44,7 +44,7 @@ def test_no_call_begins_after_an_interrupt_that_was_swallowed() -> None:
     def call() -> None:
         raise AssertionError("it was called")
 
-    runtime.note(interrupted=True)
+    runtime.note_interrupt(interrupted=True)
     with pytest.raises(KeyboardInterrupt):
         interruptible(call, lambda: None)
 
@@ -88,9 +88,9 @@ def test_half_written_files_are_removed_although_other_removals_fail(tmp_path: P
         runtime.removed_at_end(fail),
         ScratchDirectory("test-") as scratch,
     ):
-        remove_all()
+        remove_unfinished()
         assert not half.exists()
         assert not Path(scratch).exists()
     half.touch()
-    remove_all()
+    remove_unfinished()
     assert half.exists()
