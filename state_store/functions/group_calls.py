@@ -485,6 +485,10 @@ def _offsets(values: list[Any]) -> pa.Array:
 # ---- whole rows -----------------------------------------------------------------------------------------
 
 
+_MAX_KNOWN = 1024
+"""The largest number of kinds of good rows that are remembered: nulls alone make 2**n kinds of n columns."""
+
+
 class RowSchema:
     """The rows of one schema, in plain Python values and in Arrow."""
 
@@ -533,6 +537,9 @@ class RowSchema:
                 except UnfitValueError as error:
                     raise UnfitValueError(f"column {name!r}: {error}") from None
         if isinstance(row, tuple) and self._all_exact(row):
+            for kinds in (self._known_rows, self._known_values):
+                if len(kinds) >= _MAX_KNOWN:
+                    kinds.clear()
             self._known_rows.add(type(row))
             self._known_values.add(tuple(map(type, row)))
         return tuple(own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import collections
 import copy
 import datetime
 import decimal
@@ -286,6 +287,18 @@ def test_later_changes_of_a_value_by_the_function_are_not_seen():
     own = rows.own((numbers,))
     numbers.append(2)
     assert own == ([1],)
+
+
+def test_few_kinds_of_good_rows_are_remembered():
+    names = [f"c{i}" for i in range(12)]
+    spark = t.StructType([t.StructField(name, t.LongType()) for name in names])
+    rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
+    for number in range(1 << len(names)):
+        values = tuple(None if number >> i & 1 else i for i in range(len(names)))
+        row = collections.namedtuple("Another", names)(*values) if number < 1100 else values
+        assert rows.own(row) == values
+    assert 0 < len(rows._known_values) <= 1024
+    assert 0 < len(rows._known_rows) <= 1024
 
 
 @pytest.mark.parametrize("kind", [t.ArrayType(t.LongType()), t.MapType(t.LongType(), t.LongType())])
