@@ -119,17 +119,15 @@ def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> Non
     with contextlib.suppress(FileNotFoundError):  # reading says it again if there is no file
         if os.access(source, os.W_OK) and _link(source, target):
             return
-    try:
-        with open(source, "rb") as reader, open(target, "xb") as writer:
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        try:
             shutil.copyfileobj(reader, writer, 1 << 20)
             if sync:
                 writer.flush()
                 os.fsync(writer.fileno())
-    except FileExistsError:
-        raise
-    except BaseException:
-        remove_unneeded(target)
-        raise
+        except BaseException:
+            remove_unneeded(target)
+            raise
 
 
 def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:

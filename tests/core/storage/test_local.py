@@ -48,6 +48,12 @@ class TestHardLinks:
         assert (storage.directory / "shared/a").stat().st_ino == inode
         assert (tmp_path / "got").stat().st_ino == inode
 
+    def test_a_file_that_is_missing_leaves_the_file_of_another_thread(self, tmp_path: Path) -> None:
+        (tmp_path / "target").write_bytes(b"another's")
+        with pytest.raises(FileNotFoundError):
+            local_disk.link_or_copy(tmp_path / "missing", tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == b"another's"
+
     def test_a_download_that_meets_a_replacement_is_no_missing_file(
         self, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
