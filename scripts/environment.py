@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,18 +82,16 @@ def main(names: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    is_ours = "UV_CACHE_DIR" not in os.environ
-    if is_ours:  # on the disk of the environments, so that files are links
-        os.environ["UV_CACHE_DIR"] = str(HERE / "build" / "uv")
     sparks = list(dict.fromkeys(release for name in names for release in releases.get(name, ())))
     makers = [lambda release=release: make_with_spark(release) for release in sparks]
     makers += [lambda name=name: make(*OTHERS[name]) for name in names if name in OTHERS]
-    try:
+    (HERE / "build").mkdir(exist_ok=True)
+    # On the disk of the environments, so that files are links; not kept, as it has each Spark three times;
+    # not shared, because `make --jobs` runs this twice at a time.
+    with tempfile.TemporaryDirectory(dir=HERE / "build", prefix="uv-") as cache:
+        os.environ.setdefault("UV_CACHE_DIR", cache)
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return 0 if all(list(pool.map(lambda maker: maker(), makers))) else 1
-    finally:
-        if is_ours:  # it has each Spark three times
-            shutil.rmtree(os.environ["UV_CACHE_DIR"], ignore_errors=True)
 
 
 def make_with_spark(release: Release) -> bool:

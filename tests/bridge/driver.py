@@ -16,24 +16,10 @@ from typing import Any
 
 import quick_java
 
+from state_store.session.jar import OPENED
+
 _HERE = Path(__file__).resolve().parent
 PREFIX = "spark.sql.streaming.stateStore.incremental."
-_OPENS = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-)
-_OPENS += (
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-)
 
 
 class DriverError(Exception):
@@ -57,7 +43,7 @@ class Jvm:
         self.tmp = Path(tempfile.mkdtemp(prefix="bridge-"))
         self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
         command = ["java", *heap, *quick_java.probe_options(), "-XX:+IgnoreUnrecognizedVMOptions"]
-        command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
+        command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
         command += [
             "-DincrementalStateStore.checkMemory=true",
             f"-Djava.io.tmpdir={self.tmp}",
