@@ -274,7 +274,7 @@ class Run:
         self._events.touch()
         self._read_bytes = self._log_bytes = 0
         with open(self.log, "wb") as log:
-            behind = [] if self.part.waits else ["nice", "-n", "5"]
+            behind = [] if self.part.waits else ["nice", "-n", "1"]
             self._process = subprocess.Popen(
                 [*behind, *self.part.command(self.tier, self.tests, self.seed)],
                 cwd=CHECKOUT,
