@@ -1,10 +1,11 @@
 """Measure the tools on state: beside Spark's own repartition, alone, and as jobs of one and two executors.
 
-    python -m benchmarks.comparisons.state_tools [--quick] [--rows N] [--turns N] [--tools ...] [--json OUT]
+    python -m benchmarks.comparisons.state_tools [--quick] [--rows N] [--row-bytes N] [--partitions N]
+        [--turns N] [--tools ...] [--json OUT]
 
 A query makes the same state of eight partitions in this store and in Spark's RocksDB store. In turns each
 tool then does its work in a process of its own, and Spark's `StreamingCheckpointManager.repartition` (Spark
-4.3) does its in the JVM of the session, which is warm, from eight partitions to sixteen. At last each tool
+4.3) does its in the JVM of the session, which is warm, into twice as many partitions. At last each tool
 runs as a job on a cluster of one executor and of two, each of one core. Numbers of rows are compared.
 
 Times are CPU times, with those of children, the least of the turns; nothing is judged by a clock on the
@@ -27,17 +28,19 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
 from state_store.core.compat import zip
 from state_store.data.estimation.estimate import TOOLS
+from state_store.data.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTITIONS = 8
+PARTITIONS, ROW_BYTES = 8, 32
 QUICK_ROWS, ROWS, FEW_ROWS = 40_000, 1_000_000, 1_000
 EXECUTORS = (1, 2)
 _STATES = "org.apache.spark.sql.execution.streaming.state."
@@ -58,9 +61,13 @@ def _filled(checkpoint: str, target: str, spark: Any) -> int:
     return state_store.import_state(checkpoint, f"{checkpoint}-exported", target, spark=spark).rows
 
 
+def _partitions(checkpoint: str) -> int:
+    return len(Query.open(checkpoint).stores())
+
+
 WORK: dict[str, Callable[[str, str, Any], int]] = {
     "repartition": lambda own, target, spark: (
-        state_store.repartition(own, target, 2 * PARTITIONS, spark=spark).rows
+        state_store.repartition(own, target, 2 * _partitions(own), spark=spark).rows
     ),
     "import": _filled,
     "verify": lambda own, _, spark: sum(
@@ -80,6 +87,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows and one turn")
     parser.add_argument("--rows", type=int, help=f"rows of the state; default: {ROWS}")
+    parser.add_argument(
+        "--row-bytes", type=int, default=ROW_BYTES, help="text in each row; default: %(default)s"
+    )
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="default: %(default)s")
     parser.add_argument("--turns", type=int, help="turns of each tool; default: 3")
     parser.add_argument("--tools", nargs="+", choices=list(WORK), default=list(WORK), help="only these tools")
     parser.add_argument("--json", type=Path, help="file for the results")
@@ -90,22 +101,37 @@ def main() -> None:
         return
     rows = asked.rows or (QUICK_ROWS if asked.quick else ROWS)
     with tempfile.TemporaryDirectory(prefix="state-store-tools-") as root:
-        result = {"tools": measured(Path(root), rows, asked.turns or (1 if asked.quick else 3), asked.tools)}
+        state = State(Path(root), rows, asked.row_bytes, asked.partitions)
+        result = {"tools": measured(state, asked.turns or (1 if asked.quick else 3), asked.tools)}
     print(json.dumps(result, indent=2))
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
-def measured(root: Path, rows: int, turns: int, tools: Sequence[str]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class State:
+    """The state that is measured, below `root`: rows with a text of that many bytes each."""
+
+    root: Path
+    rows: int
+    row_bytes: int = ROW_BYTES
+    partitions: int = PARTITIONS
+
+
+def measured(state: State, turns: int, tools: Sequence[str]) -> dict[str, Any]:
     """Return what the tools take alone and as jobs, and their ratios to Spark's repartition."""
+    root, rows = state.root, state.rows
     few, own, sparks = root / "few", root / "own", root / "rocksdb"
     spark = _session("local[2]", provider=True)
+    spark.conf.set("spark.sql.shuffle.partitions", state.partitions)
     try:
-        _make(spark, few, FEW_ROWS, spark.conf.get(_PROVIDER))
-        _make(spark, own, rows, spark.conf.get(_PROVIDER))
-        _make(spark, sparks, rows, f"{_STATES}RocksDBStateStoreProvider")
-        for checkpoint in (few, own):
-            state_store.export(checkpoint, f"{checkpoint}-exported")
+        _make(spark, few, replace(state, rows=FEW_ROWS), spark.conf.get(_PROVIDER))
+        _make(spark, own, state, spark.conf.get(_PROVIDER))
+        if "repartition" in tools:
+            _make(spark, sparks, state, f"{_STATES}RocksDBStateStoreProvider")
+        if "import" in tools:
+            for checkpoint in (few, own):
+                state_store.export(checkpoint, f"{checkpoint}-exported")
         alone: dict[str, list[tuple[float, int]]] = {name: [] for name in tools}
         starts: dict[str, list[float]] = {name: [] for name in tools}
         theirs: list[float] = []
@@ -114,14 +140,15 @@ def measured(root: Path, rows: int, turns: int, tools: Sequence[str]) -> dict[st
                 starts[name].append(_in_process(name, few, FEW_ROWS)[0])
                 alone[name].append(_in_process(name, own, rows))
             if "repartition" in tools:
-                theirs.append(_of_spark(spark, Path(shutil.copytree(sparks, root / f"sparks-{turn}"))))
+                copy = Path(shutil.copytree(sparks, root / f"sparks-{turn}"))
+                theirs.append(_of_spark(spark, copy, 2 * state.partitions))
     finally:
         spark.stop()
     files = sum(path.stat().st_size for path in (own / "state").rglob("*.sst"))
     jobs = {executors: _as_jobs(own, rows, executors, tools) for executors in EXECUTORS}
     single, double = (jobs[executors] for executors in EXECUTORS)
     predicted = {tool.name: tool.cpu_s(rows, files / rows) for tool in TOOLS}
-    found: dict[str, Any] = {"rows": rows, "bytes": files, "tools": {}}
+    found: dict[str, Any] = {"rows": rows, "bytes": files, "partitions": state.partitions, "tools": {}}
     for name in tools:
         cpu_s = min(seconds for seconds, _ in alone[name])
         net_s = cpu_s - min(starts[name])
@@ -165,12 +192,12 @@ def _work(name: str, checkpoint: str, target: str, rows: str) -> None:
         raise SystemExit(f"{name} found {found} rows of {rows}")
 
 
-def _of_spark(spark: SparkSession, checkpoint: Path) -> float:
+def _of_spark(spark: SparkSession, checkpoint: Path, partitions: int) -> float:
     """Let Spark repartition its store; return the CPU seconds of the session's JVM."""
     process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     began_s = _cpu_s(int(process))
     spark._jsparkSession.sessionState().streamingCheckpointManager().repartition(  # type: ignore[operator]
-        str(checkpoint), 2 * PARTITIONS, False
+        str(checkpoint), partitions, False
     )
     taken_s = _cpu_s(int(process)) - began_s
     shutil.rmtree(checkpoint)
@@ -306,7 +333,6 @@ def _session(master: str, *, provider: bool) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-        .config("spark.sql.shuffle.partitions", PARTITIONS)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .getOrCreate()
     )
@@ -316,13 +342,13 @@ def _session(master: str, *, provider: bool) -> SparkSession:
     return session
 
 
-def _make(spark: SparkSession, checkpoint: Path, rows: int, provider: str | None) -> None:
-    """Run a batch with this many keys, whose state a provider keeps."""
+def _make(spark: SparkSession, checkpoint: Path, state: State, provider: str | None) -> None:
+    """Run a batch with as many keys as the state has rows, kept by a provider."""
     assert provider is not None
     spark.conf.set(_PROVIDER, provider)
-    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=rows, numPartitions=2)
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=state.rows, numPartitions=2)
     query = (
-        _aggregated(source.load())
+        _aggregated(source.load(), state.row_bytes)
         .writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
         .outputMode("update")
@@ -334,11 +360,12 @@ def _make(spark: SparkSession, checkpoint: Path, rows: int, provider: str | None
     query.stop()
 
 
-def _aggregated(source: DataFrame) -> DataFrame:
+def _aggregated(source: DataFrame, row_bytes: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     keyed = source.selectExpr("format_string('customer-%010d', value) as id", "value * 3 as amount")
-    return keyed.groupBy("id").agg(F.count("*"), F.sum("amount"), F.max(F.md5("id")))
+    text = F.repeat(F.md5("id"), max(1, row_bytes // ROW_BYTES))
+    return keyed.groupBy("id").agg(F.count("*"), F.sum("amount"), F.max(text))
 
 
 if __name__ == "__main__":
