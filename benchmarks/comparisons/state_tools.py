@@ -1,7 +1,7 @@
 """Measure the tools on state: beside Spark's own repartition, alone, and as jobs of one and two executors.
 
     python -m benchmarks.comparisons.state_tools [--quick] [--rows N] [--row-bytes N] [--partitions N]
-        [--turns N] [--tools ...] [--json OUT]
+        [--turns N] [--tools ...] [--without-spark] [--json OUT]
 
 A query makes the same state of eight partitions in this store and in Spark's RocksDB store. In turns each
 tool then does its work in a process of its own, and Spark's `StreamingCheckpointManager.repartition` (Spark
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help="default: %(default)s")
     parser.add_argument("--turns", type=int, help="turns of each tool; default: 3")
     parser.add_argument("--tools", nargs="+", choices=list(WORK), default=list(WORK), help="only these tools")
+    parser.add_argument("--without-spark", action="store_true", help="leave Spark's repartition out")
     parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -102,7 +103,8 @@ def main() -> None:
     rows = asked.rows or (QUICK_ROWS if asked.quick else ROWS)
     with tempfile.TemporaryDirectory(prefix="state-store-tools-") as root:
         state = State(Path(root), rows, asked.row_bytes, asked.partitions)
-        result = {"tools": measured(state, asked.turns or (1 if asked.quick else 3), asked.tools)}
+        turns = asked.turns or (1 if asked.quick else 3)
+        result = {"tools": measured(state, turns, asked.tools, beside_spark=not asked.without_spark)}
     print(json.dumps(result, indent=2))
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
@@ -118,8 +120,9 @@ class State:
     partitions: int = PARTITIONS
 
 
-def measured(state: State, turns: int, tools: Sequence[str]) -> dict[str, Any]:
+def measured(state: State, turns: int, tools: Sequence[str], *, beside_spark: bool = True) -> dict[str, Any]:
     """Return what the tools take alone and as jobs, and their ratios to Spark's repartition."""
+    beside_spark = beside_spark and "repartition" in tools
     root, rows = state.root, state.rows
     few, own, sparks = root / "few", root / "own", root / "rocksdb"
     spark = _session("local[2]", provider=True)
@@ -127,7 +130,7 @@ def measured(state: State, turns: int, tools: Sequence[str]) -> dict[str, Any]:
     try:
         _make(spark, few, replace(state, rows=FEW_ROWS), spark.conf.get(_PROVIDER))
         _make(spark, own, state, spark.conf.get(_PROVIDER))
-        if "repartition" in tools:
+        if beside_spark:
             _make(spark, sparks, state, f"{_STATES}RocksDBStateStoreProvider")
         if "import" in tools:
             for checkpoint in (few, own):
@@ -139,7 +142,7 @@ def measured(state: State, turns: int, tools: Sequence[str]) -> dict[str, Any]:
             for name in tools:
                 starts[name].append(_in_process(name, few, FEW_ROWS)[0])
                 alone[name].append(_in_process(name, own, rows))
-            if "repartition" in tools:
+            if beside_spark:
                 copy = Path(shutil.copytree(sparks, root / f"sparks-{turn}"))
                 theirs.append(_of_spark(spark, copy, 2 * state.partitions))
     finally:
