@@ -215,7 +215,7 @@ def accelerate(func: Callable[..., Any]) -> AcceleratedFunction:
     """Mark an ordinary `applyInPandasWithState` function (key, frames, `GroupState`) to run faster.
 
     The function stays as it is, and so do its results and errors: it is still called once for each
-    group, but frames and states are made for many groups at once. Option
-    `...vectorized.accelerate` does the same for a whole session.
+    group, but frames and states are made for many groups at once. On this store and on Spark's RocksDB store
+    functions without a mark run so, too, unless the option `...vectorized.accelerate` is off.
     """
     return AcceleratedFunction(func)

@@ -73,7 +73,6 @@ def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
 
     assert operator(vectorized(total))
     assert operator(per_group(total_of_rows))
-    conf(PREFIX + "accelerate", "true")
     assert not operator(total_per_group)  # the default store is neither this one nor RocksDB
     conf(PROVIDER, ROCKSDB)
     assert operator(total_per_group)

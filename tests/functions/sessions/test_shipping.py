@@ -1,7 +1,8 @@
 """Two executors that get jar and package as users ship them: the same output and state as Spark's operator.
 
 The executors know neither the checkout nor PYTHONPATH: the jar comes from `spark_conf()`, the package in an
-archive, made as docs/vectorized.md says, from `spark.submit.pyFiles`, which is what `--py-files` sets.
+archive, made as docs/vectorized.md says, from `spark.submit.pyFiles`, which is what `--py-files` sets. Or the
+package is nowhere but in the jar, as in a cluster whose image has what Spark and the agent need and no more.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ import state_store
 from sample_functions import OUTPUT, STATE, total, total_per_group
 from streams import Stream
 
-root = Path(sys.argv[1])
+root, shipped = Path(sys.argv[1]), sys.argv[2]
 del os.environ["PYTHONPATH"]
 options = {
     **state_store.spark_conf(),
     **quick_java.CHECKPOINT_FILES,
-    "spark.submit.pyFiles": str(root / "package.zip"),
+    "spark.submit.pyFiles": str(root / shipped),
     "spark.executor.memory": "512m",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.driver.host": "127.0.0.1",
@@ -47,6 +48,8 @@ options = {
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
 }
+if shipped != "package.zip":
+    options["spark.executorEnv.PYTHONPATH"] = str(root / "bare")
 spark = SparkSession.builder.master("local-cluster[2,1,512]").config(map=options).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 
@@ -56,7 +59,7 @@ def noting(form, function):
     @functools.wraps(function)
     def noted(*args):
         (root / "ran" / form).mkdir(parents=True, exist_ok=True)
-        (root / "ran" / form / Path.cwd().name).write_text(state_store.__file__)
+        (root / "ran" / form / Path.cwd().name).write_text(sys.modules["state_store"].__file__)
         return function(*args)
 
     return noted
@@ -75,35 +78,64 @@ def run(form, function):
     return {"plan": stream.plan, "ran": ran, "content": repr((rows, stream.stored(), stream.figures))}
 
 
+def on_sparks_operator():
+    spark.conf.set("spark.sql.streaming.stateStore.incremental.vectorized.accelerate", "false")
+    return run("stock", noting("stock", total_per_group))
+
+
 print("FOUND", json.dumps({
-    "stock": run("stock", noting("stock", total_per_group)),
+    "unmarked": run("unmarked", noting("unmarked", total_per_group)),
     "vectorized": run("vectorized", state_store.vectorized(noting("vectorized", total))),
     "accelerate": run("accelerate", state_store.accelerate(noting("accelerate", total_per_group))),
+    **({"stock": on_sparks_operator()} if shipped == "package.zip" else {}),
 }))
 spark.stop()
 """
 
 
+BARE = """
+import sys
+
+sys.meta_path[:] = [each for each in sys.meta_path if not each.__module__.startswith("__editable__")]
+"""
+"""A module `sitecustomize`, by which the environment's Python does not find the package."""
+
+FORMS = ["vectorized", "accelerate", "unmarked"]
+PACKED = {"package.zip": "package.zip", "functions.zip": "state_store_agent.zip"}
+"""Archives that are shipped, with those in which the workers find the package."""
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, checkout) -> dict:
-    directory = tmp_path_factory.mktemp("cluster")
-    shipped = [checkout / "state_store", Path(__file__).parents[1] / "sample_functions.py"]
-    archive = [sys.executable, "-m", "zipfile", "-c", str(directory / "package.zip"), *map(str, shipped)]
-    subprocess.run(archive, check=True)
-    forms, _ = outside.run(CLUSTER, directory)
-    return forms
+def clusters(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> dict[str, dict]:
+    found = {}
+    for shipped in PACKED:
+        directory = tmp_path_factory.mktemp("cluster")
+        (directory / "bare").mkdir()
+        (directory / "bare/sitecustomize.py").write_text(BARE)
+        files = [Path(__file__).parents[1] / "sample_functions.py"]
+        if shipped == "package.zip":
+            files.append(checkout / "state_store")
+        archive = [sys.executable, "-m", "zipfile", "-c", str(directory / shipped), *map(str, files)]
+        subprocess.run(archive, check=True)
+        found[shipped], _ = outside.run(CLUSTER, directory, shipped)
+    return found
 
 
-@pytest.mark.parametrize("form", ["vectorized", "accelerate"])
-def test_output_and_state_are_those_of_sparks_operator(found, form):
-    assert "VectorizedFlatMapGroupsInPandasWithState" in found[form]["plan"]
-    assert "VectorizedFlatMapGroupsInPandasWithState" not in found["stock"]["plan"]
-    assert found[form]["content"] == found["stock"]["content"]
-    assert "'k59'" in found[form]["content"]
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shipped", PACKED)
+def test_output_and_state_are_those_of_sparks_operator(clusters: dict, shipped: str, form: str) -> None:
+    stock, found = clusters["package.zip"]["stock"], clusters[shipped][form]
+    assert "VectorizedFlatMapGroupsInPandasWithState" in found["plan"]
+    assert "VectorizedFlatMapGroupsInPandasWithState" not in stock["plan"]
+    assert found["content"] == stock["content"]
+    assert "'k59'" in found["content"]
 
 
-@pytest.mark.parametrize("form", ["vectorized", "accelerate"])
-def test_both_executors_called_the_function_with_the_package_that_was_shipped(found, form):
-    ran = found[form]["ran"]
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shipped", PACKED)
+def test_both_executors_called_the_function_with_the_package_that_they_have(
+    clusters: dict, shipped: str, form: str
+) -> None:
+    ran = clusters[shipped][form]["ran"]
     assert sorted(ran) == ["0", "1"]
-    assert all("package.zip" in origin for origin in ran.values()), ran
+    assert all(PACKED[shipped] in origin for origin in ran.values()), ran

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{BufferedReader, Closeable, InputStream, InputStreamReader, IOException}
 import java.nio.charset.StandardCharsets
-import java.nio.file.{Files, Path, Paths, StandardCopyOption}
+import java.nio.file.{Files, Path, Paths}
 import java.nio.file.attribute.PosixFilePermissions
 import java.security.SecureRandom
 import java.util.Properties
@@ -18,6 +18,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.release.Jar
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 import org.apache.spark.util.{ThreadUtils, Utils}
 
@@ -324,25 +325,14 @@ final class AgentDirectory {
   /** Returns the program that starts an agent, and the archive of its code in the jar; "" if the jar has none. */
   def program(): (Path, String) = synchronized {
     val code = AgentDirectory.createPrivately(directory.resolve("program"))
-    val script = unpack("state-store-agent.py", code).getOrElse(
+    val script = Jar.unpack("state-store-agent.py", code).getOrElse(
       throw new IOException("the jar of the state store is incomplete: it has no state-store-agent.py"))
-    (script, unpack("state_store_agent.zip", code).map(_.toString).getOrElse(""))
+    (script, Jar.unpack(Jar.PythonCode, code).map(_.toString).getOrElse(""))
   }
 
   def remove(): Unit = (sockets +: directories).foreach { path =>
     try Utils.deleteRecursively(path.toFile)
     catch { case _: IOException => () } // the agent, too, removes them when it ends
-  }
-
-  private def unpack(resource: String, into: Path): Option[Path] = {
-    val target = into.resolve(resource)
-    if (Files.exists(target)) return Some(target)
-    Option(getClass.getResourceAsStream("/" + resource)).map { in =>
-      val unfinished = into.resolve(resource + ".tmp")
-      try Files.copy(in, unfinished, StandardCopyOption.REPLACE_EXISTING)
-      finally in.close()
-      Files.move(unfinished, target, StandardCopyOption.ATOMIC_MOVE)
-    }
   }
 }
 

@@ -5,6 +5,7 @@ import java.net.{InetSocketAddress, StandardSocketOptions}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.channels.{Channels, SocketChannel}
 import java.nio.charset.StandardCharsets.{US_ASCII, UTF_8}
+import java.nio.file.Path
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.TimeUnit.NANOSECONDS
 
@@ -325,7 +326,7 @@ private[processors] case class ProcessorCall(
   }
 }
 
-/** A writer of pickles (protocol 3) that call a Python function when they are loaded. */
+/** A writer of pickles (protocol 3) that call Python functions when they are loaded. */
 private[incremental] object PickledCall {
 
   /**
@@ -347,6 +348,28 @@ private[incremental] object PickledCall {
     out.toByteArray.toSeq
   }
 
+  /** Returns functions whose workers look for modules in an archive, too, after all other places. */
+  def withModules(
+      archive: Path,
+      functions: Seq[(ChainedPythonFunctions, Long)]): Seq[(ChainedPythonFunctions, Long)] =
+    functions.map { case (chained, id) =>
+      val reaching = chained.funcs.map(f =>
+        SimplePythonFunction(after(archive, f.command), f.envVars, f.pythonIncludes, f.pythonExec, f.pythonVer,
+          f.broadcastVars, f.accumulator))
+      (ChainedPythonFunctions(reaching), id)
+    }
+
+  /** Returns a pickle that calls `site.addsitedir` when it is loaded, and then goes on as `pickle`. */
+  private def after(archive: Path, pickle: Seq[Byte]): Seq[Byte] = {
+    val out = new ByteArrayOutputStream(pickle.length + 256)
+    out.write(Array(0x80.toByte, 3.toByte)) // PROTO 3
+    out.write("csite\naddsitedir\n(".getBytes(US_ASCII)) // GLOBAL, MARK
+    write(out, 'X', archive.toString.getBytes(UTF_8)) // BINUNICODE
+    out.write(Array('t'.toByte, 'R'.toByte, '0'.toByte)) // TUPLE, REDUCE, POP
+    out.write(pickle.toArray)
+    out.toByteArray.toSeq
+  }
+
   private def write(out: ByteArrayOutputStream, opcode: Char, data: Array[Byte]): Unit = {
     out.write(opcode)
     out.write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(data.length).array())
@@ -361,13 +384,17 @@ private[incremental] object PickledCall {
  * The batches are never compressed, for any `spark.sql.execution.arrow.compression.codec`: Spark's own operators of
  * stateful functions do not compress either, and PyArrow refuses the buffers without bytes that Arrow's Java library
  * makes with a codec (apache/arrow-java#1196).
+ *
+ * A worker whose Python lacks the package finds it in the archive that the jar brings.
  */
 private[incremental] abstract class UncompressedArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
     schema: StructType,
     settings: WorkerSettings,
     metrics: Map[String, SQLMetric])
-    extends SerialArrowRunner(functions, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, schema, settings, metrics) {
+    extends SerialArrowRunner(
+      Jar.pythonCode.fold(functions)(PickledCall.withModules(_, functions)), PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+      schema, settings, metrics) {
 
   private var uncompressed: VectorUnloader = _
 

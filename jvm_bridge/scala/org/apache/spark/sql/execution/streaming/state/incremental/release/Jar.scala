@@ -1,17 +1,42 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import java.net.{URI, URL}
-import java.nio.file.Paths
+import java.nio.file.{Files, Path, Paths, StandardCopyOption}
 import java.util.Properties
 
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
-import org.apache.spark.SPARK_VERSION
+import org.apache.spark.{SPARK_VERSION, SparkConf, SparkEnv}
+import org.apache.spark.util.Utils
 
 /** The state store's jars on the class path, known by the stamp that the build puts into each. For any thread. */
 object Jar {
   private val Stamp = "incremental-state-store.properties"
+
+  /** The archive of the package's Python code in the jar. */
+  val PythonCode: String = "state_store_agent.zip"
+
+  /**
+   * That archive as a file of this machine, for workers whose Python lacks the package; None if the jar has none. It is
+   * removed with the JVM.
+   */
+  lazy val pythonCode: Option[Path] = {
+    val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
+    unpack(PythonCode, Utils.createTempDir(Utils.getLocalDir(conf), "state-store-code").toPath)
+  }
+
+  /** Copies a file of the jar into a directory, unless it is there already; None if the jar does not have it. */
+  def unpack(resource: String, into: Path): Option[Path] = {
+    val target = into.resolve(resource)
+    if (Files.exists(target)) return Some(target)
+    Option(getClass.getResourceAsStream("/" + resource)).map { in =>
+      val unfinished = into.resolve(resource + ".tmp")
+      try Files.copy(in, unfinished, StandardCopyOption.REPLACE_EXISTING)
+      finally in.close()
+      Files.move(unfinished, target, StandardCopyOption.ATOMIC_MOVE)
+    }
+  }
 
   private lazy val found: Option[String] = {
     val places = getClass.getClassLoader.getResources(Stamp).asScala.toSeq
