@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from state_store.core.compat import zip
 from state_store.functions import pandas_frames
 from state_store.functions.checking import bounds, parts_of, struct_type
-from state_store.functions.group_context import NO_TIMESTAMP, Header, exempt_imports, is_older_spark
+from state_store.functions.group_context import NO_TIMESTAMP, Header, as_long, exempt_imports, is_older_spark
 from state_store.functions.pandas_frames import FrameRuns
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
@@ -251,7 +251,7 @@ class Results:
             state.json()  # Spark's worker fails here for types that JSON does not have
         self._groups.append(number)
         self._changes.append(change)
-        self._timeouts.append(int(timeout))
+        self._timeouts.append(as_long(timeout))
 
     def release(self, groups: GroupFrames) -> None:
         """Copy the frames that wait and share memory with `groups`, so that a few rows do not hold it all."""

@@ -36,7 +36,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from state_store.core.compat import pairwise, zip
 from state_store.functions.checking import bounds, conform, nullable, struct_type
-from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, BadResultError, Changes
+from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, BadResultError, Changes, as_long
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -714,7 +714,7 @@ class GroupCaller:
         return Changes(
             np.array([state._updated for state in after], dtype=bool),
             np.array([state._removed for state in after], dtype=bool),
-            np.array([int(state._timeout_timestamp) for state in after], dtype=np.int64),
+            np.array([as_long(state._timeout_timestamp) for state in after], dtype=np.int64),
             self._state.struct(
                 [after[number].get for number in updated],
                 f"{call.name}: state",

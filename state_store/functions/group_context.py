@@ -29,7 +29,19 @@ TIMEOUT = "__timeout_ms"
 NO_TIMESTAMP = -1
 """Stands for "no timestamp" on the wire and in state rows."""
 
+_LONG = 1 << 63
+
 _modules_when_frozen = 0
+
+
+def as_long(milliseconds: float) -> int:
+    """Return a timeout as the JVM takes it from the text that PySpark's operator sends.
+
+    Of an integer it keeps the low 64 bits; a float is cut to an integer, and ends at the bounds of a long.
+    """
+    if isinstance(milliseconds, int):
+        return (milliseconds + _LONG) % (2 * _LONG) - _LONG
+    return min(max(int(milliseconds), -_LONG), _LONG - 1)
 
 
 # ---- the values of a call -------------------------------------------------------------------------------

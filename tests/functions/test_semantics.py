@@ -194,6 +194,41 @@ def test_event_time_timeouts_and_late_rows_are_as_in_sparks_operator(stream):
     assert made["accelerate"].outcome() == stock
 
 
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("timeout", [10**20, 2**63, 2**64 - 1, 1.8e12 + 0.5, 1e30])
+def test_timeouts_that_no_long_has_are_as_in_sparks_operator(stream, timeout):
+    """They are longs where the JVM reads them: the low bits of an integer, the bounds for a float."""
+
+    def of_frames(key, frames, state):
+        count = sum(map(len, frames))
+        if not state.hasTimedOut:
+            state.update((count,))
+            state.setTimeoutTimestamp(timeout)
+        yield pd.DataFrame({"k": [key[0]], "n": [count]})
+
+    def of_rows(key, rows, state):
+        if not state.hasTimedOut:
+            state.update((len(rows),))
+            state.setTimeoutTimestamp(timeout)
+        return [(key[0], len(rows))]
+
+    made = {}
+    for name, function in (
+        ("stock", of_frames),
+        ("accelerate", accelerate(of_frames)),
+        ("per_group", per_group(of_rows)),
+    ):
+        made[name] = stream("k string, t timestamp", [moments(("a", 0)), moments(("b", 90))], "t 1 second")
+        made[name].run(
+            lambda df, f=function: df.groupBy("k").applyInPandasWithState(
+                f, "k string, n long", "n long", "update", "EventTimeTimeout"
+            )
+        )
+    stock = made["stock"].outcome()
+    assert made["accelerate"].outcome() == stock
+    assert made["per_group"].outcome() == stock
+
+
 def test_arrays_and_maps_are_kept_as_state(stream):
     """Arrays and maps as state: Spark's own Python worker fails on them."""
     schema = "k string, tags array<int>, seen map<string,int>"

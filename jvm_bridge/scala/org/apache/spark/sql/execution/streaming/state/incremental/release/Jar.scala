@@ -18,7 +18,7 @@ object Jar {
   val PythonCode: String = "state_store_agent.zip"
 
   /**
-   * That archive as a file of this machine, for workers whose Python lacks the package; None if the jar has none. It is
+   * The archive as a file of this machine, for workers whose Python lacks the package; None if the jar has none. It is
    * removed with the JVM.
    */
   lazy val pythonCode: Option[Path] = {
