@@ -486,6 +486,10 @@ class Partitions:
         """Return the store of a partition."""
         return StoreKey(self.view.operator.id, partition, self.view.store)
 
+    def version_id(self, partition: int) -> VersionId:
+        """Return the version of a partition, with its id."""
+        return self._pins[partition].version
+
     def base(self, partition: int) -> LocalDatabase:
         """Return the local database of a partition; make it if necessary."""
         if not self._finalizer.alive:

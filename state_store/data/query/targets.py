@@ -157,7 +157,12 @@ def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
 
 @contextmanager
 def new_checkpoint(
-    operation: str, source: str | None, target: Location, *, goes_on: bool = False
+    operation: str,
+    source: str | None,
+    target: Location,
+    *,
+    goes_on: bool = False,
+    ends: bool = True,
 ) -> Iterator[tuple[Storage, str]]:
     """Yield the storage and the location of a directory that is a checkpoint when the body has ended.
 
@@ -171,6 +176,7 @@ def new_checkpoint(
         source: the checkpoint that it is made of; None: there is none.
         target: the directory; it must be empty, or have what the same operation was interrupted at.
         goes_on: the same operation goes on after a failure.
+        ends: False: the directory stays marked after the body, too, for the call that ends the operation.
 
     Raises:
         OptionError: `target` is not a name of a directory, or is inside of the source or around it.
@@ -192,6 +198,8 @@ def new_checkpoint(
                 storage.write(MARKER, json.dumps(marker).encode(), overwrite=True)
             with removed_at_end(partial(_after_failure, storage, location, stays=goes_on, is_new=is_new)):
                 yield storage, location
+            if not ends:
+                return
             storage.delete(MARKER)
         except BaseException as error:
             rest_sentence = _after_failure(storage, location, stays=goes_on, is_new=is_new)

@@ -5,9 +5,9 @@ the version while they are copied. Each file is compared with its checksum on th
 already has is not copied again, so an interrupted copy can be continued. Spark's own files, which make a
 directory of stores a query's checkpoint, are copied last.
 
-**Repartitioning** is for a stopped query. The target gets Spark's logs with the new number of partitions, and
-the state of the version that Spark committed last, each row in the partition in which Spark looks for its
-key. Older versions are not copied.
+**Repartitioning** is for a stopped query; most of its work may be done before the query stops (`beside`). The
+target gets Spark's logs with the new number of partitions, and the state of the version that Spark committed
+last, each row in the partition in which Spark looks for its key. Older versions are not copied.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.partitions import PinnedVersion
+from state_store.data.dataset.rewriting.beside import Beside, is_beside, operation_beside
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import (
     NoReceipts,
@@ -49,7 +50,7 @@ from state_store.data.query import (
     StoreKey,
     reporting,
 )
-from state_store.data.query.arguments import Location, check_number, require_arrow
+from state_store.data.query.arguments import Location, check_number, checked_location, require_arrow
 from state_store.data.query.operators import relative_schema_file
 from state_store.data.query.targets import Stopped, new_checkpoint
 from state_store.errors import ConflictError, DamagedError, MissingError
@@ -356,11 +357,13 @@ class Rewritten:
         version: the version of the state.
         rows: the number of Spark's rows in all stores.
         size_bytes: bytes of all files of the state.
+        is_complete: False if the query runs on: another call ends the work when it has stopped.
     """
 
     version: int
     rows: int
     size_bytes: int
+    is_complete: bool = True
 
 
 def repartition(
@@ -368,6 +371,7 @@ def repartition(
     target: Location,
     partitions: int,
     *,
+    running: bool = False,
     spark: Any = None,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
@@ -378,19 +382,25 @@ def repartition(
     begun is run again. Needs local disk in the directory of temporary files (`TMPDIR`) for the old and the
     new partitions of a group: with g, the greatest common divisor of both numbers, old partitions p, p + g,
     p + 2g, ... and the new ones of the same numbers. If it fails, nothing is left in the target; with `spark`
-    the same call goes on with what is there.
+    or `running` the same call goes on with what is there.
+
+    With `running` most of the work is done while the query runs. The target is incomplete then. Call it
+    again, without `running`, when the query has stopped: that moves what has changed since, in a time that
+    does not depend on the size of the state. Other calls with `running` may come between.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
-        target: an empty directory, a path or a URI; with `spark` one that all machines share, or with a part
-            of the same work.
+        target: an empty directory, a path or a URI; with `spark` one that all machines share. It may have a
+            part of the same work, of a call with `spark` or `running`.
         partitions: the new number, 1 to 100,000. An operator without grouping keys stays in one partition.
+        running: True for a query that runs on.
         spark: a SparkSession, whose executors then do the work, a task a group; None: this process.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
     Raises:
-        MissingError: there is no state.
+        MissingError: there is no state, or the query has run on since the last call with `running` for longer
+            than it retains versions.
         ConflictError: the target is not empty, or the query has gone on meanwhile.
         OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
         FormatError: the partition of a key is not known.
@@ -400,17 +410,37 @@ def repartition(
     require_arrow()
     tasks = workers(spark, runtime)
     query = Query.open(checkpoint)
-    operation = "repartition"
-    if tasks.are_elsewhere:
+    operation, goes_on, ends = "repartition", tasks.are_elsewhere, True
+    if running or is_beside(checked_location(target, "target"), query.location, partitions):
+        operation, goes_on, ends = operation_beside(partitions), True, not running
+    elif tasks.are_elsewhere:
         version = (query.committed_batch() or 0) + 1
         operation = f"repartition of version {version} into {partitions} partitions by Spark"
-    with new_checkpoint(operation, query.location, target, goes_on=tasks.are_elsewhere) as (
-        storage,
-        location,
-    ):
-        return rewrite(
-            query, storage, location, partitions, workers=tasks, progress=progress, runtime=runtime
+    with new_checkpoint(operation, query.location, target, goes_on=goes_on, ends=ends) as (storage, location):
+        if operation != operation_beside(partitions):
+            return rewrite(
+                query, storage, location, partitions, workers=tasks, progress=progress, runtime=runtime
+            )
+        beside = Beside(query.location, storage, location, partitions, tasks, progress, runtime)
+        if not running:
+            return _complete(query, beside, storage, partitions)
+        stores = beside.run().values()
+        return Rewritten(
+            min(store.version for store in stores),
+            sum(store.rows for store in stores),
+            sum(store.size_bytes for store in stores),
+            is_complete=False,
         )
+
+
+def _complete(query: Query, beside: Beside, storage: Storage, partitions: int) -> Rewritten:
+    """Bring a repartition beside a query that has stopped meanwhile to its end."""
+    stopped = Stopped(query)
+    batch = query.newest_batch()
+    has_ids = _has_ids(query)
+    with stopped.during():
+        stores = beside.finish(query, has_ids=has_ids)
+    return _with_logs(query, storage, partitions, batch, stores, has_ids=has_ids)
 
 
 def rewrite(
@@ -444,8 +474,7 @@ def rewrite(
     """
     batch = query.newest_batch()
     stopped = Stopped(query)
-    source = open_storage(query.location)
-    has_ids = any(version.checkpoint_id for version in query.committed().values())
+    has_ids = _has_ids(query)
     counts = {
         operator.id: operator.partitions if partitions is None or operator.is_in_one_partition else partitions
         for operator in query.operators
@@ -456,22 +485,43 @@ def rewrite(
     with stopped.during(), reporting(progress, "written", stores) as meter:
         stores_written = writing.all_stores(counts, replacements, meter)
         receipts.settle(stores_written.items())
+    return _with_logs(query, storage, partitions, batch, stores_written, has_ids=has_ids)
+
+
+def _has_ids(query: Query) -> bool:
+    """Return True if the query's commit log has ids of versions: checkpoint format 2."""
+    return any(version.checkpoint_id for version in query.committed().values())
+
+
+def _with_logs(
+    query: Query,
+    storage: Storage,
+    partitions: int | None,
+    batch: int,
+    stores: Mapping[StoreKey, WrittenStore],
+    *,
+    has_ids: bool,
+) -> Rewritten:
+    """Write Spark's descriptions and logs into a new checkpoint, all of whose stores are written."""
+    source = open_storage(query.location)
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         copy_operator(source, storage, operator, count)
     conf = None if partitions is None else {SHUFFLE_PARTITIONS: str(partitions)}
     ids = {
         str(operator.id): [
-            [stores_written[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
-            for number in range(counts[operator.id])
+            [stores[StoreKey(operator.id, number, store)].checkpoint_id for store in operator.stores]
+            for number in range(
+                operator.partitions if partitions is None or operator.is_in_one_partition else partitions
+            )
         ]
         for operator in query.operators
     }
     copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
     return Rewritten(
         batch + 1,
-        sum(store.rows for store in stores_written.values()),
-        sum(store.size_bytes for store in stores_written.values()),
+        sum(store.rows for store in stores.values()),
+        sum(store.size_bytes for store in stores.values()),
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from state_store import __version__
 from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId
-from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
+from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, marker_of
 from state_store.core.compat import zip
 from state_store.core.engine.database import write_delta
@@ -49,7 +49,7 @@ from state_store.errors import (
     MissingError,
 )
 
-_WRITER = f"incremental-state-store {__version__}"
+WRITER = f"incremental-state-store {__version__}"
 
 SPOOL_RATIO = 1.25
 """Bytes of local disk for the rows of a piece, as a multiple of their bytes in files. Measured."""
@@ -59,7 +59,8 @@ SPOOL_RATIO = 1.25
 class WrittenStore:
     """A store that was written: the id of its version, its delta's path below it, its rows and bytes.
 
-    `others` are the paths of the files that belong to it besides.
+    `others` are the paths of the files that belong to it besides. `details`, values for JSON, are for those
+    who go on with it.
     """
 
     checkpoint_id: str
@@ -67,6 +68,7 @@ class WrittenStore:
     rows: int
     size_bytes: int
     others: tuple[str, ...] = ()
+    details: Any = None
 
     @property
     def paths(self) -> frozenset[str]:
@@ -75,16 +77,20 @@ class WrittenStore:
 
 
 class Receipts:
-    """The receipts of a checkpoint that is being written. A value: tasks get copies."""
+    """The receipts of a checkpoint that is being written. A value: tasks get copies.
 
-    def __init__(self, location: str) -> None:
+    Those of different `stages` of the work on a store have nothing to do with each other.
+    """
+
+    def __init__(self, location: str, stage: str = "") -> None:
         self._location = location
+        self._stage = stage
 
     def of(self, key: StoreKey) -> WrittenStore | None:
         """Return what was written of a store; None if no task has finished it."""
         with closing(open_storage(self._location)) as storage:
             try:
-                fields = json.loads(storage.read(_path(key)))
+                fields = json.loads(storage.read(self._path(key)))
                 return WrittenStore(**{**fields, "others": tuple(fields["others"])})
             except MissingError:
                 return None
@@ -103,7 +109,7 @@ class Receipts:
                 _remove(storage, key, written.paths)
                 raise ended
             try:
-                storage.write(_path(key), json.dumps(asdict(written)).encode())
+                storage.write(self._path(key), json.dumps(asdict(written)).encode())
                 return written
             except ConflictError:
                 pass  # another task was first, or the answer to our own request was lost
@@ -112,6 +118,14 @@ class Receipts:
                 raise ended
             _remove(storage, key, written.paths - counted.paths)
         return counted
+
+    def forget(self, key: StoreKey) -> None:
+        """Remove the receipt of a store, which is to be written anew."""
+        with closing(open_storage(self._location)) as storage:
+            storage.delete(self._path(key))
+
+    def _path(self, key: StoreKey) -> str:
+        return f"{RECEIPTS}/{self._stage}{key.operator}-{key.partition}-{key.name}.json"
 
     def settle(self, written: Iterable[tuple[StoreKey, WrittenStore]]) -> None:
         """Remove the files that tasks have left beside those of stores that were written."""
@@ -141,10 +155,6 @@ class NoReceipts(Receipts):
 def _remove(storage: Storage, key: StoreKey, paths: Iterable[str]) -> None:
     for path in paths:
         storage.delete(f"{key.path}/{path}")
-
-
-def _path(key: StoreKey) -> str:
-    return f"{RECEIPTS}/{key.operator}-{key.partition}-{key.name}.json"
 
 
 @dataclass(frozen=True)
@@ -287,19 +297,24 @@ class StoreWriter:
             for number in partitions.numbers:
                 with partitions.read(number):
                     base = partitions.base(number)
+                    self._note_source(number, partitions.version_id(number), base.column_families)
                     for name, family in base.column_families.items():
                         new_id = self._adopted(name, family)
                         if name in left_out:
                             continue
                         count = 0
-                        for page in rows(base.directory, READING, *_range(family)):
+                        for page in rows(base.directory, READING, *family_range(family)):
                             count += len(page)
-                            self._spread_page(page, self._view(name), number, new_id, spool)
+                            for target, part in parted(page, self._view(name), number, self._piece):
+                                self._add_page(spool, target, new_id, part)
                         if count != family.keys:
                             raise DamagedError(
                                 f"store {partitions.key(number)} has {count} rows of column family '{name}' "
                                 f"in version {partitions.version}, and says that it has {family.keys}"
                             )
+
+    def _note_source(self, number: int, at: VersionId, families: Mapping[str, ColumnFamily]) -> None:
+        """Take note of the version of an old partition that is read, and of its column families."""
 
     def _adopt_all(self) -> None:
         """Keep the ids of the column families.
@@ -316,24 +331,10 @@ class StoreWriter:
         sources = self._piece.sources
         return Partitions(self._query, any_view, self._version, sources, runtime=self._runtime)
 
-    def _spread_page(self, page: Page, view: View, number: int, family: int, spool: SortedSpool) -> None:
-        import numpy
-
-        before, count = self._piece.before, self._piece.count
-        targets = numpy.full(len(page), number)
-        if before != count:
-            targets = _places(view, page.keys, count)
-            if (_places(view, page.keys, before) != number).any():
-                raise FormatError(
-                    f"keys of store {self._operator.id}/{number}/{self._store} are not in the partition in "
-                    "which Spark's hash puts them, so their new partition is not known"
-                )
+    def _add_page(self, spool: SortedSpool, target: int, family: int, page: Page) -> None:
         prefix = family.to_bytes(FAMILY_BYTES, "big")
-        for target in numpy.unique(targets).tolist():
-            if target in self._counts:
-                part = page.take(targets == target)
-                keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.to_list()]
-                self._add(spool, target, family, list(zip(keys, part.values.to_list(), strict=True)))
+        keys = [prefix + key[FAMILY_BYTES:] for key in page.keys.to_list()]
+        self._add(spool, target, family, list(zip(keys, page.values.to_list(), strict=True)))
 
     def _add(self, spool: SortedSpool, target: int, family: int, found: list[tuple[bytes, bytes]]) -> None:
         """Put rows to a new partition, and count them."""
@@ -347,12 +348,7 @@ class StoreWriter:
 
     def _adopted(self, name: str, family: ColumnFamily) -> int:
         """Return the id of a column family in the new checkpoint."""
-        adopted_family = self._families.get(name)
-        if adopted_family is None:
-            ids = [adopted.id for adopted in self._families.values()]
-            id_ = family.id if family.id not in ids else max(ids) + 1
-            adopted_family = self._families[name] = ColumnFamily(id_, family.internal, 0)
-        return adopted_family.id
+        return adopted(self._families, name, family)
 
     def _key(self, number: int) -> StoreKey:
         return StoreKey(self._operator.id, number, self._store)
@@ -365,7 +361,7 @@ class StoreWriter:
         expected = sum(counts.values())
         unique = self._runtime.unique(4)
         id_ = self._runtime.uuid() if self._has_ids else str(AttemptId(0, NO_APPLICATION, 0, unique))
-        metadata = DeltaMetadata(self._version, id_, EMPTY_PARENT, expected, expected, 0, families, _WRITER)
+        metadata = DeltaMetadata(self._version, id_, EMPTY_PARENT, expected, expected, 0, families, WRITER)
         path, key = scratch / "delta.sst", self._key(number)
         counted = _Counted(records)
         size_bytes, crc = write_delta(path, counted, metadata)
@@ -374,19 +370,35 @@ class StoreWriter:
                 f"{counted.rows} rows of store {key} came back from '{scratch}', to which {expected} were "
                 "written: check that disk, and try again"
             )
-        delta = DeltaName(self._version, id_, EMPTY_PARENT, crc)
+        written = self._described(number, path, metadata, WrittenStore(id_, "", expected, size_bytes), crc)
         storage, progress = open_storage(f"{self._location}/{key.path}"), self._progress
         if progress is not None:
             progress.expect(size_bytes)
         try:
-            (storage if progress is None else progress.metered(storage)).upload(path, delta.path)
+            (storage if progress is None else progress.metered(storage)).upload(path, written.path)
         finally:
             storage.close()
             remove_unneeded(path)
-        written = self._receipts.claim(key, WrittenStore(id_, delta.path, expected, size_bytes))
+        written = self._receipts.claim(key, written)
         if progress is not None:
             progress.store_done()
         return written
+
+    def _described(
+        self, number: int, local: Path, metadata: DeltaMetadata, written: WrittenStore, crc: int
+    ) -> WrittenStore:
+        """Return a new partition's store, whose file is still local, with its path."""
+        delta = DeltaName(metadata.version, metadata.checkpoint_id, EMPTY_PARENT, crc)
+        return replace(written, path=delta.path)
+
+
+def adopted(families: dict[str, ColumnFamily], name: str, family: ColumnFamily) -> int:
+    """Return the id of a column family among those of a new store, which get it if they lack it."""
+    if name not in families:
+        ids = [other.id for other in families.values()]
+        id_ = family.id if family.id not in ids else max(ids) + 1
+        families[name] = ColumnFamily(id_, family.internal)
+    return families[name].id
 
 
 def needed_bytes(query: Query, operator: Operator, todo: Sequence[Piece], version: int) -> int:
@@ -436,11 +448,33 @@ class _Uncounted:
         pass
 
 
+def parted(page: Page, view: View, number: int, piece: Piece) -> Iterator[tuple[int, Page]]:
+    """Yield the records of a page of old partition `number` by new partition, of those of a piece.
+
+    Raises:
+        FormatError: a key is not in the old partition in which Spark's hash puts it.
+    """
+    import numpy
+
+    chosen, targets = frozenset(piece.targets), numpy.full(len(page), number)
+    if piece.before != piece.count:
+        targets = _places(view, page.keys, piece.count)
+        if (_places(view, page.keys, piece.before) != number).any():
+            raise FormatError(
+                f"keys of store {piece.operator}/{number}/{piece.store} are not in the partition in "
+                "which Spark's hash puts them, so their new partition is not known"
+            )
+    for target in numpy.unique(targets).tolist():
+        if target in chosen:
+            yield target, page.take(targets == target)
+
+
 def _places(view: View, keys: ByteSlices, partitions: int) -> Any:
     """Return the partition of each key."""
     columns = decoded_keys(view, tuple(keys), partitioning_columns(view))
     return key_partitions(view, columns, len(keys.starts), partitions)
 
 
-def _range(family: ColumnFamily) -> tuple[bytes, bytes]:
+def family_range(family: ColumnFamily) -> tuple[bytes, bytes]:
+    """Return the first key of a column family, and the key after its last."""
     return family.id.to_bytes(FAMILY_BYTES, "big"), (family.id + 1).to_bytes(FAMILY_BYTES, "big")

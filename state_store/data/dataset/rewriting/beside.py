@@ -1,0 +1,518 @@
+"""A repartition beside a running query: most of the work while it runs, the rest when it has stopped.
+
+1. `Beside.run`, while the query runs. Each piece of a store is written at the version that is the newest when the
+   piece is begun (`catching_up.BaseWriter`). Then rounds bring all new stores to the newest version, each from the
+   deltas of the versions between. A round is shorter than what went before it, as there are fewer versions to
+   catch up with; the rounds end when a few versions are left, or when they are not fewer than before.
+2. `Beside.finish`, when the query has stopped: a last round, and a snapshot of each new store.
+
+A running query retires versions, and so their deltas. From the first look on leases hold all deltas that a later
+round needs; they are taken anew, for the versions that have come, while the work goes on (`HeldDeltas`). Between
+the two calls nothing holds them: a query that runs on for longer than it retains versions has to be caught up
+with by another `run`.
+
+The target has the mark of an incomplete checkpoint from the first call to the end of the second. Each base has a
+receipt of the task that wrote it. Since tables of a round need what the round before has written, the driver
+alone says how far all stores are, in a document that it writes after each round: files that it does not name do
+not count, and the end removes them. A snapshot has a receipt, as a store of a stopped query has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+
+from state_store.core.checkpoint.lineage import ChainDelta
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.checkpoint.stored_documents import Marker, decode, encode, marker_of
+from state_store.core.compat import zip
+from state_store.core.files.transfer import parallel
+from state_store.core.runtime import Running, Runtime
+from state_store.core.storage import Storage, open_storage
+from state_store.data.dataset.partitions import PinnedVersion
+from state_store.data.dataset.rewriting.catching_up import (
+    BaseWriter,
+    CatchingUp,
+    NewStore,
+    SourceVersion,
+    Step,
+)
+from state_store.data.dataset.rewriting.store_writer import (
+    Piece,
+    Receipts,
+    WrittenStore,
+    check_room,
+    needed_bytes,
+    pieces,
+)
+from state_store.data.jobs import Workers
+from state_store.data.query import (
+    LISTED_AT_ONCE,
+    Operator,
+    Progress,
+    ProgressOption,
+    Query,
+    StoreKey,
+    reporting,
+)
+from state_store.data.query.targets import RECEIPTS
+from state_store.errors import ConflictError, MissingError, StateStoreError
+
+_LOOK_S = 20.0
+"""Seconds between two looks at the versions that have come. Retention keeps more than that."""
+
+_TRIES = 3
+"""Looks for a version that the query retires meanwhile."""
+
+MAX_ROUNDS = 10
+FEW_VERSIONS = 5
+"""Versions that are left for the last round, if there are no more."""
+
+_DOCUMENT = f"{RECEIPTS}/reached.json"
+
+
+def operation_beside(partitions: int) -> str:
+    """Return what writes the target, in words."""
+    return f"repartition into {partitions} partitions beside the running query"
+
+
+def is_beside(location: str, source: str, partitions: int) -> bool:
+    """Return True if a directory has a part of such a repartition of a checkpoint."""
+    with closing(open_storage(location)) as storage:
+        return marker_of(storage) == Marker(operation_beside(partitions), source, True)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The document: the new stores by the paths of their directories."""
+
+    stores: Mapping[str, NewStore]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A query at the version that it had committed last: each store, leased at that version."""
+
+    query: Query
+    version: int
+    pins: Mapping[StoreKey, PinnedVersion]
+
+
+class HeldDeltas:
+    """Leases on the deltas of a running query after some versions; a context manager that follows the query.
+
+    Safe for any thread.
+
+    Args:
+        location: the query's checkpoint.
+        since: returns the version of a store after which its deltas are needed.
+        runtime: clocks and threads.
+    """
+
+    def __init__(self, location: str, since: Callable[[StoreKey], int], runtime: Runtime) -> None:
+        self._location = location
+        self._since = since
+        self._runtime = runtime
+        self._changed = runtime.condition()
+        self._looking = runtime.lock()
+        self._pins: dict[StoreKey, PinnedVersion] = {}
+        self._is_over = False
+        self._follower: Running | None = None
+
+    def __enter__(self) -> HeldDeltas:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        if self._follower is not None:
+            self._follower.join()
+        _release(self._pins.values())
+        self._pins = {}
+
+    def follow(self) -> None:
+        """Look again now and then from now on, in a thread. Without a thread to start only calls look."""
+        with suppress(RuntimeError, MemoryError):
+            self._follower = self._runtime.start(self._run, name="held-deltas")
+
+    def look(self) -> Look:
+        """Hold the deltas up to the newest version.
+
+        Raises:
+            MissingError: a store does not have the newest version.
+        """
+        with self._looking:
+            for attempt in range(_TRIES):
+                query = Query.open(self._location)
+                batch = query.newest_batch()
+                try:
+                    pins = self._pinned(query, batch)
+                    break
+                except MissingError:
+                    if attempt == _TRIES - 1 or query.newest_batch() == batch:
+                        raise
+            before, self._pins = self._pins, pins
+        _release(before.values())
+        return Look(query, batch + 1, pins)
+
+    def _pinned(self, query: Query, batch: int) -> dict[StoreKey, PinnedVersion]:
+        versions = query.committed(batch)
+        pins: dict[StoreKey, PinnedVersion] = {}
+
+        def pin(key: StoreKey) -> None:
+            storage, since = query.storage(key), self._since(key)
+            pins[key] = PinnedVersion(
+                key, storage, batch + 1, versions[key], since=since, runtime=self._runtime
+            )
+
+        try:
+            parallel(LISTED_AT_ONCE, pin, query.stores(), runtime=self._runtime)
+        except BaseException:
+            _release(pins.values())
+            raise
+        return pins
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over, _LOOK_S)
+                if self._is_over:
+                    return
+            with suppress(StateStoreError):  # the leases before hold on, and the next look tries again
+                self.look()
+
+
+def _release(pins: Iterable[PinnedVersion]) -> None:
+    for pin in pins:
+        pin.release()
+
+
+def deltas_after(pin: PinnedVersion, source: SourceVersion) -> tuple[ChainDelta, ...] | None:
+    """Return the deltas from a version of an old partition to the version that is pinned, oldest first.
+
+    None: some are gone, or the pinned version does not build on that version.
+    """
+    deltas = [delta for delta in pin.lineage if delta.version > source.number]
+    if [delta.version for delta in deltas] != list(range(source.number + 1, pin.version.number + 1)):
+        return None
+    start = deltas[0].builds_on if deltas else pin.version
+    if start != source.version_id:
+        return None
+    return tuple(ChainDelta.from_listing(delta, pin.delta_bytes(delta)) for delta in deltas)
+
+
+class Beside:
+    """The repartition of one query into one target.
+
+    Args:
+        location: the query's checkpoint.
+        storage: the target.
+        target: its path or URI.
+        partitions: the new number.
+        workers: who do the work, a piece at a time in a process.
+        progress: as for `repartition`.
+        runtime: clocks and threads.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        storage: Storage,
+        target: str,
+        partitions: int,
+        workers: Workers,
+        progress: ProgressOption,
+        runtime: Runtime,
+    ) -> None:
+        self._location = location
+        self._storage = storage
+        self._target = target
+        self._partitions = partitions
+        self._workers = workers
+        self._progress = progress
+        self._runtime = runtime
+        self._bases = Receipts(target)
+        self._stores: dict[StoreKey, NewStore] = {}
+        self._first = 0
+        """The version from which on the deltas are needed of which no new store says more."""
+
+    # ---- while the query runs ----------------------------------------------------------------------------
+
+    def run(self) -> dict[StoreKey, NewStore]:
+        """Write all new stores, and catch up with the query; return the stores.
+
+        Raises:
+            MissingError: there is no state.
+            StateStoreError: as the files and the storages are.
+        """
+        query = Query.open(self._location)
+        self._first = query.newest_batch() + 1
+        self._stores = self._known(query)
+        with HeldDeltas(self._location, self._since, self._runtime) as held:
+            query = self._look(held).query
+            held.follow()
+            if len(self._stores) < len(self._keys(query)):
+                self._write_bases(query)
+                self._stores = self._known(query)
+            self._note()
+            behind = 0
+            for number in range(MAX_ROUNDS):
+                look = held.look()
+                before, behind = behind, look.version - min(store.version for store in self._stores.values())
+                if behind == 0 or (number and (behind <= FEW_VERSIONS or behind >= before)):
+                    break
+                self._round(look)
+                self._note()
+        return self._stores
+
+    def _look(self, held: HeldDeltas) -> Look:
+        """Hold what is needed from now on, and give up the stores that cannot be caught up with."""
+        look = held.look()
+        self._forget(self._lost(look.pins))
+        return look
+
+    def _write_bases(self, query: Query) -> None:
+        """Write the stores that have no receipt, each piece at the version that is the newest then."""
+        keys = self._keys(query)
+        operators = {operator.id: operator for operator in query.operators}
+        todo = [piece for operator in query.operators for piece in self._pieces(operator)]
+        if not self._workers.are_elsewhere:
+            version = query.newest_batch() + 1
+            check_room(
+                max(
+                    needed_bytes(query, operator, self._pieces(operator), version)
+                    for operator in query.operators
+                )
+            )
+        write = partial(_write_bases, query, operators, self._target, self._bases, self._runtime)
+        with reporting(self._progress, "written", len(keys)) as meter:
+            self._workers.run(write, todo, at_once=1, meter=meter)
+
+    def _round(self, look: Look) -> None:
+        """Bring all stores to the version of a look."""
+        operators = {operator.id: operator for operator in look.query.operators}
+        advance = partial(_advance, look.query, operators, self._target, self._runtime)
+        steps = self._steps(look)
+        for step, stores in zip(steps, self._workers.run(advance, steps, at_once=1), strict=True):
+            for number, store in stores.items():
+                self._stores[StoreKey(step.piece.operator, number, step.piece.store)] = store
+
+    def _forget(self, keys: Sequence[StoreKey]) -> None:
+        """Give up stores that cannot be caught up with: they are written anew."""
+        lost_stores = {key: self._stores.pop(key) for key in keys}
+        if not lost_stores:
+            return
+        self._note()
+
+        def forget(key: StoreKey) -> None:
+            self._bases.forget(key)
+            for table in lost_stores[key].tables:
+                self._storage.delete(f"{key.path}/{table.path}")
+
+        parallel(LISTED_AT_ONCE, forget, keys, runtime=self._runtime)
+
+    # ---- when the query has stopped ----------------------------------------------------------------------
+
+    def finish(self, query: Query, *, has_ids: bool) -> dict[StoreKey, WrittenStore]:
+        """Bring all new stores to the version that was committed last, and make snapshots of them.
+
+        Args:
+            query: the query, which is stopped.
+            has_ids: its commit log has ids of versions.
+
+        Raises:
+            ConflictError: not all stores are written yet.
+            MissingError: the query has run on for so long that deltas are gone.
+            StateStoreError: as the files and the storages are.
+        """
+        self._first = query.newest_batch() + 1
+        self._stores = self._known(query)
+        keys = self._keys(query)
+        if len(self._stores) < len(keys):
+            raise ConflictError(
+                f"'{self._target}' has {len(self._stores)} of {len(keys)} stores so far: go on with "
+                "running=True (--running) first, which works with a stopped query, too",
+                file=self._target,
+            )
+        with HeldDeltas(self._location, self._since, self._runtime) as held:
+            look = held.look()
+            lost = self._lost(look.pins)
+            if lost:
+                store = self._stores[lost[0]]
+                raise MissingError(
+                    f"'{self._target}' has version {store.version} of store {lost[0]}, and not all changes of "
+                    f"'{self._location}' since then are there any more, up to version "
+                    f"{look.version}: call it with running=True (--running) once more, which writes "
+                    f"{len(lost)} of {len(keys)} stores anew. The query may run meanwhile",
+                    file=self._target,
+                )
+            receipts = Receipts(self._target, _stage(look))
+            finish = partial(
+                _finish,
+                look.query,
+                {operator.id: operator for operator in look.query.operators},
+                self._target,
+                receipts,
+                has_ids,
+                self._runtime,
+            )
+            steps = self._steps(look)
+            written: dict[StoreKey, WrittenStore] = {}
+            with reporting(self._progress, "written", len(keys)) as meter:
+                results = self._workers.run(finish, steps, at_once=1, meter=meter)
+                for step, stores in zip(steps, results, strict=True):
+                    for number, store in stores.items():
+                        written[StoreKey(step.piece.operator, number, step.piece.store)] = store
+        parallel(LISTED_AT_ONCE, lambda pair: receipts.settle([pair]), written.items(), runtime=self._runtime)
+        return written
+
+    # ---- how far the new stores are ----------------------------------------------------------------------
+
+    def _keys(self, query: Query) -> list[StoreKey]:
+        return [
+            StoreKey(operator.id, number, store)
+            for operator in query.operators
+            for store in operator.stores
+            for number in range(self._count(operator))
+        ]
+
+    def _count(self, operator: Operator) -> int:
+        return operator.partitions if operator.is_in_one_partition else self._partitions
+
+    def _pieces(self, operator: Operator) -> list[Piece]:
+        at_least, count = self._workers.parallelism, self._count(operator)
+        return [
+            piece
+            for store, before in operator.stores.items()
+            for piece in pieces(operator.id, store, before, count, at_least)
+        ]
+
+    def _known(self, query: Query) -> dict[StoreKey, NewStore]:
+        """Return the stores that are written, as the document or else their receipts say."""
+        stores: Mapping[str, NewStore] = {}
+        with suppress(MissingError):
+            stores = decode(Reached, self._storage.read(_DOCUMENT), f"{self._target}/{_DOCUMENT}").stores
+
+        def known(key: StoreKey) -> NewStore | None:
+            store = stores.get(key.path)
+            if store is None:
+                receipt = self._bases.of(key)
+                store = None if receipt is None else NewStore.of_receipt(receipt)
+            return store
+
+        keys = self._keys(query)
+        found = zip(keys, parallel(LISTED_AT_ONCE, known, keys, runtime=self._runtime), strict=True)
+        return {key: store for key, store in found if store is not None}
+
+    def _note(self) -> None:
+        """Write the document, unless another process has ended the work meanwhile."""
+        if marker_of(self._storage) is None:
+            raise ConflictError(
+                f"'{self._target}' was completed meanwhile, by another process", file=self._target
+            )
+        document = Reached({key.path: store for key, store in self._stores.items()})
+        self._storage.write(_DOCUMENT, encode(document), overwrite=True)
+
+    def _since(self, key: StoreKey) -> int:
+        """Return the version of an old partition after which its deltas are needed."""
+        stores = list(self._stores.items())
+        same = [store for new, store in stores if (new.operator, new.name) == (key.operator, key.name)]
+        return min((store.version for store in same), default=self._first)
+
+    def _lost(self, pins: Mapping[StoreKey, PinnedVersion]) -> list[StoreKey]:
+        """Return the new stores that cannot be brought to the version of the pins."""
+        return [
+            key
+            for key, store in self._stores.items()
+            if any(
+                deltas_after(pins[StoreKey(key.operator, int(number), key.name)], source) is None
+                for number, source in store.sources.items()
+            )
+        ]
+
+    def _steps(self, look: Look) -> list[Step]:
+        return [
+            self._step(piece, look) for operator in look.query.operators for piece in self._pieces(operator)
+        ]
+
+    def _step(self, piece: Piece, look: Look) -> Step:
+        stores = {
+            number: self._stores[StoreKey(piece.operator, number, piece.store)] for number in piece.targets
+        }
+        oldest = min(stores.values(), key=lambda store: store.version)
+        deltas: dict[int, tuple[ChainDelta, ...]] = {}
+        sources: dict[int, VersionId] = {}
+        for number in piece.sources:
+            pin = look.pins[StoreKey(piece.operator, number, piece.store)]
+            after = deltas_after(pin, oldest.sources[str(number)])
+            if after is None:
+                raise MissingError(
+                    f"not all changes of store {pin.key} after version {oldest.version} are there any more: "
+                    "the same command writes anew what it cannot catch up with"
+                )
+            deltas[number], sources[number] = after, pin.version
+        return Step(piece, deltas, sources, stores, look.version)
+
+
+def _stage(look: Look) -> str:
+    """Return the name of the receipts of snapshots of exactly these versions."""
+    texts = sorted(f"{key.path} {pin.version}" for key, pin in look.pins.items())
+    return f"version-{look.version}-{hashlib.sha256(' '.join(texts).encode()).hexdigest()[:16]}/"
+
+
+# ---- what tasks do --------------------------------------------------------------------------------------
+
+
+def _write_bases(
+    query: Query,
+    operators: Mapping[int, Operator],
+    target: str,
+    receipts: Receipts,
+    runtime: Runtime,
+    piece: Piece,
+    progress: Progress | None,
+) -> None:
+    """Write the bases of a piece. If the query retires their version meanwhile, a newer one is taken."""
+    for attempt in range(_TRIES):
+        version = query.newest_batch() + 1
+        writer = BaseWriter(
+            query, operators[piece.operator], piece, target, version, True, receipts, progress, runtime
+        )
+        try:
+            writer.write()
+            return
+        except MissingError:
+            if attempt == _TRIES - 1 or query.newest_batch() + 1 == version:
+                raise
+
+
+def _advance(
+    query: Query,
+    operators: Mapping[int, Operator],
+    target: str,
+    runtime: Runtime,
+    step: Step,
+    progress: Progress | None,
+) -> dict[int, NewStore]:
+    return CatchingUp(query, operators[step.piece.operator], step, target, progress, runtime).advance()
+
+
+def _finish(
+    query: Query,
+    operators: Mapping[int, Operator],
+    target: str,
+    receipts: Receipts,
+    has_ids: bool,
+    runtime: Runtime,
+    step: Step,
+    progress: Progress | None,
+) -> dict[int, WrittenStore]:
+    work = CatchingUp(query, operators[step.piece.operator], step, target, progress, runtime)
+    return work.finish(receipts, has_ids=has_ids)

@@ -1,0 +1,616 @@
+"""Stores of a new checkpoint, brought from a version of a query that ran on to a later one.
+
+The checkpoint is written beside the query (`beside`). First each new store gets a *base*: a table with its rows
+at the version that was the newest when the table was begun (`BaseWriter`). Then, step by step, it gets the last
+value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end its tables
+become a snapshot, in which they are runs of one database; none of them is written again.
+
+A delta says which keys it has written, but not which of them were new, and a version has to say how many rows
+each column family has. So each key of a step is looked up in the tables that the store has. They are sparse here
+(`SparseTables`): RocksDB opens them with their tails, in which the Bloom filters answer for most keys that are
+new, and reports a block that is missing with its place. The blocks of many keys are fetched together, and the
+look-ups repeated. So the work is in proportion to the changes, but for the tails, a fortieth of the state; and
+a missing block is never an answer, since its checksum fails.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from state_store.core.checkpoint.lineage import NO_APPLICATION, AttemptId, ChainDelta
+from state_store.core.checkpoint.names import EMPTY_PARENT, SharedName, SnapshotName, VersionId
+from state_store.core.checkpoint.stored_documents import Cause, ColumnFamily, DeltaMetadata, Tail
+from state_store.core.codec import Positive, from_json, json_names, to_json
+from state_store.core.compat import zip
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.engine.database import Database, tidy, write_delta
+from state_store.core.engine.rows import Page, pages
+from state_store.core.engine.table import TRAILER_BYTES, read_metadata
+from state_store.core.files.sparse import (
+    HolesUnsupportedError,
+    end_bytes,
+    fetch_spans,
+    make_sparse,
+    punch_hole,
+    spans_of,
+)
+from state_store.core.files.transfer import Wanted, sha256_of
+from state_store.core.files.workspace import LocalCache, Workspace
+from state_store.core.runtime import Runtime, ScratchDirectory
+from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext, wanted_deltas
+from state_store.core.snapshots.merge import publish_written, tail_of
+from state_store.core.snapshots.streamed_merge import first_and_last_block
+from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.local_disk import remove_unneeded
+from state_store.data.dataset.columns import FAMILY_BYTES
+from state_store.data.dataset.partitions import READING
+from state_store.data.dataset.rewriting.replacing import SortedSpool, chunks
+from state_store.data.dataset.rewriting.store_writer import (
+    SPOOL_RATIO,
+    WRITER,
+    Piece,
+    Receipts,
+    StoreWriter,
+    WrittenStore,
+    adopted,
+    check_room,
+    family_range,
+    parted,
+)
+from state_store.data.dataset.views import View, views
+from state_store.data.query import Operator, Progress, Query, StoreKey
+from state_store.errors import ConflictError, DamagedError, InternalError
+
+_PLACE = re.compile(r"(\d{6,}\.sst) offset (\d+) size (\d+)")
+"""The place of a block in RocksDB's message that its checksum is wrong."""
+
+_TRIES = 3
+"""Fetches of a block after which it is damaged."""
+
+_LOOK_UPS = 16_384
+"""Keys that are looked up together: the blocks that they lack are fetched at the same time."""
+
+_ALIGNED = 4 << 10
+"""Holes are made of whole blocks of the file system."""
+
+_WHY = "its checkpoint was written beside the running query (state-store repartition --running)"
+
+T = TypeVar("T")
+
+
+# ---- how far a new store is -----------------------------------------------------------------------------
+
+
+@json_names(size_bytes="bytes")
+@dataclass(frozen=True)
+class Table:
+    """A stored table of a new store; `path` is below the store's directory."""
+
+    path: str
+    size_bytes: Positive
+    sha256: str
+    tail: Tail
+
+
+@json_names(checkpoint_id="id")
+@dataclass(frozen=True)
+class SourceVersion:
+    """The version of an old partition, and the ids of its column families by name."""
+
+    number: Positive
+    checkpoint_id: str | None
+    families: Mapping[str, int]
+
+    @property
+    def version_id(self) -> VersionId:
+        """The version."""
+        return VersionId(self.number, self.checkpoint_id)
+
+
+@dataclass(frozen=True)
+class NewStore:
+    """A store of the new checkpoint as it is so far.
+
+    Attributes:
+        version: the version whose rows it has.
+        tables: its tables, oldest first; a later one has the newer value of a key.
+        families: its column families, with their numbers of rows.
+        sources: the old partitions that its rows come from, at that version, by number.
+    """
+
+    version: Positive
+    tables: tuple[Table, ...]
+    families: Mapping[str, ColumnFamily]
+    sources: Mapping[str, SourceVersion]
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return sum(family.keys for family in self.families.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its tables."""
+        return sum(table.size_bytes for table in self.tables)
+
+    @classmethod
+    def of_receipt(cls, written: WrittenStore) -> NewStore:
+        """Return the store of the receipt of a base."""
+        return from_json(cls, written.details)
+
+
+def _stored_table(version: int, local: Path, size_bytes: int, runtime: Runtime) -> Table:
+    """Return a table that is still local, under a name that was never used."""
+    tail = tail_of(local)
+    if tail is None:
+        raise InternalError(f"'{local}', which was just written, has no tail", file=str(local))
+    path = SharedName(version, runtime.random_32(), 1).path
+    return Table(path, size_bytes, sha256_of(local), tail)
+
+
+class BaseWriter(StoreWriter):
+    """Writer of the bases of a piece. The details of a receipt are the `NewStore`."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._sources: dict[str, SourceVersion] = {}
+
+    def _note_source(self, number: int, at: VersionId, families: Mapping[str, ColumnFamily]) -> None:
+        ids = {name: family.id for name, family in families.items()}
+        self._sources[str(number)] = SourceVersion(at.number, at.checkpoint_id, ids)
+
+    def _described(
+        self, number: int, local: Path, metadata: DeltaMetadata, written: WrittenStore, crc: int
+    ) -> WrittenStore:
+        table = _stored_table(metadata.version, local, written.size_bytes, self._runtime)
+        store = NewStore(metadata.version, (table,), metadata.column_families, self._sources)
+        return replace(written, path=table.path, details=to_json(store))
+
+
+# ---- tables of which only parts are local ---------------------------------------------------------------
+
+
+class SparseTables:
+    """A database of stored tables, of which the tails and the blocks that were asked for are local. One thread.
+
+    Args:
+        context: the store of the new checkpoint.
+        tables: the tables, oldest first.
+        directory: an empty directory for the database, which nobody else uses.
+    """
+
+    def __init__(self, context: StoreContext, tables: Sequence[Table], directory: Path) -> None:
+        self._storage = context.storage
+        self._runtime = context.runtime
+        self._directory = directory
+        self._tables: dict[str, Table] = {}
+        self._complete: dict[str, Table] = {}
+        self._tries: Counter[tuple[str, int]] = Counter()
+        self._can_evict = True
+        self._database = Database(directory, READING, create=True)
+        try:
+            with context.workspace.scratch() as scratch:
+                for number, table in enumerate(tables):
+                    local = scratch / f"{number}.sst"
+                    self._bring_tail(table, local)
+                    self._tables[self._ingested(local)] = table
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database; a second call does nothing."""
+        self._database.close()
+
+    def exist(self, keys: Sequence[bytes]) -> list[bool]:
+        """Say of each key if it has a value. The keys are in order.
+
+        Raises:
+            DamagedError: a block is damaged in storage.
+            StateStoreError: the storage or the disk fails.
+        """
+        answers: dict[bytes, bool] = {}
+        fetched: set[tuple[str, int, int]] = set()
+        pending = list(keys)
+        while pending:
+            lacking: set[tuple[str, int, int]] = set()
+            again = []
+            for key in pending:
+                try:
+                    answers[key] = self._database.get(key) is not None
+                except DamagedError as error:
+                    lacking.add(self._place(error))
+                    again.append(key)
+            self._fetch(lacking)
+            fetched |= lacking
+            pending = again
+        self._evict(fetched)
+        return [answers[key] for key in keys]
+
+    def take_in(self, local: Path, table: Table) -> None:
+        """Make a complete local file, which is moved, the newest table."""
+        self._complete[self._ingested(local)] = table
+
+    def files(self, version: int) -> dict[str, DatabaseFile]:
+        """Return the tables by their names in the database, as those of a snapshot of that version."""
+        tables = {**self._tables, **self._complete}
+        return {
+            file.name: DatabaseFile(
+                tables[file.name].path,
+                file.size_bytes,
+                tables[file.name].sha256,
+                version,
+                file.level,
+                tables[file.name].tail,
+            )
+            for file in self._database.files()
+        }
+
+    def _bring_tail(self, table: Table, local: Path) -> None:
+        """Fetch the tail of a table, and the first and the last block, at which RocksDB looks when it ingests.
+
+        Raises:
+            DamagedError: the stored file is another one, or damaged.
+        """
+        wanted = Wanted(
+            table.path,
+            table.size_bytes,
+            local,
+            sha256=table.sha256,
+            tail_bytes=table.tail.size_bytes,
+            tail_sha256=table.tail.sha256,
+        )
+        sparse, _ = make_sparse(self._storage, wanted, local.parent)
+        if sparse is None:
+            file = f"{self._storage.location}/{table.path}"
+            raise DamagedError(f"'{file}' is damaged: it does not end as it was written", file=file)
+        if end_bytes(table.size_bytes) < table.size_bytes:
+            fetch_spans(
+                self._storage, list(spans_of(table.path, local, first_and_last_block(local))), self._runtime
+            )
+
+    def _ingested(self, local: Path) -> str:
+        """Ingest a table, and return its name. RocksDB looks for its keys in the others, for its level."""
+        while True:
+            try:
+                (name,) = self._database.ingest([local])
+                return name
+            except DamagedError as error:
+                self._fetch({self._place(error)})
+
+    def _place(self, error: DamagedError) -> tuple[str, int, int]:
+        """Return the table, the offset and the size of the block that an error says to be wrong.
+
+        Raises:
+            DamagedError: the error, if it names none that could be missing here.
+        """
+        match = _PLACE.search(error.message)
+        if match is None or match[1] not in self._tables:
+            raise error
+        place = match[1], int(match[2]), int(match[3]) + TRAILER_BYTES
+        if self._tries[place[:2]] >= _TRIES:
+            path = self._tables[place[0]].path
+            file = f"{self._storage.location}/{path}"
+            raise DamagedError(f"'{file}' is damaged: {error.message}", file=file) from error
+        return place
+
+    def _fetch(self, places: Iterable[tuple[str, int, int]]) -> None:
+        spans = []
+        by_table: dict[str, list[tuple[int, int]]] = {}
+        for name, offset, size in sorted(places):
+            self._tries[name, offset] += 1
+            by_table.setdefault(name, []).append((offset, offset + size))
+        for name, pieces in by_table.items():
+            spans += spans_of(self._tables[name].path, self._directory / name, pieces)
+        fetch_spans(self._storage, spans, self._runtime)
+
+    def _evict(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Make holes of blocks again: the next keys are in others, and a store may be as large as the disk."""
+        for name, offset, size in places:
+            start, end = -(-offset // _ALIGNED) * _ALIGNED, (offset + size) // _ALIGNED * _ALIGNED
+            del self._tries[name, offset]
+            if start < end and self._can_evict:
+                try:
+                    punch_hole(self._directory / name, start, end - start)
+                except HolesUnsupportedError:
+                    self._can_evict = False
+
+
+# ---- a step ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """The work on a piece that brings its new stores to a version.
+
+    Attributes:
+        piece: the piece.
+        deltas: the deltas to apply, oldest first, by old partition; someone holds leases on them.
+        sources: the old partitions at the version, by number, without their column families.
+        stores: the new stores, by partition, as they are.
+        version: the version.
+    """
+
+    piece: Piece
+    deltas: Mapping[int, tuple[ChainDelta, ...]]
+    sources: Mapping[int, VersionId]
+    stores: Mapping[int, NewStore]
+    version: int
+
+
+class CatchingUp:
+    """A step's worker: `advance` while the query runs, `finish` when it has stopped. Used once, by one thread."""
+
+    def __init__(
+        self,
+        query: Query,
+        operator: Operator,
+        step: Step,
+        location: str,
+        progress: Progress | None,
+        runtime: Runtime,
+    ) -> None:
+        self._query = query
+        self._operator = operator
+        self._step = step
+        self._piece = step.piece
+        self._location = location
+        self._progress = progress
+        self._runtime = runtime
+        self._views: Mapping[str, View] = {
+            view.schema.family: view
+            for view in views(query, operator).values()
+            if view.store == step.piece.store and not view.is_another_name
+        }
+        self._families = {number: dict(store.families) for number, store in step.stores.items()}
+        self._changed: Counter[int] = Counter()
+        """The number of records that the deltas have of each new partition."""
+        self._sources: dict[str, SourceVersion] = {}
+
+    def advance(self) -> dict[int, NewStore]:
+        """Give each new store a table with the changes, if there are any, and return all of them."""
+        with self._spread() as (spool, scratch):
+            return {number: self._advanced(number, spool, scratch) for number in self._piece.targets}
+
+    def finish(self, receipts: Receipts, *, has_ids: bool) -> dict[int, WrittenStore]:
+        """Give each new store a table with the changes, and make a snapshot of its tables.
+
+        Args:
+            receipts: the receipts of snapshots of this version; what has one is not done again.
+            has_ids: the query's commit log has ids of versions.
+        """
+        done = {number: receipts.of(self._key(number)) for number in self._piece.targets}
+        written = {number: store for number, store in done.items() if store is not None}
+        if len(written) < len(done):
+            with self._spread() as (spool, scratch):
+                for number in self._piece.targets:
+                    if number not in written:
+                        store = self._finished(number, spool, scratch, has_ids=has_ids)
+                        written[number] = receipts.claim(self._key(number), store)
+        if self._progress is not None:
+            for _ in written:
+                self._progress.store_done()
+        return written
+
+    # ---- the changes of the old partitions, by new partition ---------------------------------------------
+
+    @contextmanager
+    def _spread(self) -> Iterator[tuple[SortedSpool, Path]]:
+        """Yield the records of the deltas by new partition, and a scratch directory."""
+        expected = sum(delta.size_bytes for deltas in self._step.deltas.values() for delta in deltas)
+        tails = max(
+            sum(end_bytes(table.size_bytes) for table in store.tables) for store in self._step.stores.values()
+        )
+        check_room(round(expected * (1 + 2 * SPOOL_RATIO)) + tails)
+        if self._progress is not None:
+            self._progress.expect(expected)
+        with (
+            ScratchDirectory("state-store-") as root,
+            closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
+        ):
+            for number in self._piece.sources:
+                with closing(self._metered(self._query.storage(self._source_key(number)))) as storage:
+                    self._sources[str(number)] = self._read(number, storage, spool, Path(root))
+            yield spool, Path(root)
+
+    def _read(self, number: int, storage: Storage, spool: SortedSpool, scratch: Path) -> SourceVersion:
+        """Add the records of an old partition to the spool; return that partition as it is now."""
+        oldest = min(self._step.stores.values(), key=lambda store: store.version)
+        families = dict(oldest.sources[str(number)].families)
+        context = self._context(storage, scratch / f"source-{number}")
+        for delta in self._step.deltas[number]:
+            (wanted,) = wanted_deltas([delta], scratch)
+            context.fetch([wanted])
+            context.verify([wanted])
+            try:
+                self._read_delta(number, delta, wanted.target, families, spool)
+            finally:
+                remove_unneeded(wanted.target)
+        at = self._step.sources[number]
+        return SourceVersion(at.number, at.checkpoint_id, families)
+
+    def _read_delta(
+        self, number: int, delta: ChainDelta, local: Path, families: dict[str, int], spool: SortedSpool
+    ) -> None:
+        file = f"{self._source_key(number).path}/{delta.name.path}"
+        metadata = DeltaMetadata.from_json(read_metadata(local), file=file)
+        found_ids = {name: family.id for name, family in metadata.column_families.items()}
+        gone = [name for name, id_ in families.items() if found_ids.get(name) != id_]
+        if gone:
+            raise ConflictError(
+                f"the query has removed '{min(gone)}' from its state in version {metadata.version}, after "
+                f"'{self._location}' was begun: remove that directory, and begin again",
+                file=file,
+            )
+        families.update(found_ids)
+        count = 0
+        for name, family in metadata.column_families.items():
+            for page in pages(local, *family_range(family)):
+                count += len(page)
+                for target, part in parted(page, self._view(name), number, self._piece):
+                    if self._step.stores[target].version < metadata.version:
+                        self._add(spool, target, adopted(self._families[target], name, family), part)
+            for target in self._piece.targets:
+                adopted(self._families[target], name, family)
+        if count != metadata.puts + metadata.removes:
+            raise DamagedError(
+                f"'{file}' has {count} records of column families, and says that it has "
+                f"{metadata.puts + metadata.removes}",
+                file=file,
+            )
+
+    def _add(self, spool: SortedSpool, target: int, family: int, page: Page) -> None:
+        prefix = family.to_bytes(FAMILY_BYTES, "big")
+        keys = [prefix + key[FAMILY_BYTES:] for key in page.keys.to_list()]
+        values = page.values.to_list()
+        records = [
+            (key, None if is_removed else value)
+            for key, value, is_removed in zip(keys, values, page.removed.tolist(), strict=True)
+        ]
+        self._changed[target] += len(records)
+        spool.add(target, records, sum(map(len, keys)) + sum(map(len, values)))
+
+    def _view(self, family: str) -> View:
+        if family not in self._views:
+            raise DamagedError(f"column family '{family}' of store {self._piece.store} has no schema")
+        return self._views[family]
+
+    # ---- a new store -------------------------------------------------------------------------------------
+
+    def _advanced(self, number: int, spool: SortedSpool, scratch: Path) -> NewStore:
+        before = self._step.stores[number]
+        tables, families = before.tables, self._families[number]
+        if self._changed[number]:
+            id_ = self._new_id(has_ids=True)
+            with self._opened(number, scratch) as (context, sparse):
+                families, puts, removes = self._counted(number, spool, sparse)
+                local, table = self._written(number, spool, scratch, id_, families, puts, removes)
+                context.storage.upload(local, table.path)
+                remove_unneeded(local)
+            tables = (*tables, table)
+        sources = {name: self._sources[name] for name in before.sources}
+        return NewStore(self._step.version, tables, families, sources)
+
+    def _finished(self, number: int, spool: SortedSpool, scratch: Path, *, has_ids: bool) -> WrittenStore:
+        version = VersionId(self._step.version, self._new_id(has_ids=has_ids))
+        before = self._step.stores[number]
+        with self._opened(number, scratch) as (context, sparse):
+            families, puts, removes = self._counted(number, spool, sparse)
+            local, table = self._written(
+                number, spool, scratch, version.checkpoint_id, families, puts, removes
+            )
+            context.storage.upload(local, table.path)
+            sparse.take_in(local, table)
+            files = sparse.files(version.number)
+            sparse.close()
+            directory = self._database_directory(number, scratch)
+            tidy(directory, set(files))
+            rows = sum(family.keys for family in families.values())
+            base = LocalDatabase(directory, version, files, rows, families, None)
+            lease = Lease(context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
+            paths = [str(file.path) for file in files.values()]
+            with lease:
+                lost = lease.hold(paths)
+                if lost:
+                    where = f"{context.storage.location}/{min(lost)}"
+                    raise ConflictError(f"'{where}' was removed: something else works there", file=where)
+                published = publish_written(context, base, lease, overwrite=False, cause=Cause(_WHY))
+        size_bytes = before.size_bytes + table.size_bytes + published.archive_bytes
+        archive = SnapshotName(*version).path
+        return WrittenStore(str(version.checkpoint_id), archive, rows, size_bytes, tuple(paths))
+
+    @contextmanager
+    def _opened(self, number: int, scratch: Path) -> Iterator[tuple[StoreContext, SparseTables]]:
+        """Yield the tables of a new store as a database."""
+        key, directory = self._key(number), self._database_directory(number, scratch)
+        directory.mkdir()
+        try:
+            with closing(self._metered(open_storage(f"{self._location}/{key.path}"))) as storage:
+                context = self._context(storage, scratch / f"target-{number}")
+                with closing(SparseTables(context, self._step.stores[number].tables, directory)) as sparse:
+                    yield context, sparse
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _counted(
+        self, number: int, spool: SortedSpool, sparse: SparseTables
+    ) -> tuple[dict[str, ColumnFamily], int, int]:
+        """Return the column families with their rows after the changes, the puts and the removals."""
+        more: Counter[int] = Counter()
+        puts = removes = 0
+        for chunk in chunks(_last_values(spool.merged(number)), _LOOK_UPS):
+            answers = sparse.exist([key for key, _ in chunk])
+            for (key, value), existed in zip(chunk, answers, strict=True):
+                more[int.from_bytes(key[:FAMILY_BYTES], "big")] += (value is not None) - existed
+                puts, removes = puts + (value is not None), removes + (value is None)
+        families = {
+            name: replace(family, keys=family.keys + more[family.id])
+            for name, family in self._families[number].items()
+        }
+        wrong = next((name for name, family in families.items() if family.keys < 0), None)
+        if wrong is not None:
+            raise DamagedError(
+                f"store {self._key(number)} of '{self._location}' would have {families[wrong].keys} rows of "
+                f"column family '{wrong}' in version {self._step.version}"
+            )
+        return families, puts, removes
+
+    def _written(
+        self,
+        number: int,
+        spool: SortedSpool,
+        scratch: Path,
+        id_: str | None,
+        families: Mapping[str, ColumnFamily],
+        puts: int,
+        removes: int,
+    ) -> tuple[Path, Table]:
+        """Write the last values of the changed keys as a local table."""
+        version, local = self._step.version, scratch / f"table-{number}.sst"
+        rows = sum(family.keys for family in families.values())
+        metadata = DeltaMetadata(version, id_, EMPTY_PARENT, rows, puts, removes, families, WRITER)
+        size_bytes, _ = write_delta(local, _last_values(spool.merged(number)), metadata)
+        return local, _stored_table(version, local, size_bytes, self._runtime)
+
+    # ---- names and places --------------------------------------------------------------------------------
+
+    def _new_id(self, *, has_ids: bool) -> str:
+        if has_ids:
+            return self._runtime.uuid()
+        return str(AttemptId(0, NO_APPLICATION, 0, self._runtime.unique(4)))
+
+    def _key(self, number: int) -> StoreKey:
+        return StoreKey(self._operator.id, number, self._piece.store)
+
+    def _source_key(self, number: int) -> StoreKey:
+        return StoreKey(self._operator.id, number, self._piece.store)
+
+    def _database_directory(self, number: int, scratch: Path) -> Path:
+        return scratch / f"database-{number}"
+
+    def _metered(self, storage: Storage) -> Storage:
+        return storage if self._progress is None else self._progress.metered(storage)
+
+    def _context(self, storage: Storage, directory: Path) -> StoreContext:
+        workspace = Workspace(directory, runtime=self._runtime)
+        workspace.open()
+        cache = LocalCache(directory / "cache", 0).store(storage.location)
+        return StoreContext(storage, cache, workspace, READING, runtime=self._runtime)
+
+
+def _last_values(records: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the last record of each key, of records in the order of keys."""
+    last: tuple[bytes, bytes | None] | None = None
+    for record in records:
+        if last is not None and record[0] != last[0]:
+            yield last
+        last = record
+    if last is not None:
+        yield last
