@@ -377,6 +377,20 @@ class Database:
             value: bytes | None = self._db.get(key)
             return value
 
+    def look_up(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None, str]]:
+        """Yield each key with its value, or None, and with RocksDB's message if it cannot be read.
+
+        Where many blocks are missing, errors of this package would take most of the time.
+        """
+        get = self._db.get
+        for key in keys:
+            value, message = None, ""
+            try:
+                value = get(key)
+            except Exception as error:
+                message = str(error)
+            yield key, value, message
+
     def metadata(self) -> bytes | None:
         """Return the value of the newest delta's reserved record, or None in an empty database."""
         return self.get(META_KEY)

@@ -72,6 +72,9 @@ MAX_ROUNDS = 10
 FEW_VERSIONS = 5
 """Versions that are left for the last round, if there are no more."""
 
+_PIECES = 4
+"""Pieces of a step that a process works on at a time: small requests take most of the time."""
+
 _DOCUMENT = f"{RECEIPTS}/reached.json"
 
 
@@ -300,7 +303,7 @@ class Beside:
         operators = {operator.id: operator for operator in look.query.operators}
         advance = partial(_advance, look.query, operators, self._target, self._runtime)
         steps = self._steps(look)
-        for step, stores in zip(steps, self._workers.run(advance, steps, at_once=1), strict=True):
+        for step, stores in zip(steps, self._workers.run(advance, steps, at_once=_PIECES), strict=True):
             for number, store in stores.items():
                 self._stores[StoreKey(step.piece.operator, number, step.piece.store)] = store
 
@@ -366,7 +369,7 @@ class Beside:
             steps = self._steps(look)
             written: dict[StoreKey, WrittenStore] = {}
             with reporting(self._progress, "written", len(keys)) as meter:
-                results = self._workers.run(finish, steps, at_once=1, meter=meter)
+                results = self._workers.run(finish, steps, at_once=_PIECES, meter=meter)
                 for step, stores in zip(steps, results, strict=True):
                     for number, store in stores.items():
                         written[StoreKey(step.piece.operator, number, step.piece.store)] = store

@@ -38,10 +38,11 @@ from state_store.core.files.sparse import (
     end_bytes,
     fetch_spans,
     make_sparse,
+    other_bytes,
     punch_hole,
     spans_of,
 )
-from state_store.core.files.transfer import Wanted, sha256_of
+from state_store.core.files.transfer import Wanted, read_end, sha256_of
 from state_store.core.files.workspace import LocalCache, Workspace
 from state_store.core.runtime import Runtime, ScratchDirectory
 from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, StoreContext, wanted_deltas
@@ -76,6 +77,9 @@ _TRIES = 3
 
 _LOOK_UPS = 16_384
 """Keys that are looked up together: the blocks that they lack are fetched at the same time."""
+
+_END_BLOCKS_BYTES = 64 << 10
+"""Bytes that have the first or the last block of a table, unless it has very large rows."""
 
 _ALIGNED = 4 << 10
 """Holes are made of whole blocks of the file system."""
@@ -191,6 +195,7 @@ class SparseTables:
         self._runtime = context.runtime
         self._directory = directory
         self._tables: dict[str, Table] = {}
+        self._data_ends: dict[str, int] = {}
         self._complete: dict[str, Table] = {}
         self._tries: Counter[tuple[str, int]] = Counter()
         self._can_evict = True
@@ -199,8 +204,9 @@ class SparseTables:
             with context.workspace.scratch() as scratch:
                 for number, table in enumerate(tables):
                     local = scratch / f"{number}.sst"
-                    self._bring_tail(table, local)
-                    self._tables[self._ingested(local)] = table
+                    data_end = self._bring_tail(table, local)
+                    name = self._ingested(local, table)
+                    self._tables[name], self._data_ends[name] = table, data_end
         except BaseException:
             self.close()
             raise
@@ -222,11 +228,10 @@ class SparseTables:
         while pending:
             lacking: set[tuple[str, int, int]] = set()
             again = []
-            for key in pending:
-                try:
-                    answers[key] = self._database.get(key) is not None
-                except DamagedError as error:
-                    lacking.add(self._place(error))
+            for key, value, message in self._database.look_up(pending):
+                answers[key] = value is not None
+                if message:
+                    lacking.add(self._place(message) or self._raised(key))
                     again.append(key)
             self._fetch(lacking)
             fetched |= lacking
@@ -253,8 +258,11 @@ class SparseTables:
             for file in self._database.files()
         }
 
-    def _bring_tail(self, table: Table, local: Path) -> None:
+    def _bring_tail(self, table: Table, local: Path) -> int:
         """Fetch the tail of a table, and the first and the last block, at which RocksDB looks when it ingests.
+
+        Returns:
+            The offset at which its data end.
 
         Raises:
             DamagedError: the stored file is another one, or damaged.
@@ -271,35 +279,54 @@ class SparseTables:
         if sparse is None:
             file = f"{self._storage.location}/{table.path}"
             raise DamagedError(f"'{file}' is damaged: it does not end as it was written", file=file)
-        if end_bytes(table.size_bytes) < table.size_bytes:
-            fetch_spans(
-                self._storage, list(spans_of(table.path, local, first_and_last_block(local))), self._runtime
-            )
+        tail = end_bytes(table.size_bytes)
+        data_end = table.size_bytes - (other_bytes(read_end(local, tail)[1]) or 0)
+        first, last = min(_END_BLOCKS_BYTES, data_end), max(0, data_end - _END_BLOCKS_BYTES)
+        ends = [(0, first), (last, data_end)] if first < last else [(0, data_end)]
+        if tail < table.size_bytes:
+            fetch_spans(self._storage, list(spans_of(table.path, local, ends)), self._runtime)
+        return data_end
 
-    def _ingested(self, local: Path) -> str:
+    def _ingested(self, local: Path, table: Table | None = None) -> str:
         """Ingest a table, and return its name. RocksDB looks for its keys in the others, for its level."""
+        has_ends = table is None
         while True:
             try:
                 (name,) = self._database.ingest([local])
                 return name
             except DamagedError as error:
-                self._fetch({self._place(error)})
+                place = self._place(error.message)
+                if place is not None:
+                    self._fetch({place})
+                elif table is not None and not has_ends:  # the first or the last block is a large one
+                    has_ends = True
+                    ends = first_and_last_block(local)
+                    fetch_spans(self._storage, list(spans_of(table.path, local, ends)), self._runtime)
+                else:
+                    raise
 
-    def _place(self, error: DamagedError) -> tuple[str, int, int]:
-        """Return the table, the offset and the size of the block that an error says to be wrong.
+    def _place(self, message: str) -> tuple[str, int, int] | None:
+        """Return the table, the offset and the size of the block that RocksDB says to be wrong.
 
-        Raises:
-            DamagedError: the error, if it names none that could be missing here.
+        None: it is not a block that could be missing here.
         """
-        match = _PLACE.search(error.message)
+        match = _PLACE.search(message)
         if match is None or match[1] not in self._tables:
-            raise error
+            return None
         place = match[1], int(match[2]), int(match[3]) + TRAILER_BYTES
-        if self._tries[place[:2]] >= _TRIES:
-            path = self._tables[place[0]].path
-            file = f"{self._storage.location}/{path}"
-            raise DamagedError(f"'{file}' is damaged: {error.message}", file=file) from error
-        return place
+        return place if self._tries[place[:2]] < _TRIES else None
+
+    def _raised(self, key: bytes) -> Any:
+        """Raise the error with which a key cannot be read; the stored file is damaged."""
+        try:
+            self._database.get(key)
+        except DamagedError as error:
+            name = Path(error.file or "").name
+            if name in self._tables:
+                file = f"{self._storage.location}/{self._tables[name].path}"
+                raise DamagedError(f"'{file}' is damaged: {error.message}", file=file) from error
+            raise
+        raise InternalError(f"a key of '{self._storage.location}' could not be read, and then could")
 
     def _fetch(self, places: Iterable[tuple[str, int, int]]) -> None:
         spans = []
@@ -312,10 +339,15 @@ class SparseTables:
         fetch_spans(self._storage, spans, self._runtime)
 
     def _evict(self, places: Iterable[tuple[str, int, int]]) -> None:
-        """Make holes of blocks again: the next keys are in others, and a store may be as large as the disk."""
+        """Make holes of blocks again: the next keys are in others, and a store may be as large as the disk.
+
+        The ends of their neighbours go with them, and are fetched again if they are asked for.
+        """
         for name, offset, size in places:
-            start, end = -(-offset // _ALIGNED) * _ALIGNED, (offset + size) // _ALIGNED * _ALIGNED
             del self._tries[name, offset]
+            data_end = self._data_ends[name] // _ALIGNED * _ALIGNED
+            start = offset // _ALIGNED * _ALIGNED
+            end = min(-(-(offset + size) // _ALIGNED) * _ALIGNED, data_end)
             if start < end and self._can_evict:
                 try:
                     punch_hole(self._directory / name, start, end - start)
