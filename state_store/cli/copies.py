@@ -28,6 +28,7 @@ from state_store.cli.command import (
 from state_store.cli.output import Meter, print_json, say, size
 from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
+from state_store.data.dataset.rewriting.beside import is_beside
 from state_store.data.dataset.rewriting.copying import MAX_PARTITIONS, copy
 from state_store.data.dataset.rewriting.copying import repartition as write_repartitioned
 from state_store.data.dataset.rewriting.importing import import_state
@@ -129,7 +130,14 @@ def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
     return {name: path for name, _, path in pairs}
 
 
-@command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)
+@command(
+    "repartition",
+    examples=(
+        "/data/checkpoint /data/checkpoint-64 --partitions 64",
+        "/data/checkpoint /data/checkpoint-64 --partitions 64 --running",
+    ),
+    note=DIRECTORIES,
+)
 @json_option
 @click.option(
     "--partitions",
@@ -138,11 +146,14 @@ def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
     metavar="N",
     help="Partitions in TARGET.",
 )
+@click.option("--running", is_flag=True, help="The query runs on: write most of TARGET now.")
 @spark_option
 @directory_argument
 @target_argument
-def repartition(checkpoint: str, target: str, partitions: int, as_json: bool, spark: Any) -> None:
-    """Give a stopped query another number of partitions.
+def repartition(
+    checkpoint: str, target: str, partitions: int, running: bool, as_json: bool, spark: Any
+) -> None:
+    """Give a query another number of partitions.
 
     Writes the checkpoint of a stopped query to TARGET, which must be empty, with the state of the version
     that Spark committed last in N partitions. Start the query with TARGET as its checkpointLocation, and
@@ -150,22 +161,39 @@ def repartition(checkpoint: str, target: str, partitions: int, as_json: bool, sp
     (TMPDIR) for the old and the new partitions of a group: those whose numbers differ by multiples of the
     greatest common divisor of both numbers of partitions. With --master all executors need TARGET at the same
     place, and the same command goes on with what an interrupted one has written.
+
+    With --running most of TARGET is written while the query runs. Then stop the query, and run the same
+    command without --running: it moves only what has changed since. If the query runs on for longer than it
+    retains versions, run the command with --running again.
     """
     require_arrow()
     query = Query.open(checkpoint)
-    note_unfinished(query)
+    if not running:
+        note_unfinished(query)
     stores = sum(
         1 if operator.is_in_one_partition else partitions
         for operator in query.operators
         for _ in operator.stores
     )
-    advice = "remove it before the command is run again" if spark is None else _GOES_ON
+    goes_on = running or spark is not None or is_beside(target, query.location, partitions)
+    advice = _GOES_ON if goes_on else "remove it before the command is run again"
     with Meter("written", stores) as meter, writing(target, if_interrupted=advice):
-        done = write_repartitioned(checkpoint, target, partitions, spark=spark, progress=meter)
+        done = write_repartitioned(
+            checkpoint, target, partitions, running=running, spark=spark, progress=meter
+        )
     if as_json:
-        print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
-    else:
-        say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+        print_json(
+            {
+                "version": done.version,
+                "rows": done.rows,
+                "bytes": done.size_bytes,
+                "complete": done.is_complete,
+            }
+        )
+        return
+    say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
+    if not done.is_complete:
+        say(f"{target} is incomplete: stop the query, then run the same command without --running")
 
 
 _MIGRATE_NOTE = """\

@@ -71,6 +71,21 @@ class RunningQuery:
                 store.checkpoint()
         return id_
 
+    def remove_family(self, key: StoreKey) -> str:
+        """Run a batch that removes a column family of the only store, and return its name."""
+        with EmbeddedStore.open(f"{self.root}/{key.path}", has_checkpoint_ids=self._has_ids) as store:
+            name = next(name for name in store.families if name != "default")
+            for row, _ in store.scan(family=name):
+                store.remove(row, name)
+            store._committed = {other: family for other, family in store.families.items() if other != name}
+            changes = store._changes
+            changes._families.pop(name)
+            id_ = str(store.commit().checkpoint_id)
+        last = Query.open(str(self.root)).newest_batch()
+        self._log("offsets", last, {})
+        self._log("commits", last, {"stateUniqueIds": {str(key.operator): [[id_]]}} if self._has_ids else {})
+        return name
+
     def clean_up(self, retained: int) -> None:
         """Remove versions, as the agents of a running query do."""
         for key, newest in Query.open(str(self.root)).committed().items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import shutil
 import threading
 from contextlib import closing
@@ -10,15 +12,16 @@ from pathlib import Path
 import pytest
 
 import state_store
-from dataset.golden_states import checkpoint
 from dataset.running_query import RunningQuery, described
-from state_store.core.checkpoint.stored_documents import MARKER, ColumnFamily
+from state_store.cli.main import main
+from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.data.dataset.partitions import Partitions
 from state_store.data.dataset.rewriting import beside as module
 from state_store.data.dataset.rewriting.beside import HeldDeltas
 from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Query
+from state_store.errors import BusyError, ConflictError, MissingError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SOURCES = {
@@ -96,9 +99,19 @@ def _texts(path: Path, location: str) -> dict[str, str]:
     return {file.relative_to(location).as_posix(): file.read_text().replace(location, "") for file in files}
 
 
+def more(*given: object) -> object:
+    return pytest.param(*given, marks=pytest.mark.tier("more"))
+
+
+@pytest.mark.dear("all that a repartition makes is compared, and used")
 @pytest.mark.parametrize(
     ("name", "partitions"),
-    [("flights", 4), ("ids", 3), ("no-ids", 4), ("lists", 3), ("types", 1), ("flights", 3), ("no-ids", 1)],
+    [
+        ("flights", 4),
+        *itertools.starmap(
+            more, [("ids", 3), ("no-ids", 4), ("lists", 3), ("types", 1), ("flights", 3), ("no-ids", 1)]
+        ),
+    ],
 )
 def test_the_target_is_that_of_a_repartition_of_the_stopped_query(name, partitions, tmp_path, meanwhile):
     query, target = running(name, tmp_path), str(tmp_path / "target")
@@ -113,3 +126,205 @@ def test_the_target_is_that_of_a_repartition_of_the_stopped_query(name, partitio
     done = repartition(str(query.root), target, partitions)
     assert done.is_complete and done.version == before + 8
     check_equal(query, target, tmp_path, partitions)
+
+
+def test_a_second_call_with_running_only_catches_up(tmp_path):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    first = repartition(str(query.root), str(target), 4, running=True)
+    bases = tables(target)
+    again = repartition(str(query.root), str(target), 4, running=True)
+    assert (again, tables(target)) == (first, bases)
+    query.batch()
+    later = repartition(str(query.root), str(target), 4, running=True)
+    assert later.version == first.version + 1 and later.rows == rows_of(query)
+    assert bases < tables(target)
+    repartition(str(query.root), str(target), 4)
+    check_equal(query, str(target), tmp_path, 4)
+    with pytest.raises(ConflictError, match="is not empty"):
+        repartition(str(query.root), str(target), 4)
+
+
+def test_other_partitions_and_other_sources_are_refused(tmp_path):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    repartition(str(query.root), target, 4, running=True)
+    other = str(shutil.copytree(query.root, tmp_path / "other"))
+    for source, partitions, is_running in ((query.root, 3, True), (other, 4, True), (query.root, 3, False)):
+        with pytest.raises(ConflictError, match="4 partitions beside the running query of"):
+            repartition(str(source), target, partitions, running=is_running)
+    with pytest.raises(MissingError, match="the same command continues it"):
+        state_store.open(target)
+
+
+def test_a_store_with_no_change_gets_no_file_before_the_end(tmp_path):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    bases = tables(target)
+    query.batch(0)
+    assert repartition(str(query.root), str(target), 4, running=True).version == 5 + 1
+    assert tables(target) == bases
+    query.batch(0)
+    repartition(str(query.root), str(target), 4)
+    assert len(tables(target)) == 2 * len(bases)
+    check_equal(query, str(target), tmp_path, 4)
+
+
+def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_path, meanwhile, monkeypatch):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    batch = query.batch
+
+    def retired() -> None:
+        batch()
+        query.clean_up(2)
+
+    monkeypatch.setattr(query, "batch", retired)
+    written = module._write_bases
+
+    def written_meanwhile(*given: object) -> None:
+        written(*given)
+        retired()
+        held[0].look()
+
+    held: list[HeldDeltas] = []
+    follow = HeldDeltas.follow
+    monkeypatch.setattr(HeldDeltas, "follow", lambda own: (held.append(own), follow(own)))
+    monkeypatch.setattr(module, "_write_bases", written_meanwhile)
+    meanwhile(query, 1, 2)
+    begun = repartition(str(query.root), str(target), 4, running=True)
+    assert begun.version == 4 + 2 + 1 + 2
+    assert not list(query.root.rglob("lease/*.json"))
+    repartition(str(query.root), str(target), 4)
+    assert len(tables(target)) <= 4 * 4  # a base, two rounds, the end: nothing was written anew
+    check_equal(query, str(target), tmp_path, 4)
+
+
+@pytest.mark.parametrize("form", ["flights", "no-ids"])
+def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form, tmp_path):
+    query, target = running(form, tmp_path), tmp_path / "target"
+    begun = repartition(str(query.root), str(target), 4, running=True)
+    bases = tables(target)
+    for _ in range(3):
+        query.batch(4)
+    query.clean_up(2)
+    for _ in range(2):
+        with pytest.raises(MissingError, match=rf"has version {begun.version} .* \(--running\) once more"):
+            repartition(str(query.root), str(target), 4)
+    assert tables(target) == bases and (target / MARKER).exists()
+    again = repartition(str(query.root), str(target), 4, running=True)
+    assert again.version == begun.version + 3
+    assert not tables(target) & bases and len(tables(target)) == len(bases)
+    repartition(str(query.root), str(target), 4)
+    check_equal(query, str(target), tmp_path, 4)
+
+
+@pytest.mark.parametrize("form", ["flights", "no-ids"])
+def test_a_version_that_was_made_anew_is_not_taken_for_the_one_that_was_copied(form, tmp_path):
+    """Someone removed Spark's last commit, and the query made that batch again."""
+    query, target = running(form, tmp_path), tmp_path / "target"
+    aside = tmp_path / "aside"
+    shutil.copytree(query.root, aside)
+    query.batch()
+    begun = repartition(str(query.root), str(target), 4, running=True)
+    shutil.rmtree(query.root)
+    shutil.copytree(aside, query.root)
+    again = RunningQuery(query.root, seed=5)
+    again.batch()
+    again.batch()
+    with pytest.raises(MissingError, match=f"has version {begun.version} of store"):
+        repartition(str(query.root), str(target), 4)
+    repartition(str(query.root), str(target), 4, running=True)
+    repartition(str(query.root), str(target), 4)
+    check_equal(again, str(target), tmp_path, 4)
+
+
+def test_a_query_that_runs_on_is_noticed_at_the_end(tmp_path, meanwhile, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    repartition(str(query.root), target, 4, running=True)
+    finish = module.Beside.finish
+
+    def finished(own: module.Beside, *given: object, **named: object) -> object:
+        done = finish(own, *given, **named)
+        query.batch()
+        return done
+
+    with monkeypatch.context() as patches:
+        patches.setattr(module.Beside, "finish", finished)
+        with pytest.raises(ConflictError, match=r"has gone on meanwhile.* the same command goes on"):
+            repartition(str(query.root), target, 4)
+    assert not (tmp_path / "target" / "metadata").exists()
+    repartition(str(query.root), target, 4)
+    check_equal(query, target, tmp_path, 4)
+
+
+def test_the_end_is_refused_before_all_stores_are_written(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    with monkeypatch.context() as patches:
+        patches.setattr(module, "_write_bases", _fails_at(module._write_bases, 1))
+        with pytest.raises(BusyError, match="the same command goes on with it"):
+            repartition(str(query.root), target, 4, running=True)
+    with pytest.raises(ConflictError, match=r"has 2 of 4 stores so far.*\(--running\) first"):
+        repartition(str(query.root), target, 4)
+    written = tables(tmp_path / "target")
+    query.batch()
+    begun = repartition(str(query.root), target, 4, running=True)
+    assert begun.version == 5 and written < tables(tmp_path / "target")
+    repartition(str(query.root), target, 4)
+    check_equal(query, target, tmp_path, 4)
+
+
+def _fails_at(work, number: int):
+    calls = itertools.count()
+
+    def tried(*given: object) -> object:
+        if next(calls) == number:
+            raise BusyError("a task meets trouble")
+        return work(*given)
+
+    return tried
+
+
+def test_a_round_that_fails_in_the_middle_is_made_again(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    repartition(str(query.root), target, 4, running=True)
+    query.batch()
+    for work in ("_advance", "_finish"):
+        with monkeypatch.context() as patches:
+            patches.setattr(module, work, _fails_at(getattr(module, work), 1))
+            with pytest.raises(BusyError, match="the same command goes on with it"):
+                repartition(str(query.root), target, 4, running=work == "_advance")
+    query.batch()
+    repartition(str(query.root), target, 4)
+    check_equal(query, target, tmp_path, 4)
+
+
+def test_a_state_variable_that_is_removed_meanwhile_is_said(tmp_path):
+    query, target = running("lists", tmp_path), str(tmp_path / "target")
+    (key,) = Query.open(str(query.root)).stores()
+    repartition(str(query.root), target, 2, running=True)
+    removed = query.remove_family(key)
+    for is_running in (False, True):
+        with pytest.raises(ConflictError, match=f"has removed '{removed}' from its state"):
+            repartition(str(query.root), target, 2, running=is_running)
+
+
+@pytest.mark.parametrize("shown", ["--json", None])
+def test_the_command_says_what_to_do_next(shown, tmp_path, capsys):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    command = ["repartition", str(query.root), target, "--partitions", "3", *([shown] if shown else [])]
+    assert main([*command, "--running"]) == 0
+    begun = capsys.readouterr().out
+    assert main(command) == 0
+    ended = capsys.readouterr().out
+    if shown:
+        assert [json.loads(text)["complete"] for text in (begun, ended)] == [False, True]
+    else:
+        assert "stop the query" in begun and "without --running" in begun and "stop" not in ended
+    check_equal(query, target, tmp_path, 3)
+
+
+def tables(target: Path) -> set[str]:
+    return {path.relative_to(target).as_posix() for path in target.rglob("shared/*.sst")}
+
+
+def rows_of(query: RunningQuery) -> int:
+    with state_store.open(query.root) as state:
+        return state.count()

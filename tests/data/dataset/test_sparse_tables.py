@@ -67,7 +67,9 @@ class Store:
         self.rows = {k: v for k, v in {**self.rows, **rows}.items() if v is not None}
         local = self.root / f"{len(list(self.root.iterdir()))}.sst"
         size_bytes, _ = write_delta(
-            local, sorted(rows.items()), DeltaMetadata(4, "id", EMPTY_PARENT, len(rows), len(rows), 0, {}, "tests")
+            local,
+            sorted(rows.items()),
+            DeltaMetadata(4, "id", EMPTY_PARENT, len(rows), len(rows), 0, {}, "tests"),
         )
         table = module._stored_table(4, local, size_bytes, SYSTEM)
         self.storage.upload(local, table.path)
