@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import state_store
+from state_store.core.deletion.lease import read_listing
 from state_store.core.deletion.retention import Retention, RetentionPolicy
 from state_store.core.storage import open_storage
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys, encoded_keys, partition_of
@@ -86,12 +88,14 @@ class RunningQuery:
         self._log("commits", last, {"stateUniqueIds": {str(key.operator): [[id_]]}} if self._has_ids else {})
         return name
 
-    def clean_up(self, retained: int) -> None:
-        """Remove versions, as the agents of a running query do."""
+    def retire(self, retained: int) -> None:
+        """Keep so many versions, as the agents of a running query do, and no older file than they need."""
+        state_store.full_checkpoint(self.root)
         for key, newest in Query.open(str(self.root)).committed().items():
-            Retention(open_storage(f"{self.root}/{key.path}"), RetentionPolicy(batches=retained)).cleanup(
-                newest
-            )
+            storage = open_storage(f"{self.root}/{key.path}")
+            if newest.checkpoint_id is None:
+                newest = read_listing(storage).attempts.resolve(newest.number)
+            assert Retention(storage, RetentionPolicy(batches=retained)).cleanup(newest).skipped is None
 
     def _add_new_keys(self, operator: Operator, view: View) -> None:
         """Add keys that the state never had to those that batches choose from: texts with another end."""
@@ -130,8 +134,6 @@ class RunningQuery:
 
 def described(checkpoint: str) -> dict[str, Any]:
     """Return all rows that Spark keeps, by operator and store, each with its partition, without an order."""
-    import state_store
-
     query = Query.open(checkpoint)
     found: dict[str, Any] = {}
     for operator in query.operators:

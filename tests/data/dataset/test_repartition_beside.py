@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -10,11 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from waiting import awaited, paths_below
 
 import state_store
 from dataset.running_query import RunningQuery, described
 from state_store.cli.main import main
-from state_store.core.checkpoint.stored_documents import MARKER
+from state_store.core.checkpoint.stored_documents import MARKER, LeaseTerms
+from state_store.core.runtime import SYSTEM
 from state_store.data.dataset.partitions import Partitions
 from state_store.data.dataset.rewriting import beside as module
 from state_store.data.dataset.rewriting.beside import HeldDeltas
@@ -160,7 +163,7 @@ def test_a_store_with_no_change_gets_no_file_before_the_end(tmp_path):
     repartition(str(query.root), str(target), 4, running=True)
     bases = tables(target)
     query.batch(0)
-    assert repartition(str(query.root), str(target), 4, running=True).version == 5 + 1
+    assert repartition(str(query.root), str(target), 4, running=True).version == 5
     assert tables(target) == bases
     query.batch(0)
     repartition(str(query.root), str(target), 4)
@@ -168,33 +171,46 @@ def test_a_store_with_no_change_gets_no_file_before_the_end(tmp_path):
     check_equal(query, str(target), tmp_path, 4)
 
 
-def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_path, meanwhile, monkeypatch):
+def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_path, monkeypatch):
     query, target = running("flights", tmp_path), tmp_path / "target"
-    batch = query.batch
-
-    def retired() -> None:
-        batch()
-        query.clean_up(2)
-
-    monkeypatch.setattr(query, "batch", retired)
+    held: list[HeldDeltas] = []
     written = module._write_bases
 
     def written_meanwhile(*given: object) -> None:
         written(*given)
-        retired()
-        held[0].look()
+        for _ in range(3):
+            query.batch()
+            held[0].look()
+            query.retire(2)
 
-    held: list[HeldDeltas] = []
-    follow = HeldDeltas.follow
-    monkeypatch.setattr(HeldDeltas, "follow", lambda own: (held.append(own), follow(own)))
+    monkeypatch.setattr(HeldDeltas, "follow", lambda own: held.append(own))  # noqa: PLW0108
     monkeypatch.setattr(module, "_write_bases", written_meanwhile)
-    meanwhile(query, 1, 2)
     begun = repartition(str(query.root), str(target), 4, running=True)
-    assert begun.version == 4 + 2 + 1 + 2
+    assert begun.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no base was written anew
     assert not list(query.root.rglob("lease/*.json"))
     repartition(str(query.root), str(target), 4)
-    assert len(tables(target)) <= 4 * 4  # a base, two rounds, the end: nothing was written anew
     check_equal(query, str(target), tmp_path, 4)
+
+
+def test_the_follower_takes_leases_on_what_comes(tmp_path, monkeypatch):
+    query = running("flights", tmp_path)
+    monkeypatch.setattr(module, "_LOOK_S", 0.05)
+    with HeldDeltas(str(query.root), lambda key: 4, SYSTEM) as held:
+        assert held.look().version == 4
+        held.follow()
+        query.batch()
+        newest = {path for path in query.root.rglob("delta/*5_*.sst")}
+        awaited(lambda: newest <= leased(query.root), "a lease on the new deltas")
+    assert not leased(query.root)
+
+
+def leased(root: Path) -> set[Path]:
+    found = set()
+    for lease in (path for path in paths_below(root, "*.json") if path.parent.name == "lease"):
+        with contextlib.suppress(FileNotFoundError):
+            terms = LeaseTerms.unpack(lease.read_bytes(), file=str(lease))
+            found |= {lease.parent.parent / file for file in terms.files}
+    return found
 
 
 @pytest.mark.parametrize("form", ["flights", "no-ids"])
@@ -204,7 +220,7 @@ def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form
     bases = tables(target)
     for _ in range(3):
         query.batch(4)
-    query.clean_up(2)
+        query.retire(2)
     for _ in range(2):
         with pytest.raises(MissingError, match=rf"has version {begun.version} .* \(--running\) once more"):
             repartition(str(query.root), str(target), 4)
@@ -296,14 +312,23 @@ def test_a_round_that_fails_in_the_middle_is_made_again(tmp_path, monkeypatch):
     check_equal(query, target, tmp_path, 4)
 
 
-def test_a_state_variable_that_is_removed_meanwhile_is_said(tmp_path):
-    query, target = running("lists", tmp_path), str(tmp_path / "target")
+def test_stores_are_written_anew_if_a_state_variable_is_removed_meanwhile(tmp_path):
+    query, target = running("lists", tmp_path), tmp_path / "target"
     (key,) = Query.open(str(query.root)).stores()
-    repartition(str(query.root), target, 2, running=True)
-    removed = query.remove_family(key)
-    for is_running in (False, True):
-        with pytest.raises(ConflictError, match=f"has removed '{removed}' from its state"):
-            repartition(str(query.root), target, 2, running=is_running)
+    repartition(str(query.root), str(target), 2, running=True)
+    bases = tables(target)
+    query.remove_family(key)
+    with pytest.raises(MissingError, match=r"up to version 4, remove a part of .* \(--running\) once more"):
+        repartition(str(query.root), str(target), 2)
+    assert repartition(str(query.root), str(target), 2, running=True).version == 4
+    assert not tables(target) & bases
+    repartition(str(query.root), str(target), 2)
+    assert families(str(target)) == families_of_plain(query, tmp_path, 2)
+
+
+def families_of_plain(query: RunningQuery, root: Path, partitions: int) -> object:
+    repartition(str(query.root), str(root / "plain"), partitions)
+    return families(str(root / "plain"))
 
 
 @pytest.mark.parametrize("shown", ["--json", None])

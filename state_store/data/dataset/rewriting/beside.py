@@ -7,7 +7,7 @@
 2. `Beside.finish`, when the query has stopped: a last round, and a snapshot of each new store.
 
 A running query retires versions, and so their deltas. From the first look on leases hold all deltas that a later
-round needs; they are taken anew, for the versions that have come, while the work goes on (`HeldDeltas`). Between
+round needs, also of the versions that come while the work goes on (`HeldDeltas`). Between
 the two calls nothing holds them: a query that runs on for longer than it retains versions has to be caught up
 with by another `run`.
 
@@ -26,17 +26,19 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from state_store.core.checkpoint.lineage import ChainDelta
+from state_store.core.checkpoint.lineage import ChainDelta, Lineages
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import Marker, decode, encode, marker_of
 from state_store.core.compat import zip
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, KeptLease, ReaderLease, read_listing
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import Running, Runtime
 from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.partitions import PinnedVersion
+from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting.catching_up import (
     BaseWriter,
     CatchingUp,
+    FamilyRemoved,
     NewStore,
     SourceVersion,
     Step,
@@ -60,10 +62,13 @@ from state_store.data.query import (
     reporting,
 )
 from state_store.data.query.targets import RECEIPTS
-from state_store.errors import ConflictError, MissingError, StateStoreError
+from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError
 
 _LOOK_S = 20.0
-"""Seconds between two looks at the versions that have come. Retention keeps more than that."""
+"""Seconds between two questions for the newest version."""
+
+_RETAINED, _LOOKS_OF_RETAINED = 100, 4
+"""Versions that Spark retains by default, and the number of leases that are taken while as many come."""
 
 _TRIES = 3
 """Looks for a version that the query retires meanwhile."""
@@ -97,18 +102,83 @@ class Reached:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Consecutive deltas of a store, leased, and the version that the last of them made. Perhaps none."""
+
+    version: VersionId
+    deltas: tuple[ChainDelta, ...]
+    oldest: int
+    """The oldest version on that lineage that was there."""
+    storage: Storage
+    lease: KeptLease | None
+
+    @classmethod
+    def hold(
+        cls, key: StoreKey, storage: Storage, newest: VersionId, since: int, runtime: Runtime
+    ) -> Segment:
+        """Lease the deltas of a store after version `since` up to the newest one, as far as they are there.
+
+        A storage that refuses a lease, as one that cannot be written does, is read without.
+
+        Raises:
+            MissingError: the store does not have the newest version.
+        """
+        listing = read_listing(storage)
+        version = identified(listing, newest.number, newest, f"store {key}")
+        lineages = Lineages(listing.deltas, listing.snapshots)
+        history = lineages.history(version)
+        names = [lineages.delta(earlier) for earlier in reversed(history) if earlier.number > since]
+        deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in names if name is not None]
+        kept, lost = None, frozenset[str]()
+        if deltas:
+            lease = ReaderLease(storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=runtime)
+            with suppress(StorageError):
+                lost = lease.hold({delta.name.path for delta in deltas})
+                kept = KeptLease(lease, runtime)
+        deltas = [delta for delta in deltas if delta.name.path not in lost]
+        return cls(version, tuple(deltas), history[-1].number, storage, kept)
+
+    def release(self) -> None:
+        """Give the lease back."""
+        if self.lease is not None:
+            with suppress(StateStoreError):  # it runs out by itself
+                self.lease.release()
+        self.storage.close()
+
+
+@dataclass(frozen=True)
+class HeldStore:
+    """A store of the query at the version that Spark had committed last, and leased deltas up to it."""
+
+    version: VersionId
+    deltas: tuple[ChainDelta, ...]
+
+    def after(self, source: SourceVersion) -> tuple[ChainDelta, ...] | None:
+        """Return the deltas from a version of the store to this one, oldest first.
+
+        None: some are gone, or this version does not build on that one.
+        """
+        deltas = tuple(delta for delta in self.deltas if delta.name.version > source.number)
+        chain = [source.version_id, *(delta.name.version_id for delta in deltas)]
+        builds_on = [delta.name.builds_on for delta in deltas]
+        return deltas if chain[:-1] == builds_on and chain[-1] == self.version else None
+
+
+@dataclass(frozen=True)
 class Look:
-    """A query at the version that it had committed last: each store, leased at that version."""
+    """A query at the version that it had committed last."""
 
     query: Query
     version: int
-    pins: Mapping[StoreKey, PinnedVersion]
+    stores: Mapping[StoreKey, HeldStore]
 
 
 class HeldDeltas:
     """Leases on the deltas of a running query after some versions; a context manager that follows the query.
 
-    Safe for any thread.
+    A lease that was given back before another one has its files would let a cleaner delete them that has already
+    condemned them. So each look adds a lease on the deltas that have come, and a lease stays until none of its
+    deltas is needed. Safe for any thread.
 
     Args:
         location: the query's checkpoint.
@@ -122,7 +192,9 @@ class HeldDeltas:
         self._runtime = runtime
         self._changed = runtime.condition()
         self._looking = runtime.lock()
-        self._pins: dict[StoreKey, PinnedVersion] = {}
+        self._segments: dict[StoreKey, list[Segment]] = {}
+        self._version = 0
+        self._stride = 0
         self._is_over = False
         self._follower: Running | None = None
 
@@ -137,13 +209,15 @@ class HeldDeltas:
             self._changed.notify_all()
         if self._follower is not None:
             self._follower.join()
-        _release(self._pins.values())
-        self._pins = {}
+        for segments in self._segments.values():
+            _release(segments)
+        self._segments = {}
 
     def follow(self) -> None:
         """Look again now and then from now on, in a thread. Without a thread to start only calls look."""
-        with suppress(RuntimeError, MemoryError):
-            self._follower = self._runtime.start(self._run, name="held-deltas")
+        if self._follower is None:
+            with suppress(RuntimeError, MemoryError):
+                self._follower = self._runtime.start(self._run, name="held-deltas")
 
     def look(self) -> Look:
         """Hold the deltas up to the newest version.
@@ -156,31 +230,45 @@ class HeldDeltas:
                 query = Query.open(self._location)
                 batch = query.newest_batch()
                 try:
-                    pins = self._pinned(query, batch)
-                    break
+                    return self._held(query, batch)
                 except MissingError:
                     if attempt == _TRIES - 1 or query.newest_batch() == batch:
                         raise
-            before, self._pins = self._pins, pins
-        _release(before.values())
-        return Look(query, batch + 1, pins)
+        raise AssertionError("unreachable")
 
-    def _pinned(self, query: Query, batch: int) -> dict[StoreKey, PinnedVersion]:
+    def _held(self, query: Query, batch: int) -> Look:
         versions = query.committed(batch)
-        pins: dict[StoreKey, PinnedVersion] = {}
+        keys = query.stores()
 
-        def pin(key: StoreKey) -> None:
-            storage, since = query.storage(key), self._since(key)
-            pins[key] = PinnedVersion(
-                key, storage, batch + 1, versions[key], since=since, runtime=self._runtime
+        def hold(key: StoreKey) -> None:
+            segments, since = self._segments.setdefault(key, []), self._since(key)
+            needed = [segment for segment in segments if segment.version.number > since]
+            _release(segment for segment in segments if segment not in needed)
+            segments[:] = needed
+            if segments and segments[-1].version.number == batch + 1:
+                return
+            if segments:
+                since = segments[-1].version.number
+            storage = query.storage(key)
+            try:
+                segments.append(Segment.hold(key, storage, versions[key], since, self._runtime))
+            except BaseException:
+                storage.close()
+                raise
+
+        parallel(LISTED_AT_ONCE, hold, keys, runtime=self._runtime)
+        stores = {
+            key: HeldStore(
+                self._segments[key][-1].version,
+                tuple(delta for segment in self._segments[key] for delta in segment.deltas),
             )
-
-        try:
-            parallel(LISTED_AT_ONCE, pin, query.stores(), runtime=self._runtime)
-        except BaseException:
-            _release(pins.values())
-            raise
-        return pins
+            for key in keys
+        }
+        self._version = batch + 1
+        if not self._stride:  # later the leases make more versions stay
+            retained = batch + 1 - max(segments[-1].oldest for segments in self._segments.values())
+            self._stride = max(1, min(retained, _RETAINED) // _LOOKS_OF_RETAINED)
+        return Look(query, batch + 1, stores)
 
     def _run(self) -> None:
         while True:
@@ -189,26 +277,13 @@ class HeldDeltas:
                 if self._is_over:
                     return
             with suppress(StateStoreError):  # the leases before hold on, and the next look tries again
-                self.look()
+                if Query.open(self._location).newest_batch() + 1 >= self._version + self._stride:
+                    self.look()
 
 
-def _release(pins: Iterable[PinnedVersion]) -> None:
-    for pin in pins:
-        pin.release()
-
-
-def deltas_after(pin: PinnedVersion, source: SourceVersion) -> tuple[ChainDelta, ...] | None:
-    """Return the deltas from a version of an old partition to the version that is pinned, oldest first.
-
-    None: some are gone, or the pinned version does not build on that version.
-    """
-    deltas = [delta for delta in pin.lineage if delta.version > source.number]
-    if [delta.version for delta in deltas] != list(range(source.number + 1, pin.version.number + 1)):
-        return None
-    start = deltas[0].builds_on if deltas else pin.version
-    if start != source.version_id:
-        return None
-    return tuple(ChainDelta.from_listing(delta, pin.delta_bytes(delta)) for delta in deltas)
+def _release(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.release()
 
 
 class Beside:
@@ -258,27 +333,37 @@ class Beside:
         query = Query.open(self._location)
         self._first = query.newest_batch() + 1
         self._stores = self._known(query)
+        bases = rounds = behind = 0
         with HeldDeltas(self._location, self._since, self._runtime) as held:
-            query = self._look(held).query
-            held.follow()
-            if len(self._stores) < len(self._keys(query)):
-                self._write_bases(query)
-                self._stores = self._known(query)
-            self._note()
-            behind = 0
-            for number in range(MAX_ROUNDS):
-                look = held.look()
-                before, behind = behind, look.version - min(store.version for store in self._stores.values())
-                if behind == 0 or (number and (behind <= FEW_VERSIONS or behind >= before)):
-                    break
-                self._round(look)
+            while True:
+                look = self._look(held)
+                if len(self._stores) < len(self._keys(query)):
+                    bases += 1
+                    if bases > _TRIES:
+                        raise ConflictError(
+                            f"the query of {self._location} removes its versions sooner than they are copied: "
+                            "let it retain more (spark.sql.streaming.minBatchesToRetain)",
+                            file=self._location,
+                        )
+                    held.follow()
+                    self._write_bases(look.query)
+                    self._stores = self._known(query)
+                else:
+                    before, behind = behind, look.version - min(self._versions())
+                    is_enough = rounds > 0 and (behind <= FEW_VERSIONS or behind >= before)
+                    if behind == 0 or is_enough or rounds == MAX_ROUNDS:
+                        return self._stores
+                    rounds += 1
+                    self._round(look)
                 self._note()
-        return self._stores
+
+    def _versions(self) -> set[int]:
+        return {store.version for store in self._stores.values()}
 
     def _look(self, held: HeldDeltas) -> Look:
         """Hold what is needed from now on, and give up the stores that cannot be caught up with."""
         look = held.look()
-        self._forget(self._lost(look.pins))
+        self._forget(self._lost(look))
         return look
 
     def _write_bases(self, query: Query) -> None:
@@ -306,6 +391,8 @@ class Beside:
         for step, stores in zip(steps, self._workers.run(advance, steps, at_once=_PIECES), strict=True):
             for number, store in stores.items():
                 self._stores[StoreKey(step.piece.operator, number, step.piece.store)] = store
+            if not stores:
+                self._forget([key for key in _keys_of(step.piece) if key in self._stores])
 
     def _forget(self, keys: Sequence[StoreKey]) -> None:
         """Give up stores that cannot be caught up with: they are written anew."""
@@ -346,16 +433,7 @@ class Beside:
             )
         with HeldDeltas(self._location, self._since, self._runtime) as held:
             look = held.look()
-            lost = self._lost(look.pins)
-            if lost:
-                store = self._stores[lost[0]]
-                raise MissingError(
-                    f"'{self._target}' has version {store.version} of store {lost[0]}, and not all changes of "
-                    f"'{self._location}' since then are there any more, up to version "
-                    f"{look.version}: call it with running=True (--running) once more, which writes "
-                    f"{len(lost)} of {len(keys)} stores anew. The query may run meanwhile",
-                    file=self._target,
-                )
+            self._refuse_lost(self._lost(look), look, "are not all there any more")
             receipts = Receipts(self._target, _stage(look))
             finish = partial(
                 _finish,
@@ -371,10 +449,23 @@ class Beside:
             with reporting(self._progress, "written", len(keys)) as meter:
                 results = self._workers.run(finish, steps, at_once=_PIECES, meter=meter)
                 for step, stores in zip(steps, results, strict=True):
+                    if not stores:
+                        self._refuse_lost(_keys_of(step.piece), look, "remove a part of its state variables")
                     for number, store in stores.items():
                         written[StoreKey(step.piece.operator, number, step.piece.store)] = store
         parallel(LISTED_AT_ONCE, lambda pair: receipts.settle([pair]), written.items(), runtime=self._runtime)
         return written
+
+    def _refuse_lost(self, keys: Sequence[StoreKey], look: Look, why: str) -> None:
+        """Raise MissingError if there are stores that cannot be brought to the version of a look."""
+        if keys:
+            raise MissingError(
+                f"'{self._target}' has version {self._stores[keys[0]].version} of store {keys[0]}, and the "
+                f"changes of '{self._location}' since then, up to version {look.version}, {why}. Call it with "
+                "running=True (--running) once more, which writes such stores anew; the query may run "
+                "meanwhile, and need not",
+                file=self._target,
+            )
 
     # ---- how far the new stores are ----------------------------------------------------------------------
 
@@ -429,13 +520,13 @@ class Beside:
         same = [store for new, store in stores if (new.operator, new.name) == (key.operator, key.name)]
         return min((store.version for store in same), default=self._first)
 
-    def _lost(self, pins: Mapping[StoreKey, PinnedVersion]) -> list[StoreKey]:
-        """Return the new stores that cannot be brought to the version of the pins."""
+    def _lost(self, look: Look) -> list[StoreKey]:
+        """Return the new stores that cannot be brought to the version of a look."""
         return [
             key
             for key, store in self._stores.items()
             if any(
-                deltas_after(pins[StoreKey(key.operator, int(number), key.name)], source) is None
+                look.stores[StoreKey(key.operator, int(number), key.name)].after(source) is None
                 for number, source in store.sources.items()
             )
         ]
@@ -453,20 +544,21 @@ class Beside:
         deltas: dict[int, tuple[ChainDelta, ...]] = {}
         sources: dict[int, VersionId] = {}
         for number in piece.sources:
-            pin = look.pins[StoreKey(piece.operator, number, piece.store)]
-            after = deltas_after(pin, oldest.sources[str(number)])
-            if after is None:
-                raise MissingError(
-                    f"not all changes of store {pin.key} after version {oldest.version} are there any more: "
-                    "the same command writes anew what it cannot catch up with"
-                )
-            deltas[number], sources[number] = after, pin.version
+            held = look.stores[StoreKey(piece.operator, number, piece.store)]
+            after = held.after(oldest.sources[str(number)])
+            assert after is not None  # else the store was lost
+            deltas[number], sources[number] = after, held.version
         return Step(piece, deltas, sources, stores, look.version)
+
+
+def _keys_of(piece: Piece) -> list[StoreKey]:
+    """Return the new stores of a piece."""
+    return [StoreKey(piece.operator, number, piece.store) for number in piece.targets]
 
 
 def _stage(look: Look) -> str:
     """Return the name of the receipts of snapshots of exactly these versions."""
-    texts = sorted(f"{key.path} {pin.version}" for key, pin in look.pins.items())
+    texts = sorted(f"{key.path} {held.version}" for key, held in look.stores.items())
     return f"version-{look.version}-{hashlib.sha256(' '.join(texts).encode()).hexdigest()[:16]}/"
 
 
@@ -504,7 +596,11 @@ def _advance(
     step: Step,
     progress: Progress | None,
 ) -> dict[int, NewStore]:
-    return CatchingUp(query, operators[step.piece.operator], step, target, progress, runtime).advance()
+    """Bring the new stores of a step to its version; return none if the state has lost a column family."""
+    try:
+        return CatchingUp(query, operators[step.piece.operator], step, target, progress, runtime).advance()
+    except FamilyRemoved:
+        return {}
 
 
 def _finish(
@@ -517,5 +613,9 @@ def _finish(
     step: Step,
     progress: Progress | None,
 ) -> dict[int, WrittenStore]:
+    """Do as `_advance`, and make snapshots."""
     work = CatchingUp(query, operators[step.piece.operator], step, target, progress, runtime)
-    return work.finish(receipts, has_ids=has_ids)
+    try:
+        return work.finish(receipts, has_ids=has_ids)
+    except FamilyRemoved:
+        return {}

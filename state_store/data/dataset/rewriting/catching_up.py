@@ -377,6 +377,10 @@ class Step:
     version: int
 
 
+class FamilyRemoved(Exception):
+    """The query has removed a column family since: a removed row may be of that, or of another with its id."""
+
+
 class CatchingUp:
     """A step's worker: `advance` while the query runs, `finish` when it has stopped. Used once, by one thread."""
 
@@ -474,13 +478,8 @@ class CatchingUp:
         file = f"{self._source_key(number).path}/{delta.name.path}"
         metadata = DeltaMetadata.from_json(read_metadata(local), file=file)
         found_ids = {name: family.id for name, family in metadata.column_families.items()}
-        gone = [name for name, id_ in families.items() if found_ids.get(name) != id_]
-        if gone:
-            raise ConflictError(
-                f"the query has removed '{min(gone)}' from its state in version {metadata.version}, after "
-                f"'{self._location}' was begun: remove that directory, and begin again",
-                file=file,
-            )
+        if any(found_ids.get(name) != id_ for name, id_ in families.items()):
+            raise FamilyRemoved
         families.update(found_ids)
         count = 0
         for name, family in metadata.column_families.items():
