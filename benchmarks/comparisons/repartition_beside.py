@@ -2,10 +2,10 @@
 
     python -m benchmarks.comparisons.repartition_beside [--rows N] [--changed PERCENT] [--json OUT]
 
-A state of aggregated flights of eight partitions is made by `import`. `repartition(running=True)` writes it with
-sixteen; then batches change some rows, add some and remove some, and `repartition` ends the work. That is compared
-with a repartition of the stopped query in one go. Each is measured once, by the clock on the wall and by CPU time
-of this process; the rows of both results are compared by a hash.
+A state of aggregated flights of eight partitions is made by `import`. `repartition(running=True)` writes it
+with sixteen; then batches change some rows, add some and remove some, and `repartition` ends the work. That
+is compared with a repartition of the stopped query in one go. Each is measured once, by the clock on the wall
+and by CPU time of this process; the rows of both results are compared by a hash.
 """
 
 from __future__ import annotations

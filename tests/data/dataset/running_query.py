@@ -1,4 +1,4 @@
-"""A query that goes on with a real checkpoint: random batches, by the store without a JVM and Spark's logs."""
+"""A query that goes on with a real checkpoint: random batches, by the store without a JVM."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_pat
             held[0].look()
             query.retire(2)
 
-    monkeypatch.setattr(HeldDeltas, "follow", lambda own: held.append(own))  # noqa: PLW0108
+    monkeypatch.setattr(HeldDeltas, "follow", lambda own: held.append(own))
     monkeypatch.setattr(module, "_write_bases", written_meanwhile)
     begun = repartition(str(query.root), str(target), 4, running=True)
     assert begun.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no base was written anew
@@ -199,8 +199,9 @@ def test_the_follower_takes_leases_on_what_comes(tmp_path, monkeypatch):
         assert held.look().version == 4
         held.follow()
         query.batch()
-        newest = {path for path in query.root.rglob("delta/*5_*.sst")}
+        newest = set(query.root.rglob("delta/*5_*.sst"))
         awaited(lambda: newest <= leased(query.root), "a lease on the new deltas")
+        assert newest
     assert not leased(query.root)
 
 

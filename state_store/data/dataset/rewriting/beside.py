@@ -1,20 +1,21 @@
 """A repartition beside a running query: most of the work while it runs, the rest when it has stopped.
 
-1. `Beside.run`, while the query runs. Each piece of a store is written at the version that is the newest when the
-   piece is begun (`catching_up.BaseWriter`). Then rounds bring all new stores to the newest version, each from the
-   deltas of the versions between. A round is shorter than what went before it, as there are fewer versions to
-   catch up with; the rounds end when a few versions are left, or when they are not fewer than before.
+1. `Beside.run`, while the query runs. Each piece of a store is written at the version that is the newest when
+   the piece is begun (`catching_up.BaseWriter`). Then rounds bring all new stores to the newest version, each
+   from the deltas of the versions between. A round is shorter than what went before it, as there are fewer
+   versions to catch up with; the rounds end when a few versions are left, or when they are not fewer than
+   before.
 2. `Beside.finish`, when the query has stopped: a last round, and a snapshot of each new store.
 
-A running query retires versions, and so their deltas. From the first look on leases hold all deltas that a later
-round needs, also of the versions that come while the work goes on (`HeldDeltas`). Between
-the two calls nothing holds them: a query that runs on for longer than it retains versions has to be caught up
-with by another `run`.
+A running query retires versions, and so their deltas. From the first look on leases hold all deltas that a
+later round needs, also of the versions that come while the work goes on (`HeldDeltas`). Between the two calls
+nothing holds them: a query that runs on for longer than it retains versions has to be caught up with by
+another `run`.
 
-The target has the mark of an incomplete checkpoint from the first call to the end of the second. Each base has a
-receipt of the task that wrote it. Since tables of a round need what the round before has written, the driver
-alone says how far all stores are, in a document that it writes after each round: files that it does not name do
-not count, and the end removes them. A snapshot has a receipt, as a store of a stopped query has.
+The target has the mark of an incomplete checkpoint from the first call to the end of the second. Each base
+has a receipt of the task that wrote it. Since tables of a round need what the round before has written, the
+driver alone says how far all stores are, in a document that it writes after each round: files that it does
+not name do not count, and the end removes them. A snapshot has a receipt, as a store of a stopped query has.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from state_store.data.query import (
     reporting,
 )
 from state_store.data.query.targets import RECEIPTS
-from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError
+from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError, UnknownOutcomeError
 
 _LOOK_S = 20.0
 """Seconds between two questions for the newest version."""
@@ -129,10 +130,11 @@ class Segment:
         history = lineages.history(version)
         names = [lineages.delta(earlier) for earlier in reversed(history) if earlier.number > since]
         deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in names if name is not None]
-        kept, lost = None, frozenset[str]()
+        kept: KeptLease | None = None
+        lost: frozenset[str] = frozenset()
         if deltas:
             lease = ReaderLease(storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=runtime)
-            with suppress(StorageError):
+            with suppress(StorageError, UnknownOutcomeError):
                 lost = lease.hold({delta.name.path for delta in deltas})
                 kept = KeptLease(lease, runtime)
         deltas = [delta for delta in deltas if delta.name.path not in lost]
@@ -174,11 +176,11 @@ class Look:
 
 
 class HeldDeltas:
-    """Leases on the deltas of a running query after some versions; a context manager that follows the query.
+    """Leases on the deltas of a running query after some versions; a context manager.
 
-    A lease that was given back before another one has its files would let a cleaner delete them that has already
-    condemned them. So each look adds a lease on the deltas that have come, and a lease stays until none of its
-    deltas is needed. Safe for any thread.
+    A cleaner that has condemned files leaves them as long as the lease is there that it has seen. So each look
+    adds a lease on the deltas that have come, and a lease stays until none of its deltas is needed. Safe for
+    any thread.
 
     Args:
         location: the query's checkpoint.
@@ -341,8 +343,8 @@ class Beside:
                     bases += 1
                     if bases > _TRIES:
                         raise ConflictError(
-                            f"the query of {self._location} removes its versions sooner than they are copied: "
-                            "let it retain more (spark.sql.streaming.minBatchesToRetain)",
+                            f"the query of {self._location} removes its versions sooner than they are "
+                            "copied: let it retain more (spark.sql.streaming.minBatchesToRetain)",
                             file=self._location,
                         )
                     held.follow()
@@ -461,8 +463,8 @@ class Beside:
         if keys:
             raise MissingError(
                 f"'{self._target}' has version {self._stores[keys[0]].version} of store {keys[0]}, and the "
-                f"changes of '{self._location}' since then, up to version {look.version}, {why}. Call it with "
-                "running=True (--running) once more, which writes such stores anew; the query may run "
+                f"changes of '{self._location}' since then, up to version {look.version}, {why}. Call it "
+                "with running=True (--running) once more, which writes such stores anew; the query may run "
                 "meanwhile, and need not",
                 file=self._target,
             )

@@ -1,16 +1,16 @@
 """Stores of a new checkpoint, brought from a version of a query that ran on to a later one.
 
-The checkpoint is written beside the query (`beside`). First each new store gets a *base*: a table with its rows
-at the version that was the newest when the table was begun (`BaseWriter`). Then, step by step, it gets the last
-value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end its tables
-become a snapshot, in which they are runs of one database; none of them is written again.
+The checkpoint is written beside the query (`beside`). First each new store gets a *base*: a table with its
+rows at the version that was the newest when the table was begun (`BaseWriter`). Then, step by step, it gets
+the last value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end
+its tables become a snapshot, in which they are runs of one database; none of them is written again.
 
 A delta says which keys it has written, but not which of them were new, and a version has to say how many rows
-each column family has. So each key of a step is looked up in the tables that the store has. They are sparse here
-(`SparseTables`): RocksDB opens them with their tails, in which the Bloom filters answer for most keys that are
-new, and reports a block that is missing with its place. The blocks of many keys are fetched together, and the
-look-ups repeated. So the work is in proportion to the changes, but for the tails, a fortieth of the state; and
-a missing block is never an answer, since its checksum fails.
+each column family has. So each key of a step is looked up in the tables that the store has. They are sparse
+here (`SparseTables`): RocksDB opens them with their tails, in which the Bloom filters answer for most keys
+that are new, and reports a block that is missing with its place. The blocks of many keys are fetched
+together, and the look-ups repeated. So the work is in proportion to the changes, but for the tails, a
+fortieth of the state; and a missing block is never an answer, since its checksum fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +49,7 @@ from state_store.core.snapshots.context import DatabaseFile, LocalDatabase, Stor
 from state_store.core.snapshots.merge import publish_written, tail_of
 from state_store.core.snapshots.streamed_merge import first_and_last_block
 from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import remove_unneeded
 from state_store.data.dataset.columns import FAMILY_BYTES
 from state_store.data.dataset.partitions import READING
@@ -182,7 +183,9 @@ class BaseWriter(StoreWriter):
 
 
 class SparseTables:
-    """A database of stored tables, of which the tails and the blocks that were asked for are local. One thread.
+    """A database of stored tables, of which the tails and the blocks that were asked for are local.
+
+    One thread.
 
     Args:
         context: the store of the new checkpoint.
@@ -259,7 +262,7 @@ class SparseTables:
         }
 
     def _bring_tail(self, table: Table, local: Path) -> int:
-        """Fetch the tail of a table, and the first and the last block, at which RocksDB looks when it ingests.
+        """Fetch the tail of a table, and its first and its last block, at which RocksDB looks to ingest it.
 
         Returns:
             The offset at which its data end.
@@ -329,7 +332,7 @@ class SparseTables:
         raise InternalError(f"a key of '{self._storage.location}' could not be read, and then could")
 
     def _fetch(self, places: Iterable[tuple[str, int, int]]) -> None:
-        spans = []
+        spans: list[Span] = []
         by_table: dict[str, list[tuple[int, int]]] = {}
         for name, offset, size in sorted(places):
             self._tries[name, offset] += 1
@@ -378,11 +381,14 @@ class Step:
 
 
 class FamilyRemoved(Exception):
-    """The query has removed a column family since: a removed row may be of that, or of another with its id."""
+    """The query has removed a column family since: a removed row may be of that, or of one with its id."""
 
 
 class CatchingUp:
-    """A step's worker: `advance` while the query runs, `finish` when it has stopped. Used once, by one thread."""
+    """A step's worker: `advance` while the query runs, `finish` when it has stopped.
+
+    Used once, by one thread.
+    """
 
     def __init__(
         self,
