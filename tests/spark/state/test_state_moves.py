@@ -1,4 +1,7 @@
-"""A query continues after its state was exported and imported, in other partitions, as without that."""
+"""A query continues after its state was exported and imported, in other partitions, as without that.
+
+The state comes to other partitions while the query has yet to run a batch there (`repartition` beside it).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,11 @@ class Goings:
         self._inputs = {"events": records.batches(5, BATCHES), "answers": records.batches(6, BATCHES)}
 
     def play(self) -> None:
-        self._feed(slice(FIRST))
+        self._feed(slice(1))
+        self._run("before")
+        for name in self.names:
+            repartition(str(self.checkpoint(name, "before")), self._between(name), 5, running=True)
+        self._feed(slice(1, FIRST))
         self._run("before")
         for name in self.names:
             self._change(str(self.checkpoint(name, "before")), str(self.checkpoint(name, "other")))
@@ -62,9 +69,12 @@ class Goings:
     def checkpoint(self, name: str, way: str) -> Path:
         return self.root / way / name
 
+    def _between(self, name: str) -> str:
+        return f"{self.checkpoint(name, 'other')}-between"
+
     def _change(self, before: str, after: str) -> None:
         """Change the number of partitions, and export and import the rows of each operator."""
-        repartition(before, at := f"{after}-between", 5)
+        repartition(before, at := f"{after}-between", 5)  # goes on with what is there
         operators = Query.open(at).operators
         for operator in operators:
             target = after if operator is operators[-1] else f"{after}-{operator.id}"

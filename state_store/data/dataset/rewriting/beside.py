@@ -178,9 +178,9 @@ class Look:
 class HeldDeltas:
     """Leases on the deltas of a running query after some versions; a context manager.
 
-    A cleaner that has condemned files leaves them as long as the lease is there that it has seen. So each look
-    adds a lease on the deltas that have come, and a lease stays until none of its deltas is needed. Safe for
-    any thread.
+    A cleaner that has condemned files leaves them as long as the lease is there that it has seen. So each
+    look adds a lease on the deltas that have come, and a lease stays until none of its deltas is needed. Safe
+    for any thread.
 
     Args:
         location: the query's checkpoint.
