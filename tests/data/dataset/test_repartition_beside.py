@@ -16,15 +16,17 @@ from waiting import awaited, paths_below
 import state_store
 from dataset.running_query import RunningQuery, described
 from state_store.cli.main import main
-from state_store.core.checkpoint.stored_documents import MARKER, LeaseTerms
+from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.checkpoint.stored_documents import MARKER, LeaseTerms, pack_tombstone
 from state_store.core.runtime import SYSTEM
 from state_store.data.dataset.partitions import Partitions
 from state_store.data.dataset.rewriting import beside as module
+from state_store.data.dataset.rewriting import catching_up, store_writer
 from state_store.data.dataset.rewriting.beside import HeldDeltas
 from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Query
-from state_store.errors import BusyError, ConflictError, MissingError
+from state_store.errors import BusyError, ConflictError, DamagedError, LocalDiskError, MissingError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SOURCES = {
@@ -134,13 +136,13 @@ def test_the_target_is_that_of_a_repartition_of_the_stopped_query(name, partitio
 def test_a_second_call_with_running_only_catches_up(tmp_path):
     query, target = running("flights", tmp_path), tmp_path / "target"
     first = repartition(str(query.root), str(target), 4, running=True)
-    bases = tables(target)
+    first_tables = tables(target)
     again = repartition(str(query.root), str(target), 4, running=True)
-    assert (again, tables(target)) == (first, bases)
+    assert (again, tables(target)) == (first, first_tables)
     query.batch()
     later = repartition(str(query.root), str(target), 4, running=True)
     assert later.version == first.version + 1 and later.rows == rows_of(query)
-    assert bases < tables(target)
+    assert first_tables < tables(target)
     repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)
     with pytest.raises(ConflictError, match="is not empty"):
@@ -161,20 +163,20 @@ def test_other_partitions_and_other_sources_are_refused(tmp_path):
 def test_a_store_with_no_change_gets_no_file_before_the_end(tmp_path):
     query, target = running("flights", tmp_path), tmp_path / "target"
     repartition(str(query.root), str(target), 4, running=True)
-    bases = tables(target)
+    first_tables = tables(target)
     query.batch(0)
     assert repartition(str(query.root), str(target), 4, running=True).version == 5
-    assert tables(target) == bases
+    assert tables(target) == first_tables
     query.batch(0)
     repartition(str(query.root), str(target), 4)
-    assert len(tables(target)) == 2 * len(bases)
+    assert len(tables(target)) == 2 * len(first_tables)
     check_equal(query, str(target), tmp_path, 4)
 
 
 def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_path, monkeypatch):
     query, target = running("flights", tmp_path), tmp_path / "target"
     held: list[HeldDeltas] = []
-    written = module._write_bases
+    written = module._write_first_tables
 
     def written_meanwhile(*given: object) -> None:
         written(*given)
@@ -184,9 +186,9 @@ def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_pat
             query.retire(2)
 
     monkeypatch.setattr(HeldDeltas, "follow", lambda own: held.append(own))
-    monkeypatch.setattr(module, "_write_bases", written_meanwhile)
+    monkeypatch.setattr(module, "_write_first_tables", written_meanwhile)
     begun = repartition(str(query.root), str(target), 4, running=True)
-    assert begun.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no base was written anew
+    assert begun.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no first table was written anew
     assert not list(query.root.rglob("lease/*.json"))
     repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)
@@ -218,17 +220,17 @@ def leased(root: Path) -> set[Path]:
 def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form, tmp_path):
     query, target = running(form, tmp_path), tmp_path / "target"
     begun = repartition(str(query.root), str(target), 4, running=True)
-    bases = tables(target)
+    first_tables = tables(target)
     for _ in range(3):
         query.batch(4)
         query.retire(2)
     for _ in range(2):
         with pytest.raises(MissingError, match=rf"has version {begun.version} .* \(--running\) once more"):
             repartition(str(query.root), str(target), 4)
-    assert tables(target) == bases and (target / MARKER).exists()
+    assert tables(target) == first_tables and (target / MARKER).exists()
     again = repartition(str(query.root), str(target), 4, running=True)
     assert again.version == begun.version + 3
-    assert not tables(target) & bases and len(tables(target)) == len(bases)
+    assert not tables(target) & first_tables and len(tables(target)) == len(first_tables)
     repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)
 
@@ -275,7 +277,7 @@ def test_a_query_that_runs_on_is_noticed_at_the_end(tmp_path, meanwhile, monkeyp
 def test_the_end_is_refused_before_all_stores_are_written(tmp_path, monkeypatch):
     query, target = running("flights", tmp_path), str(tmp_path / "target")
     with monkeypatch.context() as patches:
-        patches.setattr(module, "_write_bases", _fails_at(module._write_bases, 1))
+        patches.setattr(module, "_write_first_tables", _fails_at(module._write_first_tables, 1))
         with pytest.raises(BusyError, match="the same command goes on with it"):
             repartition(str(query.root), target, 4, running=True)
     with pytest.raises(ConflictError, match=r"has 2 of 4 stores so far.*\(--running\) first"):
@@ -317,12 +319,12 @@ def test_stores_are_written_anew_if_a_state_variable_is_removed_meanwhile(tmp_pa
     query, target = running("lists", tmp_path), tmp_path / "target"
     (key,) = Query.open(str(query.root)).stores()
     repartition(str(query.root), str(target), 2, running=True)
-    bases = tables(target)
+    first_tables = tables(target)
     query.remove_family(key)
     with pytest.raises(MissingError, match=r"up to version 4, remove a part of .* \(--running\) once more"):
         repartition(str(query.root), str(target), 2)
     assert repartition(str(query.root), str(target), 2, running=True).version == 4
-    assert not tables(target) & bases
+    assert not tables(target) & first_tables
     repartition(str(query.root), str(target), 2)
     assert families(str(target)) == families_of_plain(query, tmp_path, 2)
 
@@ -354,3 +356,86 @@ def tables(target: Path) -> set[str]:
 def rows_of(query: RunningQuery) -> int:
     with state_store.open(query.root) as state:
         return state.count()
+
+
+def test_a_delta_whose_records_do_not_all_come_is_an_error(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    repartition(str(query.root), target, 4, running=True)
+    query.batch()
+    pages = catching_up.pages
+    monkeypatch.setattr(
+        catching_up, "pages", lambda *place: (page.take(slice(1, None)) for page in pages(*place))
+    )
+    with pytest.raises(DamagedError, match="records of column families, and says that it has"):
+        repartition(str(query.root), target, 4)
+
+
+def test_a_disk_without_room_is_said_before_changes_are_read(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    repartition(str(query.root), target, 4, running=True)
+    query.batch()
+    monkeypatch.setattr(store_writer, "free_bytes", lambda directory: 100)
+    with pytest.raises(LocalDiskError, match=r"has 0 MiB free"):
+        repartition(str(query.root), target, 4)
+
+
+def test_fewer_rows_than_none_are_an_error(tmp_path):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    document = target / "_written" / "reached.json"
+    reached = json.loads(document.read_text())
+    for store in reached["stores"].values():
+        store["families"]["default"]["keys"] = 0
+    document.chmod(0o600)
+    document.write_text(json.dumps(reached))
+    query.batch(100, puts=0)
+    with pytest.raises(DamagedError, match=r"would have -\d+ rows of column family 'default' in version 5"):
+        repartition(str(query.root), str(target), 4)
+
+
+def test_condemned_deltas_are_not_built_on_and_condemned_tables_not_shared(tmp_path):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    query.batch()
+    (first, *_) = query.root.glob("state/0/0/delta/*5_*.sst")
+    mark = query.root / "state/0/0" / tombstone_path("cleaner")
+    condemn(mark, f"delta/{first.name}")
+    with pytest.raises(MissingError, match="are not all there any more"):
+        repartition(str(query.root), str(target), 4)
+    mark.unlink()
+    (table,) = target.glob("state/0/0/shared/*.sst")
+    condemn(mark := target / "state/0/0" / tombstone_path("cleaner"), f"shared/{table.name}")
+    with pytest.raises(ConflictError, match="was removed: something else works there"):
+        repartition(str(query.root), str(target), 4)
+    mark.unlink()
+    repartition(str(query.root), str(target), 4)
+    check_equal(query, str(target), tmp_path, 4)
+
+
+def condemn(mark: Path, path: str) -> None:
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_bytes(pack_tombstone([path]))
+
+
+def test_a_query_that_retires_versions_too_soon_is_not_copied_for_ever(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), str(tmp_path / "target")
+    monkeypatch.setattr(module.Beside, "_lost", lambda own, look: list(own._stores))
+    with pytest.raises(ConflictError, match="minBatchesToRetain"):
+        repartition(str(query.root), target, 4, running=True)
+
+
+def test_a_round_does_not_go_on_with_what_another_process_has_completed(tmp_path, monkeypatch):
+    query, target = running("flights", tmp_path), tmp_path / "target"
+    repartition(str(query.root), str(target), 4, running=True)
+    query.batch()
+    advance = module.Beside._round
+
+    def completed_meanwhile(own: module.Beside, look: module.Look) -> None:
+        advance(own, look)
+        repartition(str(query.root), str(target), 4)
+
+    monkeypatch.setattr(module.Beside, "_round", completed_meanwhile)
+    with pytest.raises(ConflictError, match="was completed meanwhile"):
+        repartition(str(query.root), str(target), 4, running=True)
+    monkeypatch.undo()
+    check_equal(query, str(target), tmp_path, 4)

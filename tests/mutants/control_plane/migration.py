@@ -7,9 +7,53 @@ from mutants.mutant import Mutant
 TESTS = ("tests/cli/test_migrate.py",)
 TARGETS = "state_store/data/query/targets.py"
 REPARTITION = ("tests/data/dataset/test_repartition.py",)
+BESIDE = ("tests/data/dataset/test_repartition_beside.py",)
+REWRITING = "state_store/data/dataset/rewriting"
 RECEIPTS = ("tests/data/test_receipts.py",)
 
 MUTANTS = [
+    Mutant(
+        "changes are applied to a version that they do not build on",
+        f"{REWRITING}/beside.py",
+        "return deltas if chain[:-1] == builds_on and chain[-1] == self.version else None",
+        "return deltas",
+        BESIDE,
+    ),
+    Mutant(
+        "a lease is given back while a round needs its deltas",
+        f"{REWRITING}/beside.py",
+        "needed = [segment for segment in segments if segment.version.number > since]",
+        "needed: list[Segment] = []",
+        BESIDE,
+    ),
+    Mutant(
+        "each change of a key counts as a new row",
+        f"{REWRITING}/catching_up.py",
+        "(value is not None) - existed",
+        "(value is not None)",
+        BESIDE,
+    ),
+    Mutant(
+        "a family that the query has removed is not missed",
+        f"{REWRITING}/catching_up.py",
+        "if any(found_ids.get(name) != id_ for name, id_ in families.items()):",
+        "if False:",
+        BESIDE,
+    ),
+    Mutant(
+        "a key whose block is not there is taken for a new one",
+        f"{REWRITING}/catching_up.py",
+        "                if message:\n",
+        "                if False:\n",
+        ("tests/data/dataset/test_sparse_tables.py",),
+    ),
+    Mutant(
+        "a round goes on with a checkpoint that is complete",
+        f"{REWRITING}/beside.py",
+        "if marker_of(self._storage) is None:",
+        "if False:",
+        BESIDE,
+    ),
     Mutant(
         "a migration writes into a used directory",
         TARGETS,

@@ -63,14 +63,14 @@ def test_results_are_exact_after_a_repartition_beside_the_query(
             assert goes_on.wait(600)
 
     source, target = str(flow.checkpoint), str(tmp_path / "target")
-    write_bases = Beside._write_bases
+    write_bases = Beside._write_first_tables
 
     def written_meanwhile(own: Beside, query: Query) -> None:
         write_bases(own, query)
         goes_on.set()
         awaited(lambda: (Query.open(source).newest_batch()) >= FIRST_CALL + 3, "the query goes on")
 
-    monkeypatch.setattr(Beside, "_write_bases", written_meanwhile)
+    monkeypatch.setattr(Beside, "_write_first_tables", written_meanwhile)
     how = {"spark": spark if by_spark else None}
     running = flow.start(sink)
     assert in_batch.wait(600)

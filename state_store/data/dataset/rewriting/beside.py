@@ -1,10 +1,10 @@
 """A repartition beside a running query: most of the work while it runs, the rest when it has stopped.
 
 1. `Beside.run`, while the query runs. Each piece of a store is written at the version that is the newest when
-   the piece is begun (`catching_up.BaseWriter`). Then rounds bring all new stores to the newest version, each
-   from the deltas of the versions between. A round is shorter than what went before it, as there are fewer
-   versions to catch up with; the rounds end when a few versions are left, or when they are not fewer than
-   before.
+   the piece is begun (`catching_up.FirstTableWriter`). Then rounds bring all new stores to the newest
+   version, each from the deltas of the versions between. A round is shorter than what went before it, as
+   there are fewer versions to catch up with; the rounds end when a few versions are left, or when they are
+   not fewer than before.
 2. `Beside.finish`, when the query has stopped: a last round, and a snapshot of each new store.
 
 A running query retires versions, and so their deltas. From the first look on leases hold all deltas that a
@@ -12,10 +12,11 @@ later round needs, also of the versions that come while the work goes on (`HeldD
 nothing holds them: a query that runs on for longer than it retains versions has to be caught up with by
 another `run`.
 
-The target has the mark of an incomplete checkpoint from the first call to the end of the second. Each base
-has a receipt of the task that wrote it. Since tables of a round need what the round before has written, the
-driver alone says how far all stores are, in a document that it writes after each round: files that it does
-not name do not count, and the end removes them. A snapshot has a receipt, as a store of a stopped query has.
+The target has the mark of an incomplete checkpoint from the first call to the end of the second. Each first
+table has a receipt of the task that wrote it. Since tables of a round need what the round before has written,
+the driver alone says how far all stores are, in a document that it writes after each round: files that it
+does not name do not count, and the end removes them. A snapshot has a receipt, as a store of a stopped query
+has.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from state_store.core.runtime import Running, Runtime
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting.catching_up import (
-    BaseWriter,
     CatchingUp,
     FamilyRemoved,
+    FirstTableWriter,
     NewStore,
     SourceVersion,
     Step,
@@ -318,7 +319,7 @@ class Beside:
         self._workers = workers
         self._progress = progress
         self._runtime = runtime
-        self._bases = Receipts(target)
+        self._first_tables = Receipts(target)
         self._stores: dict[StoreKey, NewStore] = {}
         self._first = 0
         """The version from which on the deltas are needed of which no new store says more."""
@@ -335,20 +336,20 @@ class Beside:
         query = Query.open(self._location)
         self._first = query.newest_batch() + 1
         self._stores = self._known(query)
-        bases = rounds = behind = 0
+        writings = rounds = behind = 0
         with HeldDeltas(self._location, self._since, self._runtime) as held:
             while True:
                 look = self._look(held)
                 if len(self._stores) < len(self._keys(query)):
-                    bases += 1
-                    if bases > _TRIES:
+                    writings += 1
+                    if writings > _TRIES:
                         raise ConflictError(
                             f"the query of {self._location} removes its versions sooner than they are "
                             "copied: let it retain more (spark.sql.streaming.minBatchesToRetain)",
                             file=self._location,
                         )
                     held.follow()
-                    self._write_bases(look.query)
+                    self._write_first_tables(look.query)
                     self._stores = self._known(query)
                 else:
                     before, behind = behind, look.version - min(self._versions())
@@ -368,7 +369,7 @@ class Beside:
         self._forget(self._lost(look))
         return look
 
-    def _write_bases(self, query: Query) -> None:
+    def _write_first_tables(self, query: Query) -> None:
         """Write the stores that have no receipt, each piece at the version that is the newest then."""
         keys = self._keys(query)
         operators = {operator.id: operator for operator in query.operators}
@@ -381,7 +382,9 @@ class Beside:
                     for operator in query.operators
                 )
             )
-        write = partial(_write_bases, query, operators, self._target, self._bases, self._runtime)
+        write = partial(
+            _write_first_tables, query, operators, self._target, self._first_tables, self._runtime
+        )
         with reporting(self._progress, "written", len(keys)) as meter:
             self._workers.run(write, todo, at_once=1, meter=meter)
 
@@ -404,7 +407,7 @@ class Beside:
         self._note()
 
         def forget(key: StoreKey) -> None:
-            self._bases.forget(key)
+            self._first_tables.forget(key)
             for table in lost_stores[key].tables:
                 self._storage.delete(f"{key.path}/{table.path}")
 
@@ -499,7 +502,7 @@ class Beside:
         def known(key: StoreKey) -> NewStore | None:
             store = stores.get(key.path)
             if store is None:
-                receipt = self._bases.of(key)
+                receipt = self._first_tables.of(key)
                 store = None if receipt is None else NewStore.of_receipt(receipt)
             return store
 
@@ -567,7 +570,7 @@ def _stage(look: Look) -> str:
 # ---- what tasks do --------------------------------------------------------------------------------------
 
 
-def _write_bases(
+def _write_first_tables(
     query: Query,
     operators: Mapping[int, Operator],
     target: str,
@@ -576,10 +579,10 @@ def _write_bases(
     piece: Piece,
     progress: Progress | None,
 ) -> None:
-    """Write the bases of a piece. If the query retires their version meanwhile, a newer one is taken."""
+    """Write the first tables of a piece, at a newer version if the query retires theirs meanwhile."""
     for attempt in range(_TRIES):
         version = query.newest_batch() + 1
-        writer = BaseWriter(
+        writer = FirstTableWriter(
             query, operators[piece.operator], piece, target, version, True, receipts, progress, runtime
         )
         try:

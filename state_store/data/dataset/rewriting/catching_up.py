@@ -1,9 +1,9 @@
 """Stores of a new checkpoint, brought from a version of a query that ran on to a later one.
 
-The checkpoint is written beside the query (`beside`). First each new store gets a *base*: a table with its
-rows at the version that was the newest when the table was begun (`BaseWriter`). Then, step by step, it gets
-the last value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end
-its tables become a snapshot, in which they are runs of one database; none of them is written again.
+The checkpoint is written beside the query (`beside`). First each new store gets a table with all its rows at
+the version that was the newest when the table was begun (`FirstTableWriter`). Then, step by step, it gets the
+last value of each key that the deltas since have written (`CatchingUp`), as one table a step. At the end its
+tables become a snapshot, in which they are runs of one database; none of them is written again.
 
 A delta says which keys it has written, but not which of them were new, and a version has to say how many rows
 each column family has. So each key of a step is looked up in the tables that the store has. They are sparse
@@ -147,7 +147,7 @@ class NewStore:
 
     @classmethod
     def of_receipt(cls, written: WrittenStore) -> NewStore:
-        """Return the store of the receipt of a base."""
+        """Return the store of the receipt of a first table."""
         return from_json(cls, written.details)
 
 
@@ -160,8 +160,8 @@ def _stored_table(version: int, local: Path, size_bytes: int, runtime: Runtime) 
     return Table(path, size_bytes, sha256_of(local), tail)
 
 
-class BaseWriter(StoreWriter):
-    """Writer of the bases of a piece. The details of a receipt are the `NewStore`."""
+class FirstTableWriter(StoreWriter):
+    """Writer of the first tables of a piece. The details of a receipt are the `NewStore`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
