@@ -192,7 +192,6 @@ def _part(
     options = {
         "hydrationRateLimit": _BACKGROUND,
         "restoreMode": "lazy",
-        "lazyRestoreThreshold": "4m",  # the numbers of rows of a small join are less, its rows more
         "lookAhead": str(ahead).lower(),
         "localDir": local,
     }

@@ -5,7 +5,7 @@
 
 A query makes a state of `keys` keys with 200 bytes each, and stops after a full checkpoint. Then, in a
 process of its own for each figure, a copy of its checkpoint goes on with batches of changed keys, uniform or
-by Zipf's law (exponent 1.2): with all files local, and with `pageCacheLimit` as that share of the state.
+by Zipf's law (exponent 1.2): with all files local, and with `localDiskLimit` as that share of the state.
 Requests wait as `scala/driver/DelayedFileSystem.scala` says. The figures are the milliseconds of a batch,
 medians of all but the first, and the bytes of local disk at the end. The rows of all batches are compared.
 """
@@ -120,7 +120,7 @@ def _part(root: str, source: str, local: str, request_ms: int, limit: int, full:
     """Run the query over the input that it has not seen; return its batches, its disk and its rows."""
     from pyspark.sql import functions as F
 
-    options = {"restoreMode": "eager", "localDir": local, "pageCacheLimit": str(limit), "memoryBudget": "64m"}
+    options = {"restoreMode": "eager", "localDir": local, "localDiskLimit": str(limit), "memoryBudget": "64m"}
     spark = slow_storage.session(request_ms, options, _LOADS // 2 if full else None)
     rows: list[Any] = []
 

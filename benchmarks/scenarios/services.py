@@ -147,7 +147,7 @@ def _subjects(keys: int, name: str) -> list[Variant]:
     peers = [ROCKSDB, CHANGELOG] if keys == LARGE else [HDFS, ROCKSDB, CHANGELOG]
     if name == LOCAL_CASE:
         return [*peers, incremental(BUDGET_MB)]
-    lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
+    lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy")
     return [*peers, incremental(BUDGET_MB, restoreMode="eager"), lazy]
 
 

@@ -338,7 +338,7 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     subjects = [*history(extent), incremental(BUDGET_MB)]
     near = steps(sizes, ("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)
     runs = [Run([case("recovery", subjects, near, ours=ours)], heap_mb=4096)]
-    lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
+    lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy")
     some, repetitions = sizes[:1] if quick else sizes, 1 if quick else 3
     remote = steps(some, ("absent",), (small, size), repetitions)
     runs.append(Run([case(REMOTE_CASES[0], [*subjects, lazy], remote, ours=ours, **FAR)], heap_mb=4096))

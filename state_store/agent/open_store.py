@@ -272,7 +272,7 @@ def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:
 
 
 def always_lazy(work: RestoreWork) -> bool:
-    """Return True: a base that is cached by pages is never fetched as a whole."""
+    """Return True: a base that only gives way to another is never fetched before."""
     return True
 
 
@@ -289,10 +289,6 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     reports = store.damage_reports.of(location)
     thorough = request.thorough or reports > 0 or store.options.restore_verification == FILES
     forecast = store.head.forecast()
-    paged = store.hydrations.caches_pages
-    # The disk may be smaller than the state: a restore that verifies all of it keeps to that, too.
-    may_be_lazy = paged or not thorough or store.options.hydration_disk_budget_bytes > 0
-    is_lazy = always_lazy if paged else store.head.is_lazy
     try:
         restored = restore_lazily(
             store,
@@ -301,7 +297,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
-            is_lazy=is_lazy if may_be_lazy else None,
+            is_lazy=None if thorough else store.head.is_lazy,
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
@@ -332,11 +328,9 @@ def restore_lazily(
 ) -> Restored:
     """Restore a version, as `core.snapshots.restore` does, with a lease on the files that stay remote.
 
-    If the store caches no pages, and the restore is not thorough, the first of these files are being fetched
-    already.
+    If the disk has room for all files, the first of these are being fetched already.
     """
     hydrations = store.hydrations
-    paged = hydrations.caches_pages
 
     def on_tail(directory: Path, file: SparseFile) -> None:
         hydrations.add_file(directory, file, _report_damage_of(store, directory))
@@ -349,8 +343,8 @@ def restore_lazily(
             thorough=thorough,
             ingest=ingest,
             is_lazy=is_lazy,
-            on_tail=None if paged or thorough else on_tail,
-            link_pages=hydrations.link_pages if paged else None,
+            on_tail=on_tail,
+            disk=hydrations if hydrations.has_limit else None,
         )
     )
 
@@ -364,7 +358,7 @@ def begin_paging(store: OpenStore, restored: Restored) -> Paging:
     directory = restored.base.directory
     if not restored.sparse:
         return NO_PAGES
-    if store.hydrations.caches_pages:
+    if restored.is_paged:
         return store.hydrations.cache_pages(directory, restored.sparse)
     store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
     return Paging.of_whole_files(restored.sparse)

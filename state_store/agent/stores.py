@@ -439,7 +439,7 @@ class Stores:
         # Without local recovery a provider reads no file that another one has kept, and leaves none.
         kept_files = cache.store(
             store_id.location if options.local_recovery else f"{store_id.location} {digest}",
-            without=SHARED_DIRECTORY if options.page_cache_limit_bytes and not storage.is_local else None,
+            without=SHARED_DIRECTORY if options.local_disk_limit_bytes and not storage.is_local else None,
         )
         context = StoreContext(
             storage,
@@ -453,11 +453,8 @@ class Stores:
         request_times = None if storage.is_local else self._times_of(store_id.location)
         policy = Policy(options, store_id.location)
         log = store_log(store_id.label)
-        self._hydration.limit(
-            disk_bytes=options.hydration_disk_budget_bytes,
-            bytes_per_s=options.hydration_rate_limit_bytes_per_s,
-        )
-        self._pages.limit(options.page_cache_limit_bytes)
+        self._hydration.limit(options.hydration_rate_limit_bytes_per_s)
+        self._pages.limit(options.local_disk_limit_bytes)
         hydrations = Hydrations(context, self._hydration, self._pages, log, self._settled)
         hydrations.take_over(fields.held)
         readers = Readers(

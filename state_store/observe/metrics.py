@@ -664,11 +664,6 @@ PROGRESS: dict[str, tuple[ProgressMetric, ...]] = {
         ProgressMetric("incrementalHydratedBytes", BYTES, "lazy restore - bytes fetched in the background"),
         ProgressMetric("incrementalHydrationLeftBytes", BYTES, "lazy restore - bytes still to be fetched"),
         ProgressMetric(
-            "incrementalHydrationWithoutRoomBytes",
-            BYTES,
-            "lazy restore - bytes among them for which hydrationDiskBudget has no room",
-        ),
-        ProgressMetric(
             "incrementalVerifiedBytes", BYTES, "background verification - bytes since the batch before"
         ),
         ProgressMetric(

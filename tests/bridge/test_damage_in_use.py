@@ -166,7 +166,6 @@ def _with_snapshot(jvm: Jvm, rows: dict[str, str]) -> tuple[int, str]:
 
 LAZY = {
     "restoreMode": "lazy",
-    "lazyRestoreThreshold": "1",
     "hydrationRateLimit": "4",
     "localRecovery": "false",
 }
@@ -293,7 +292,7 @@ class TestBackgroundVerification:
         self, jvm: Jvm, tmp_path: Path, written: Callable[..., tuple]
     ) -> None:
         location, _, *at = written("100m")
-        options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", "verificationRateLimit": "100m"}
+        options = {"restoreMode": "lazy", "verificationRateLimit": "100m"}
         *_, metrics = self.read(jvm, location, tmp_path / "other", at, **options)
         assert (metrics["incrementalVerifiedBytes"], metrics["incrementalVerificationLeftBytes"]) == (0, 0)
 

@@ -15,7 +15,7 @@ from state_store.data.embedded import EmbeddedStore
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 FEW, MANY = 8, 40
-LAZY = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", "localRecovery": "false"}
+LAZY = {"restoreMode": "lazy", "localRecovery": "false"}
 ROWS = {f"key{n:05d}": f"{n:06d}" * 40 for n in range(3000)}
 
 
@@ -30,7 +30,7 @@ class Handles:
 
 
 @pytest.mark.parametrize(
-    ("options", "mappings_each"), [({"hydrationRateLimit": "20k"}, 1), ({"pageCacheLimit": "1"}, 2)]
+    ("options", "mappings_each"), [({"hydrationRateLimit": "20k"}, 1), ({"localDiskLimit": "1"}, 2)]
 )
 def test_stores_share_threads_and_the_agent_holds_no_file_of_them(
     own_jvm: Jvm, tmp_path: Path, options: dict[str, str], mappings_each: int

@@ -166,7 +166,6 @@ class World:
         store.provider = f"p{next(self._names)}"
         options = {
             "restoreMode": "lazy",
-            "lazyRestoreThreshold": "1",
             "localRecovery": "false",
             "memoryBudget": chance.choice(["16m", "64m"]),
             "maxDeltas": chance.choice(["2", "5"]),
@@ -175,10 +174,10 @@ class World:
             "retainedCheckpoints": str(RETAINED),
         }
         if self._pages:
-            options["pageCacheLimit"] = "1"
+            options["localDiskLimit"] = "1"
         else:
             options["hydrationRateLimit"] = chance.choice(["4k", "200k"])
-            options["hydrationDiskBudget"] = chance.choice(["0", "50k"])
+            options["localDiskLimit"] = chance.choice(["0", "200k"])
         self._jvm.provider(store.provider, store.location, **options)
 
     def _batch(self, store: _Store) -> None:

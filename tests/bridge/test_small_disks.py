@@ -142,8 +142,7 @@ def test_a_scan_of_a_state_larger_than_the_cache_evicts_nothing_that_look_ups_re
 def limited(local: Path) -> dict[str, str]:
     return {
         "restoreMode": "lazy",
-        "lazyRestoreThreshold": "1",
         "localRecovery": "false",
         "localDir": str(local),
-        "pageCacheLimit": "1",
+        "localDiskLimit": "1",
     }

@@ -143,18 +143,17 @@ PROFILES = (
 
 _LAZY = {
     "restoreMode": "lazy",
-    "lazyRestoreThreshold": 1,
     "snapshotCompression": "none",
     "localRecovery": "false",
     "maxDeltas": 2,
 }
 RESTORES: Mapping[str, Mapping[str, Any]] = {
     "as the profile says": {},
-    "by pages of a cache that is smaller than the state": {**_LAZY, "pageCacheLimit": 1},
+    "by pages of a cache that is smaller than the state": {**_LAZY, "localDiskLimit": 1},
     "in the background, as far as there is room": {
         **_LAZY,
         "hydrationRateLimit": "20k",
-        "hydrationDiskBudget": "64k",
+        "localDiskLimit": "256k",
     },
 }
 """Options by which files come to an executor where checkpoints are in remote storage, each with every
@@ -179,7 +178,7 @@ class Plan:
     @property
     def caches_pages(self) -> bool:
         """True if executors cache the files of remote storage by pages."""
-        return "pageCacheLimit" in RESTORES[self.restores]
+        return "localDiskLimit" in RESTORES[self.restores]
 
     def __str__(self) -> str:
         return (

@@ -92,7 +92,7 @@ class History:
     @property
     def caches_pages(self) -> bool:
         """True if executors cache the files of bases by pages."""
-        return bool(self.site.options["pageCacheLimit"] != "0")
+        return bool(self.site.options["localDiskLimit"] != "0")
 
     @property
     def run_id(self) -> str:
@@ -138,13 +138,10 @@ class History:
             "transferThreads": str(chance.randrange(1, 4)),
             "localRecovery": chance.choice(["true", "false"]),
             "restoreMode": chance.choice(["eager", "eager", "lazy"]),
-            "lazyRestoreThreshold": chance.choice(["1", "2k"]),
             "hydrationRateLimit": chance.choice(["0", "200"]),
             "restoreVerification": chance.choice(["blocks", "blocks", "blocks", "files"]),
         }
-        if len(self.partitions) > 1:
-            options["hydrationDiskBudget"] = chance.choice(["2k", "1g"])
-        options["pageCacheLimit"] = chance.choice(["0", "0", "2k", "64k"])
+        options["localDiskLimit"] = chance.choice(["0", "0", "1", "4k", "64k"])
         return options | self.troubles.options()
 
     def _set_weather(self) -> None:

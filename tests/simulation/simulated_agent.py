@@ -57,9 +57,9 @@ class Agent:
         """All stores of the executor are closed: nothing of what they share is taken any more."""
         self.check()
         assert not self._merging, f"merges of {list(self._merging)} go on"
-        budget = self.calls.stores._hydration
-        left = [str(path) for path in budget._taken if path.exists()]
-        assert not left, f"the budget of lazy restores still counts {left}"
+        pages = self.calls.stores._pages
+        left = [str(path) for path in pages._whole if path.exists()]
+        assert not left and not pages._reserved_bytes, f"the limit of the local disk still counts {left}"
 
     def _watched_merge(self, store: Any, request: Any, deadline: Any) -> Any:
         """Check that a store makes one merge at a time, and the executor no more than the limit allows.

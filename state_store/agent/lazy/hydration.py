@@ -2,8 +2,8 @@
 
 A restore leaves sparse files behind, of which only the tails are local (`core.files.sparse`). The JVM notices
 a missing block by its checksum, asks for the bytes around it, and reads on. Meanwhile a `Hydration` fetches
-whole files in parts, those that were asked for first, as far as the executor's budget has room for them. It
-begins with the first file whose tail is local, while the restore still asks for others. The JVM verifies a
+whole files in parts, those that were asked for first. It begins with the first file whose tail is local,
+while the restore still asks for others. The JVM verifies a
 block once, so a part leaves the bytes alone that are local already: only what the JVM asks for is replaced.
 An agent that replaces another does not know which are local: it looks first whether the file is whole.
 
@@ -17,7 +17,7 @@ A file is in one state at a time:
 A part or a verification that fails for another reason is tried again, for as long as the base is there.
 Nobody waits inside: a merge asks for the `readiness` of the base and comes back.
 
-The budget of an executor is for all its stores: disk, bytes a second, and the threads that fetch and verify.
+All stores of an executor share bytes a second, and the threads that fetch and verify.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class JobSource(Protocol):
 class HydrationThreads:
     """Threads that take jobs of all hydrations in turn. Safe for any thread.
 
-    A hydration is in the queue while it may have a job. One that a reader or a merge waits for comes first;
-    when it has given a job, it is the last. A hydration whose jobs fail rests, and the threads do not.
+    A hydration is in the queue while it may have a job. One that a reader waits for comes first; when
+    it has given a job, it is the last. A hydration whose jobs fail rests, and the threads do not.
 
     Attributes:
         changed: The lock of the threads, and of the hydrations.
@@ -84,22 +84,19 @@ class HydrationThreads:
         self._queue: deque[JobSource] = deque()
         self._limit = 0
 
-    def start(self, source: JobSource, threads: int, limit: int, *, first: bool = False) -> bool:
+    def start(self, source: JobSource, threads: int, limit: int) -> bool:
         """Have the jobs of a hydration done.
 
         Args:
             source: The hydration.
             threads: Threads that it can use.
             limit: Threads of all hydrations; the largest number that any of them names counts.
-            first: Take its next job before those of others.
 
         Returns:
             False if a thread could not be started.
         """
         with self.changed:
             self.queue(source)
-            if first:
-                self.prefer(source)
             self._limit = max(self._limit, limit)
             count = min(self._limit, self._workers.count + threads)
             self.changed.notify_all()
@@ -144,48 +141,25 @@ class HydrationThreads:
 
 
 class HydrationBudget:
-    """The budget that all stores of an executor share. Safe for any thread.
-
-    Disk is taken for a directory, and is free again when the directory is gone. Files that local recovery
-    keeps of it afterwards count for another budget.
-    """
+    """The threads, and the bytes a second, that all stores of an executor share. Safe for any thread."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.threads = HydrationThreads(runtime)
         """The threads, which all hydrations share."""
         self._clock_s = runtime.monotonic_s
         self._lock = runtime.lock()
-        self._disk_bytes = 0
         self._bytes_per_s = 0
-        self._taken: dict[Path, int] = {}
         self._free_from_s = 0.0
 
-    def limit(self, *, disk_bytes: int, bytes_per_s: int) -> None:
-        """Set the limits, as the options of the executor say; 0 means no limit."""
+    def limit(self, bytes_per_s: int) -> None:
+        """Set the limit, as the option of the executor says; 0 means no limit."""
         with self._lock:
-            self._disk_bytes, self._bytes_per_s = disk_bytes, bytes_per_s
+            self._bytes_per_s = bytes_per_s
 
     @property
     def bytes_per_s(self) -> int:
         """Bytes that may be fetched in a second; 0 means any number."""
         return self._bytes_per_s
-
-    def take(self, directory: Path, size_bytes: int, *, is_needed: bool = False) -> bool:
-        """Take room for more bytes in a directory.
-
-        Returns:
-            False if there is no room, and nothing was taken. With `is_needed` there always is.
-        """
-        with self._lock:
-            if self._disk_bytes and not is_needed and not self._has_room(size_bytes):
-                self._taken = {at: taken for at, taken in self._taken.items() if at.exists()}
-                if not self._has_room(size_bytes):
-                    return False
-            self._taken[directory] = self._taken.get(directory, 0) + size_bytes
-            return True
-
-    def _has_room(self, size_bytes: int) -> bool:
-        return sum(self._taken.values()) + size_bytes <= self._disk_bytes
 
     def turn_s(self, size_bytes: int) -> float:
         """Return the time, by the monotonic clock, from which on this many bytes may be fetched.
@@ -221,8 +195,6 @@ class HydratedFile:
         self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)
         self.hydrated_bytes = 0
         self.on_demand_bytes = 0
-        self.has_room = False
-        self.is_refused = False
         self._all_parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
         self.part_count = len(self._all_parts)
         self.may_be_whole = local.is_inherited
@@ -263,15 +235,11 @@ class HydratedFile:
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes of sparse files: asked for by the JVM, fetched in the background, and still missing.
-
-    `without_room_bytes` are those of the missing ones that the budget has no room for.
-    """
+    """Bytes of sparse files: asked for by the JVM, fetched in the background, and still missing."""
 
     on_demand_bytes: int = 0
     hydrated_bytes: int = 0
     left_bytes: int = 0
-    without_room_bytes: int = 0
 
 
 class Readiness(enum.Enum):
@@ -290,7 +258,7 @@ class Hydration:
     Args:
         context: The store.
         directory: The base. When it is removed, the hydration ends by itself.
-        budget: Disk and network that the executor allows.
+        budget: Threads and network that the executor allows.
         found_damage: Is called with the error when a file is missing or damaged in storage.
         settled: Is called when the readiness may have changed to another than COMING.
         log: The log of the store.
@@ -322,8 +290,6 @@ class Hydration:
         self._order: list[HydratedFile] = []
         self._is_complete = False
         self._is_stopped = False
-        self._is_needed = False
-        self._has_warned = False
         self._failing_since_s: float | None = None
         self._at_work = 0
         self._resting_until_s: deque[float] = deque()
@@ -356,24 +322,18 @@ class Hydration:
     def start(self) -> None:
         """Have the executor's threads fetch and verify.
 
-        They do until every file is whole, the directory is removed, no missing file has room, or `stop` is
-        called.
+        They do until every file is whole, the directory is removed, or `stop` is called.
         """
         limit = self._context.transfer_threads
         with self._changed:
             parts = sum(file.part_count for file in self._files.values())
-        if not self._threads.start(self, min(limit, max(1, parts)), limit, first=self._is_needed):
+        if not self._threads.start(self, min(limit, max(1, parts)), limit):
             with self._changed:
                 self._note_failure()
 
-    def resume(self, *, needed: bool = False) -> None:
-        """Go on if there is work: files have room now, or no thread could be started before.
-
-        Args:
-            needed: A merge needs the files: they have room from now on, whatever the budget says.
-        """
+    def resume(self) -> None:
+        """Go on if there is work: no thread could be started before."""
         with self._changed:
-            self._is_needed = self._is_needed or needed
             if self._is_stopped or not self._has_work():
                 return
         self.start()
@@ -425,7 +385,7 @@ class Hydration:
         file, span = wanted
         count = file.local.fetch_again(self._context.storage, span.pieces)
         with self._changed:
-            self._on_demand(file, count)
+            file.on_demand_bytes += count
 
     # ---- asked by merges and people ----------------------------------------------------------------------
 
@@ -449,7 +409,6 @@ class Hydration:
                 sum(file.on_demand_bytes for file in files),
                 hydrated_bytes,
                 sum(file.missing_bytes for file in files) - hydrated_bytes,
-                sum(file.missing_bytes for file in files if file.is_refused),
             )
 
     @property
@@ -480,13 +439,11 @@ class Hydration:
         if self._budget.bytes_per_s or any(file.local.is_inherited for file in self._order):
             first, second = second, first
         job = first() or second()
-        if job is None:
-            self._warn_of_room()
         self._at_work += job is not None
         return job
 
     def _part(self) -> Job | None:
-        file = next((file for file in self._order if file.parts and self._has_room(file)), None)
+        file = next((file for file in self._order if file.parts), None)
         return None if file is None else _Fetching(self, file, file.parts.pop(0))
 
     def _verification(self) -> Job | None:
@@ -500,35 +457,13 @@ class Hydration:
         return _Verifying(self, file)
 
     def _has_work(self) -> bool:
-        if any(file.parts and self._has_room(file) for file in self._order):
+        if any(file.parts for file in self._order):
             return True
         return self._is_complete and any(file.state is FileState.FETCHED for file in self._order)
-
-    def _has_room(self, file: HydratedFile) -> bool:
-        if not file.has_room:
-            size_bytes = file.spec.size_bytes - file.on_demand_bytes
-            file.has_room = self._budget.take(self._directory, size_bytes, is_needed=self._is_needed)
-            file.is_refused = not file.has_room
-        return file.has_room
-
-    def _on_demand(self, file: HydratedFile, count: int) -> None:
-        counted = count if file.has_room else min(count, file.spec.size_bytes - file.on_demand_bytes)
-        if not file.has_room:
-            self._budget.take(self._directory, counted, is_needed=True)
-        file.on_demand_bytes += count
 
     def _is_stalled(self) -> bool:
         since_s = self._failing_since_s
         return since_s is not None and self._clock_s() - since_s >= STALL_S
-
-    def _warn_of_room(self) -> None:
-        refused_bytes = sum(file.missing_bytes for file in self._order if file.is_refused)
-        if refused_bytes and not self._has_warned:
-            self._has_warned = True
-            self._log.warning(
-                f"{refused_bytes} bytes stay in checkpoint storage, and their rows are read from there: "
-                "hydrationDiskBudget has no room for them"
-            )
 
     # ---- jobs, at work and at their end, without the lock ------------------------------------------------
 

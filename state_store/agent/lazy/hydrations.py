@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from logging import LoggerAdapter
 from pathlib import Path
@@ -45,7 +46,7 @@ class Hydrations:
 
     Args:
         context: The store.
-        budget: Disk and network that the executor allows.
+        budget: Threads and network that the executor allows.
         pages: The cache of pages that all stores of the executor share.
         log: The log of the store.
         settled: Is called when a base may have become ready for a merge.
@@ -72,9 +73,17 @@ class Hydrations:
     # ---- bases that are cached by pages ------------------------------------------------------------------
 
     @property
-    def caches_pages(self) -> bool:
-        """True if bases that are made from now on are cached by pages, and not hydrated."""
+    def has_limit(self) -> bool:
+        """True if the local disk has a limit, so that bases may be cached by pages, and not hydrated."""
         return self._pages.is_on and not self._context.storage.is_local
+
+    def take(self, directory: Path, size_bytes: int) -> bool:
+        """Take room for all files of a base. Returns False if there is none: it is cached by pages."""
+        return self._pages.take(self._context.storage.location, directory, size_bytes)
+
+    def merging(self, size_bytes: int) -> AbstractContextManager[None]:
+        """Leave room to a merge of a base whose files are local, while the body of `with` runs."""
+        return self._pages.reserved(size_bytes if self.has_limit else 0)
 
     @property
     def merge_bytes(self) -> int:
@@ -108,10 +117,12 @@ class Hydrations:
         return Paging(PAGE_BYTES, self._pages.at_once_bytes, stored)
 
     def take_over(self, directories: Iterable[Path]) -> None:
-        """Count the pages of bases that an earlier agent has made and the JVM has open."""
+        """Count the disk of bases that an earlier agent has made and the JVM has open."""
+        location = self._context.storage.location
         for directory in directories:
             try:
-                self._pages.has(self._context.storage.location, directory)
+                if not self._pages.has(location, directory) and self.has_limit:
+                    self._pages.count(location, directory)
             except StateStoreError as error:
                 self._log.warning(f"the pages of '{directory}' are not known, and not evicted: {error}")
 
@@ -239,13 +250,8 @@ class Hydrations:
         """True if no file is coming: a merge finds every file that will be local."""
         return all(hydration.readiness is not Readiness.COMING for hydration in self._alive())
 
-    def need(self) -> None:
-        """Fetch what a merge waits for, whatever the disk budget says."""
-        for hydration in self._alive():
-            hydration.resume(needed=True)
-
     def progress(self) -> Progress:
-        """Return the progress of all, and go on with files that have room now."""
+        """Return the progress of all, and go on with those that no thread could be started for."""
         hydrations = self._alive()
         for hydration in hydrations:
             hydration.resume()
@@ -254,7 +260,6 @@ class Hydrations:
             self._page_bytes_read + sum(part.on_demand_bytes for part in parts),
             sum(part.hydrated_bytes for part in parts),
             sum(part.left_bytes for part in parts),
-            sum(part.without_room_bytes for part in parts),
         )
 
     def stop(self) -> None:

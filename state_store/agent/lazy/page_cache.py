@@ -239,6 +239,8 @@ class PageCache:
         self._runtime = runtime
         self._lock = runtime.lock()
         self._limit_bytes = 0
+        self._whole: dict[Path, tuple[str, int]] = {}
+        self._reserved_bytes = 0
         self._bases: dict[Path, dict[str, CachedFile]] = {}
         self._files: dict[FileKey, CachedFile] = {}
         self._ring: list[CachedFile] = []
@@ -261,7 +263,7 @@ class PageCache:
 
     @property
     def is_on(self) -> bool:
-        """True if there is a limit: what is restored or merged from now on is cached by pages."""
+        """True if there is a limit."""
         return self._limit_bytes > 0
 
     @property
@@ -281,7 +283,58 @@ class PageCache:
         """Bytes of disk that a merge may take in addition: a quarter of the limit."""
         return max(MIN_BYTES, self._limit_bytes) // 4
 
-    # ---- bases -------------------------------------------------------------------------------------------
+    # ---- bases whose files are local as a whole ----------------------------------------------------------
+
+    def take(self, location: str, directory: Path, size_bytes: int) -> bool:
+        """Take room for all files of a base until its directory is gone.
+
+        Such bases may take half of the limit. The other half is for pages, and for the base that a merge
+        makes: a store takes room for the largest of its bases, since a new one soon replaces the others.
+
+        Args:
+            location: The location of the store.
+            directory: The base.
+            size_bytes: The bytes of its files.
+
+        Returns:
+            False if there is no room.
+        """
+        with self._lock:
+            self._forget_gone()
+            largest = {location: size_bytes}
+            for store, taken_bytes in self._whole.values():
+                largest[store] = max(largest.get(store, 0), taken_bytes)
+            if sum(largest.values()) > self._limit_bytes // 2:
+                return False
+            self._whole[directory] = location, size_bytes
+            self._make_room(0)
+            return True
+
+    def count(self, location: str, directory: Path) -> None:
+        """Count the files of a base that is there, whatever room there is.
+
+        Raises:
+            LocalDiskError: The disk fails.
+        """
+        with local_disk_errors(directory):
+            size_bytes = sum(path.stat().st_size for path in directory.rglob("*.sst"))
+        with self._lock:
+            self._whole[directory] = location, size_bytes
+            self._make_room(0)
+
+    @contextmanager
+    def reserved(self, size_bytes: int) -> Iterator[None]:
+        """Leave so many bytes to others while the body runs."""
+        with self._lock:
+            self._reserved_bytes += size_bytes
+            self._make_room(0)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved_bytes -= size_bytes
+
+    # ---- bases that have pages ---------------------------------------------------------------------------
 
     def link(self, location: str, stored_path: str, target: Path) -> bool:
         """Link a cached file to `target`, below the directory of another base, with the pages that it has.
@@ -475,7 +528,7 @@ class PageCache:
         """Take more room on a disk that was full, if it has space. Returns how many times it was full."""
         with self._lock:
             if self._disk.grow(directory, self._resident_pages + self._awaited_pages, self._option_pages()):
-                _log.info("the local disk has space again: pages of states take what pageCacheLimit allows")
+                _log.info("the local disk has space again: pages of states take what localDiskLimit allows")
             return self._disk.shrinks
 
     def _evict_half(self, shrinks: int) -> bool:
@@ -496,7 +549,7 @@ class PageCache:
             self._disk.shrink(self._resident_pages)
             _log.warning(
                 f"the local disk is full: pages of states take {self._disk.pages * PAGE_BYTES} bytes until "
-                "it has space again, and not what pageCacheLimit allows"
+                "it has space again, and not what localDiskLimit allows"
             )
             return self._resident_pages < before
 
@@ -515,7 +568,9 @@ class PageCache:
         return min(self._option_pages(), self._disk.pages)
 
     def _option_pages(self) -> int:
-        return max(MIN_BYTES, self._limit_bytes - self._other_bytes) // PAGE_BYTES
+        whole_bytes = sum(size_bytes for _, size_bytes in self._whole.values())
+        others = self._other_bytes + whole_bytes + self._reserved_bytes
+        return max(MIN_BYTES, self._limit_bytes - others) // PAGE_BYTES
 
     def _evict(self, pages: int) -> None:
         """Evict that many pages: the first that were not read since the hand has passed them.
@@ -529,7 +584,7 @@ class PageCache:
                 passed += self._hand[1] == 0
         except LocalDiskError as error:  # those who write to that disk will fail, not those who evict
             if not self._has_warned:
-                _log.warning(f"pages of states stay on the disk above pageCacheLimit: {error.message}")
+                _log.warning(f"pages of states stay on the disk above localDiskLimit: {error.message}")
             self._has_warned = True
 
     def _pass(self, limit: int) -> int:
@@ -576,7 +631,7 @@ class PageCache:
                 del file.paths[directory]
             except HolesUnsupportedError as error:
                 self._cannot_evict = True
-                _log.warning(f"pageCacheLimit cannot be kept: {error}")
+                _log.warning(f"localDiskLimit cannot be kept: {error}")
                 return False
         self._has_warned = False
         file.resident[first:last] = bytes(last - first)
@@ -584,6 +639,7 @@ class PageCache:
         return True
 
     def _forget_gone(self) -> None:
+        self._whole = {path: taken for path, taken in self._whole.items() if not _is_gone(path)}
         directories = [directory for directory in self._bases if _is_gone(directory)]
         for directory in directories:
             for file in self._bases.pop(directory).values():

@@ -176,7 +176,6 @@ class MergeQueue:
     def next(self, now_s: float, is_ready: IsReady = always_ready) -> tuple[int, MergeRequest] | None:
         """Return the merge to start now, with its store. It runs from now on, until `ended` or `put_back`."""
         busy = {merges.group for merges in self._stores.values() if merges.running is not None}
-        unready = 0
         for store in sorted(self._waiting_stores(), key=lambda store: self._stores[store].order):
             merges = self._stores[store]
             merges.needs_files = False
@@ -186,14 +185,8 @@ class MergeQueue:
             if request.moves or is_ready(store):
                 self._start(merges, request)
                 return store, request
-            merges.needs_files = unready < merges.limits.concurrent
-            unready += 1
+            merges.needs_files = True
         return None
-
-    @property
-    def in_need(self) -> list[int]:
-        """Stores that would merge now if their files were local: as many as may merge at a time."""
-        return [store for store, merges in self._stores.items() if merges.needs_files]
 
     def wait_s(self, now_s: float) -> float | None:
         """Return the seconds until time alone makes another request ready, or None."""
@@ -412,9 +405,10 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         reason = reason or _reason_of_snapshot(store, request)
         if reason is not None:
             return Skipped(reason)
-        if request.kind == INGEST and store.hydrations.caches_pages:
+        is_limited = store.hydrations.has_limit and not _starts_locally(store, request)
+        if request.kind == INGEST and is_limited:
             return _with_loose_deltas(store, context, request, start_s)
-        if request.kind != INGEST and store.hydrations.caches_pages and _is_too_large(store, request):
+        if is_limited and _is_too_large(store, request):
             streamed_store = _streamed(store, context, request, start_s)
             if streamed_store is not None:
                 return streamed_store
@@ -426,7 +420,9 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
                 and snapshot.version_id == request.version
             ):
                 return Skipped(f"version {request.version} has a snapshot already")
-            merged = merge(context, start, deltas, request.version, request.kind)
+            size_bytes = start.size_bytes + sum(delta.size_bytes for delta in deltas)
+            with store.hydrations.merging(size_bytes):
+                merged = merge(context, start, deltas, request.version, request.kind)
         return _finish(store, context, request, merged, len(deltas), start_s)
     except _CheckpointRemoved as removed:
         return Skipped(removed.message)
@@ -436,6 +432,20 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
 
 class _CheckpointRemoved(MissingError):
     """The checkpoint was removed after its provider was closed: a merge would bring it back."""
+
+
+def _starts_locally(store: OpenStore, request: MergeRequest) -> bool:
+    """Return True if the newest base, from which a merge starts, is there with all of its files.
+
+    Raises:
+        NotReady: They are still being fetched.
+    """
+    base = store.head.begin_merge(request.version).base
+    if base is None:
+        return False
+    is_local = _is_local(store, base)
+    store.head.release(base.directory)
+    return is_local
 
 
 def _is_too_large(store: OpenStore, request: MergeRequest) -> bool:
@@ -501,7 +511,13 @@ def _streamed(
         raise
     discard(source)
     return _finish(
-        store, context, request, Merged(published.base, {}), len(restored.chain.deltas), start_s, published
+        store,
+        context,
+        request,
+        Merged(published.base, {}, frozenset(published.base.files)),
+        len(restored.chain.deltas),
+        start_s,
+        published,
     )
 
 
@@ -527,7 +543,7 @@ def _finish(
         if published is not None:
             base = published.base
             phases.update(published.phases)
-        offered = _offered(store, base)
+        offered = _offered(store, base, is_whole=not merged.sparse)
         new_bytes_before = head.chain.new_bytes(base.version)
         chain = head.offer(base, published)
         is_offered = True
@@ -554,10 +570,13 @@ def _finish(
         raise
 
 
-def _offered(store: OpenStore, base: LocalDatabase) -> OfferedBase:
-    """Return the base of a merge as the JVM opens it: cached by pages if that is on."""
+def _offered(store: OpenStore, base: LocalDatabase, *, is_whole: bool) -> OfferedBase:
+    """Return the base of a merge as the JVM opens it: cached by pages if the disk has no room for it."""
     sparse: list[SparseFile] = []
-    if store.hydrations.caches_pages and all(is_plain(base.directory / name) for name in base.files):
+    is_kept = not store.hydrations.has_limit or (
+        is_whole and store.hydrations.take(base.directory, base.size_bytes)
+    )
+    if not is_kept and all(is_plain(base.directory / name) for name in base.files):
         sparse = store.hydrations.shed(base)
         store.readers.hold(base.directory, sparse)
     version = base.version

@@ -447,9 +447,7 @@ class MergeScheduler:
                 entry = self._entries.get(instance)
                 if entry is None or entry.is_lingering:
                     raise BusyError("the store is closed")
-                if not store.hydrations.is_settled:
-                    store.hydrations.need()
-                elif self._queue.start_now(instance, request):
+                if store.hydrations.is_settled and self._queue.start_now(instance, request):
                     return self._started(entry, request, deadline)
                 deadline.check()
                 self._changed.wait(deadline.left_s())
@@ -494,8 +492,6 @@ class MergeScheduler:
         elif self._cleanups:
             job = self._clean_up(self._cleanups.popleft())
         else:
-            for instance in self._queue.in_need:
-                self._entries[instance].store.hydrations.need()
             return None
         self._busy += 1
         return job

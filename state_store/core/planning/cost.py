@@ -309,12 +309,10 @@ class LazyPolicy:
     """Rule by which a restore is lazy: it fetches only the ends of files before the first batch.
 
     Attributes:
-        min_bytes: bytes of a restore below which it is never lazy.
         objective_ms: time to fetch everything above which it is lazy; 0: always.
         end_bytes: returns the bytes of an end, given the size of its file.
     """
 
-    min_bytes: int
     objective_ms: int
     end_bytes: Callable[[int], int]
 
@@ -322,11 +320,7 @@ class LazyPolicy:
     def of(cls, options: Options, end_bytes: Callable[[int], int]) -> LazyPolicy | None:
         """Return the rule of a query's options, or None if no restore is lazy."""
         objective_ms = {LAZY: 0, AUTO: options.restore_objective_ms or None}.get(options.restore_mode)
-        return (
-            None
-            if objective_ms is None
-            else cls(options.lazy_restore_threshold_bytes, objective_ms, end_bytes)
-        )
+        return None if objective_ms is None else cls(objective_ms, end_bytes)
 
 
 class CostModel:
@@ -388,7 +382,7 @@ class CostModel:
     def is_lazy(self, work: RestoreWork) -> bool:
         """Return True if a restore that has to fetch these files fetches only their ends at first."""
         policy = None if self.thorough or self._is_local else self.lazy_policy
-        if policy is None or not work.files or work.size_bytes < policy.min_bytes:
+        if policy is None or not work.files:
             return False
         return not policy.objective_ms or self._fetch_all_ms(work) > policy.objective_ms
 

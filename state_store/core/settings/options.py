@@ -127,23 +127,15 @@ class LocalOptions:
         AUTO,
         group="Memory and local disk",
         doc="""The time at which a restore fetches files. With eager it fetches all of them before the first
-        row is read. With lazy it fetches the tails of remote files, if those have lazyRestoreThreshold bytes
-        or more. Rows are then read from checkpoint storage as they are needed, and whole files are fetched
-        in the background, the files that are read first. Merges wait until the files that they build on are
-        whole. With auto a restore is lazy if fetching all files is expected to take longer than
-        restoreObjective, by the measured transfers of this store (before the first, at 200 MiB a second).
-        Restores are eager if checkpoint storage is on a local disk, or files are compressed.""",
+        row is read. With lazy it fetches the tails of remote files. Rows are then read from checkpoint
+        storage as they are needed, and whole files are fetched in the background, the files that are read
+        first. Merges wait until the files that they build on are whole. With auto a restore is lazy if
+        fetching all files is expected to take longer than restoreObjective, by the measured transfers of this
+        store (before the first, at 200 MiB a second). Restores are eager if checkpoint storage is on a local
+        disk, or files are compressed.""",
         trade_off="""With lazy the first batch starts at once, and a look-up of a missing row waits for a
         request to checkpoint storage. That pays if a batch touches few rows, or rows that lie together, or if
         the state is large. A batch fails if storage cannot be reached meanwhile.""",
-    )
-    lazy_restore_threshold_bytes: int = option(
-        "lazyRestoreThreshold",
-        BYTES,
-        "64m",
-        group="Memory and local disk",
-        doc="""Least bytes of remote files for which a restore is lazy, if restoreMode is lazy or auto.""",
-        trade_off="Files that can be fetched within a second are better fetched at once.",
     )
     look_ahead: bool = option(
         "lookAhead",
@@ -167,30 +159,18 @@ class LocalOptions:
         trade_off="""A limit leaves bandwidth to batches when many partitions are restored at a time. Merges
         wait longer.""",
     )
-    hydration_disk_budget_bytes: int = option(
-        "hydrationDiskBudget",
-        BYTES,
-        "0",
-        scope=EXECUTOR,
-        group="Memory and local disk",
-        doc="""Local disk that the background fetching of lazy restores may take, over all stores of one
-        executor. A file without room stays in checkpoint storage, and its rows are read from there as they
-        are needed. Bytes fetched for such rows count, too, and are never refused. A merge fetches the files
-        that it builds on, even without room. 0: no limit.""",
-        trade_off="""A budget lets executors with small disks run on a larger state. Look-ups go on waiting
-        for requests to checkpoint storage.""",
-    )
-    page_cache_limit_bytes: int = option(
-        "pageCacheLimit",
+    local_disk_limit_bytes: int = option(
+        "localDiskLimit",
         BYTES,
         "0",
         scope=EXECUTOR,
         group="Memory and local disk",
         doc="""Local disk that states in remote checkpoint storage may take, over all stores of one executor.
-        Their blocks are fetched when they are read, and those that were not read for long are evicted.
-        Indexes and filters, about 3 % of a state, are never evicted. A merge takes about another quarter of
-        the limit while it runs, and the indexes and filters of its store once more. localRecoveryBudget is
-        another limit. 0: files are local as a whole.""",
+        Stores have all of their files there as long as these take half of the limit together. Of other stores
+        there are pages: their blocks are fetched when they are read, and those that were not read for long
+        are evicted. Indexes and filters, about 3 % of a state, are never evicted. A merge takes about another
+        quarter of the limit while it runs, and the indexes and filters of its store once more. With a limit
+        local recovery keeps deltas alone; localRecoveryBudget is another limit. 0: all files are local.""",
         trade_off="""Executors with small disks run on a larger state. Look-ups of blocks that are not there
         wait for checkpoint storage. Needs Linux, a file system with sparse files, and snapshotCompression
         none.""",
@@ -573,6 +553,20 @@ _ATTRIBUTES: dict[str, tuple[str, Option]] = {
 }
 
 
+_DISK_LIMIT = (
+    f"Set {PREFIX}localDiskLimit to the local disk that states in remote checkpoint storage may take: files "
+    "that fit are local as a whole, and pages of the others."
+)
+
+_REMOVED = {
+    "hydrationDiskBudget": _DISK_LIMIT,
+    "pageCacheLimit": _DISK_LIMIT,
+    "lazyRestoreThreshold": "Leave it out: with restoreMode=lazy restores are lazy however small the state "
+    "is, and with auto if eager ones would take longer than restoreObjective.",
+}
+"""Options of earlier releases, and what to set now."""
+
+
 def parse(texts: Mapping[str, str]) -> Options:
     """Return the options from texts by name, with or without `PREFIX`; others have their defaults.
 
@@ -645,6 +639,8 @@ def _find(name: str) -> tuple[str, Option]:
         return _ATTRIBUTES[name]
     lowered = {name_of_option.lower(): name_of_option for name_of_option in _ATTRIBUTES}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    if name in _REMOVED:
+        raise OptionError(f"option {PREFIX}{name} was removed. {_REMOVED[name]}", option=PREFIX + name)
     hint = (
         f"The nearest is {PREFIX}{lowered[nearest[0]]}."
         if nearest

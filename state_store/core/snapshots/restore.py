@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Protocol
 
 from state_store.core.checkpoint.lineage import (
     Chain,
@@ -75,13 +75,24 @@ _PAUSE_S = 0.2
 IsLazy = Callable[[RestoreWork], bool]
 """Decision for a set of remote files: True if only their tails are fetched."""
 
-LinkPages = Callable[[Wanted, Path], Optional[SparseFile]]
-"""Source of sparse files: links that of another base to its target below a directory, or returns None."""
-
 OnTail = Callable[[Path, SparseFile], object]
 """Observer of a restore: receives the directory and the file whose tail is local now. Any thread calls it."""
 
 FullManifest = Callable[[], Optional[Manifest]]
+
+
+class LimitedDisk(Protocol):
+    """Local disk with a limit, which has room for some bases as a whole, and for pages of the others."""
+
+    def take(self, directory: Path, size_bytes: int) -> bool:
+        """Take room for all files of a base. Returns False if there is none: it has pages alone."""
+
+    def link_pages(self, wanted: Wanted, directory: Path) -> SparseFile | None:
+        """Link the pages of a file, which another base has, to its target below a directory.
+
+        Returns:
+            The file, or None if no base has it.
+        """
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,8 @@ class Restored:
     `seen` are the attempts at later versions that were in storage when it was chosen. With loose `deltas`
     the `base` is a database of the snapshot's version (empty without one), and they have the later changes.
     `thorough` is True if every file was verified as a whole. Only the tails of the tables and deltas in
-    `sparse` are local, for which `end_requests` requests were made. `needs_rocksdb` is True if RocksDB has
+    `sparse` are local, for which `end_requests` requests were made; if it `is_paged`, they stay sparse.
+    `needs_rocksdb` is True if RocksDB has
     to read a table of `base`: a compressed one, or one that is too large for a mapping.
     """
 
@@ -116,14 +128,15 @@ class Restored:
     end_requests: int = 0
     seen: ObservedAttempts = frozenset()
     needs_rocksdb: bool = False
+    is_paged: bool = False
 
 
 @dataclass
 class RestoreRun:
     """Settings of a restore, and the timings and warnings of all its attempts.
 
-    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing. With `link_pages` a lazy
-    restore takes no complete local copy of a large file.
+    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing; without a `disk` every base
+    has room.
     """
 
     clock_s: Callable[[], float]
@@ -131,7 +144,7 @@ class RestoreRun:
     ingest: bool
     is_lazy: IsLazy | None
     on_tail: OnTail | None
-    link_pages: LinkPages | None = None
+    disk: LimitedDisk | None = None
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -165,7 +178,7 @@ def restore(
     ingest: bool = True,
     is_lazy: IsLazy | None = None,
     on_tail: OnTail | None = None,
-    link_pages: LinkPages | None = None,
+    disk: LimitedDisk | None = None,
 ) -> Restored:
     """Make a base of a version.
 
@@ -181,10 +194,10 @@ def restore(
             checks each one's reserved record.
         is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a
             whole. A restore that ingests ignores it.
-        link_pages: Links sparse files of other bases, which a thorough restore does not take. A lazy restore
-            takes no complete local copy then.
-        on_tail: Observes each tail as it becomes local. The directory is removed again if the restore fails,
-            or goes on in another.
+        on_tail: Observes each tail as it becomes local, of a base that has room as a whole. The directory is
+            removed again if the restore fails, or goes on in another.
+        disk: Says if there is room for all files. Of a base without room only the tails of files are
+            fetched, and what other bases have of them is linked, but not if the restore is thorough.
 
     Raises:
         MissingError: A file is gone, and the version cannot be made without it.
@@ -193,7 +206,7 @@ def restore(
         ConflictError: Two deltas claim to be one version.
         StorageError: The storage or the local disk failed.
     """
-    run = RestoreRun(context.runtime.monotonic_s, thorough, ingest, is_lazy, on_tail, link_pages)
+    run = RestoreRun(context.runtime.monotonic_s, thorough, ingest, is_lazy, on_tail, disk)
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, run)
@@ -290,15 +303,15 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
     """
     with run.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
-    is_lazy = run.is_lazy
+    is_lazy, disk = run.is_lazy, run.disk
     with _full_manifest(context, listing, archive.manifest if archive else None) as full:
         while True:
             directory = context.workspace.new_base(plan.version.number)
-            restoration = Restoration(context, plan, listing, archive, directory, run, is_lazy, full)
+            restoration = Restoration(context, plan, listing, archive, directory, run, is_lazy, disk, full)
             try:
                 return restoration.make()
             except Retry as retry:
-                is_lazy = None if retry.eagerly else is_lazy
+                is_lazy, disk = (None, None) if retry.eagerly else (is_lazy, disk)
                 discard(directory)
             except BaseException:
                 discard(directory)
@@ -335,6 +348,7 @@ class Restoration:
         directory: An empty directory. The caller removes it if `make` raises.
         run: Settings, and the phases and warnings of all attempts.
         is_lazy: Decides whether only tails are fetched; None: never.
+        disk: Says if there is room for all files; None: there is.
         full_manifest: Returns the manifest of the full snapshot before the plan's.
     """
 
@@ -347,6 +361,7 @@ class Restoration:
         directory: Path,
         run: RestoreRun,
         is_lazy: IsLazy | None,
+        disk: LimitedDisk | None,
         full_manifest: FullManifest,
     ) -> None:
         self._context = context
@@ -355,6 +370,8 @@ class Restoration:
         self._directory = directory
         self._run = run
         self._is_lazy = is_lazy
+        self._disk = disk
+        self._is_paged = False
         self._full_manifest = full_manifest
         self._deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
         self._tables = wanted_tables(archive.manifest if archive else None, directory)
@@ -369,6 +386,11 @@ class Restoration:
         """
         is_empty = self._archive is None and not self._deltas
         if not self._run.ingest and not is_empty:
+            sizes = [
+                *(file.size_bytes for file in self._tables),
+                *(delta.size_bytes for delta in self._deltas),
+            ]
+            self._is_paged = self._disk is not None and not self._disk.take(self._directory, sum(sizes))
             return self._with_loose_deltas()
         return self._with_ingested_deltas()
 
@@ -438,7 +460,13 @@ class Restoration:
             if self._deltas:
                 base, deltas = self._ingested_after_all(base, changes), ()
         restored = self._restored(base, fetched)
-        return replace(restored, deltas=deltas, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
+        return replace(
+            restored,
+            deltas=deltas,
+            sparse=tuple(sparse),
+            needs_rocksdb=needs_rocksdb,
+            is_paged=self._is_paged and bool(sparse),
+        )
 
     def _fetch(self, changes: list[Wanted]) -> tuple[list[SparseFile], Fetched]:
         """Fetch the tails of some files and, at the same time, the others as a whole.
@@ -462,26 +490,26 @@ class Restoration:
         return [file for file, _ in tail_results if file is not None], fetched
 
     def _fetch_tail(self, wanted_file: Wanted) -> tuple[SparseFile | None, int]:
-        if self._run.link_pages is not None and not self._run.thorough:  # pages may be damaged here
-            linked = self._run.link_pages(wanted_file, self._directory)
+        if self._is_paged and self._disk and not self._run.thorough:  # pages may be damaged here
+            linked = self._disk.link_pages(wanted_file, self._directory)
             if linked is not None:
                 return linked, 0
         file, requests = make_sparse(self._context.storage, wanted_file, self._directory)
-        if file is not None and self._run.on_tail is not None:
+        if file is not None and self._run.on_tail is not None and not self._is_paged:
             self._run.on_tail(self._directory, file)
         return file, requests
 
     def _worth_a_tail(self, changes: list[Wanted]) -> list[Wanted]:
         """Return the remote files whose tails alone are fetched: a small delta as a whole costs no more."""
         context = self._context
-        if self._is_lazy is None or context.storage.is_local:
+        if context.storage.is_local or (self._is_lazy is None and not self._is_paged):
             return []
         tables, deltas = (
-            [file for file in wanted_files if self._run.link_pages or context.cache.find(file.path) is None]
+            [file for file in wanted_files if self._is_paged or context.cache.find(file.path) is None]
             for wanted_files in (self._tables, changes)
         )
         sizes = ([file.size_bytes for file in wanted_files] for wanted_files in (tables, deltas))
-        if not self._is_lazy(RestoreWork.of_sizes(*sizes)):
+        if not self._is_paged and not (self._is_lazy and self._is_lazy(RestoreWork.of_sizes(*sizes))):
             return []
         return [
             file

@@ -797,7 +797,7 @@ def _id(version: int) -> str:
 def look_ahead_bytes(options: Options, cost: CostModel, samples: Sequence[Sample]) -> int:
     """Return the bytes of heap for look-ahead in each task; 0 if no restore leaves parts in storage."""
     is_sparse = options.snapshot_compression == "none" and (
-        options.page_cache_limit_bytes > 0
+        options.local_disk_limit_bytes > 0
         or any(
             cost.is_lazy(RestoreWork(sample.chain_files, sample.chain_bytes, deltas=0)) for sample in samples
         )

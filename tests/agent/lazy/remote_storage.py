@@ -84,9 +84,7 @@ def reader(job: Job, directory: Path, uptime_ms: Callable[[], float] | None = No
     other = Job(
         FailingStorage(directory, uptime_ms=uptime_ms),
         job.location,
-        restoreMode="lazy",
-        lazyRestoreThreshold="1",
-        **options,
+        **{"restoreMode": "lazy", **options},
     )
     other.versions = dict(job.versions)
     return other
@@ -191,7 +189,7 @@ def is_at_work(running: hydration.Hydration) -> bool:
 
 def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:
     """Return the sparse files of the newest version as another agent restores it; its rows must be right."""
-    job = Job(client, written.location, **{"lazyRestoreThreshold": "1", **options})
+    job = Job(client, written.location, **options)
     job.versions = dict(written.versions)
     answer = job.restore_by_blocks(5)
     assert job.rows(5) == written.state

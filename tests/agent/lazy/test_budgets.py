@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from runtimes import AdjustedRuntime
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import (
     FailingStorage,
-    idle,
-    missing,
-    not_local,
     reader,
     restored,
     slow,
@@ -94,61 +91,13 @@ def test_no_part_takes_more_than_a_second_of_the_rate(
     assert max(lengths) <= 100 << 10
 
 
-@pytest.mark.parametrize("change", ["eager", "threshold", "ends"])
+@pytest.mark.parametrize("change", ["eager", "ends"])
 def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
     written: Job, tmp_path: Path, change: str
 ) -> None:
-    changes = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}
+    changes = {"eager": {"restoreMode": "eager"}}
     client = FailingStorage(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
     assert sparse_of(written, client, **{"restoreMode": "lazy", **changes.get(change, {})}) == []
-
-
-def test_a_file_without_room_stays_and_is_read_from_storage(
-    written: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k")
-    directory, sparse = restored(job)
-    running = job.open_store.hydrations._running[directory]
-    idle(running)
-    sizes = {name: (directory / name).stat().st_size for name in sparse}
-    taken = [name for name in sparse if name not in not_local(running)]
-    assert 0 < sum(sizes[name] for name in taken) <= 450 << 10
-    progress = job.commit({b"\0\0more": b"1"})["hydration"]
-    without_room = [sizes[name] for name in sparse if name not in taken]
-    left = missing(without_room)
-    assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
-    assert caplog.text.count("hydrationDiskBudget has no room") == 1
-    for name in not_local(running):
-        job.call("ranges", directory=str(directory), ranges=[[name, 0, sizes[name]]])
-    assert contents(directory) == written.versions[3][1]
-    assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == sum(without_room)
-    assert caplog.text.count("hydrationDiskBudget has no room") == 1
-
-
-def test_files_that_are_gone_make_room_for_others(written: Job, tmp_path: Path) -> None:
-    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
-    first, _ = restored(job)
-    idle(job.open_store.hydrations._running[first])
-    second, sparse = restored(job)
-    running = job.open_store.hydrations._running[second]
-    idle(running)
-    job.commit({b"\0\0more": b"1"})
-    idle(running)
-    assert not_local(running) == set(sparse)
-    job.call("release", directory=str(first))
-    assert not first.exists()
-    job.commit({b"\0\0more": b"2"})
-    idle(running)
-    assert 0 < len(not_local(running)) < len(sparse)
-
-
-def test_a_merge_fetches_what_it_needs_however_little_room_there_is(written: Job, tmp_path: Path) -> None:
-    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1k", mergeTimeout="30s")
-    directory, sparse = restored(job)
-    idle(job.open_store.hydrations._running[directory])
-    assert len(not_local(job.open_store.hydrations._running[directory])) == len(sparse)
-    job.commit({b"\0\0more": b"1"})
-    assert contents(job.merge("full")["directory"]) == job.state
 
 
 def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
@@ -160,7 +109,7 @@ def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
 
     budget = HydrationBudget(Clock(wall_ms=None))
     assert [budget.turn_s(100), budget.turn_s(100)] == [0.0, 0.0]
-    budget.limit(disk_bytes=0, bytes_per_s=100)
+    budget.limit(100)
     assert [budget.turn_s(100), budget.turn_s(50), budget.turn_s(1)] == [0.0, 1.0, 1.5]
     now_s = 10.0
     assert budget.turn_s(1) == 10.0
@@ -173,20 +122,3 @@ def test_by_itself_it_is_lazy_where_it_would_take_longer_than_the_objective(
     assert (
         bool(sparse_of(written, FailingStorage(tmp_path / "reader"), restoreObjective=objective)) == is_lazy
     )
-
-
-def test_a_restore_that_verifies_all_files_keeps_to_the_budget(written: Job, tmp_path: Path) -> None:
-    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
-    first, sparse = restored(job)
-    idle(job.open_store.hydrations._running[first])
-    job.call("damaged", directory=str(first))
-    job.call("release", directory=str(first))
-    job.client.reads.clear()
-    again, sparse_again = restored(job)
-    assert 0 < len(sparse_again) < len(sparse), "the files that were local are taken, and no others"
-    sizes = [(again / name).stat().st_size for name in sparse_again]
-    assert sum(length or 0 for _, length in job.client.reads) >= sum(sizes)
-    idle(job.open_store.hydrations._running[again])
-    taken = [path.stat().st_blocks * 512 for path in again.glob("*.sst")]
-    assert sum(taken) < sum(path.stat().st_size for path in again.glob("*.sst"))
-    assert job.open_store.damage_reports.of(str(written.location)) == 0

@@ -26,6 +26,7 @@ MIN_BYTES = 20 * PAGE_BYTES
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
 
 
 def counted(cache: PageCache) -> int:
@@ -177,7 +178,7 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
         job.call("ranges", directory=str(base.directory), ranges=[[name, 0, 1 << 20]])
     cache.limit(2)
     assert cache._resident_pages == counted(cache) > MIN_BYTES // PAGE_BYTES
-    assert caplog.text.count("above pageCacheLimit") == 1
+    assert caplog.text.count("above localDiskLimit") == 1
     monkeypatch.undo()
     monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
     cache.limit(1)

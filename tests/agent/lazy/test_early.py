@@ -44,7 +44,7 @@ def job(written: Job, tmp_path: Path) -> Job:
 
 
 def reader(written: Job, tmp_path: Path, **options: str) -> Job:
-    options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", **options}
+    options = {"restoreMode": "lazy", **options}
     other = Job(Watched(tmp_path / "reader"), written.location, **options)
     other.versions = dict(written.versions)
     return other

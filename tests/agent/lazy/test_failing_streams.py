@@ -81,8 +81,7 @@ def limited(settled: Job, client: OnRemoteStorage, location: Path | None = None)
         client,
         location or settled.location,
         restoreMode="lazy",
-        lazyRestoreThreshold="1",
-        pageCacheLimit=str(LIMIT),
+        localDiskLimit=str(LIMIT),
         localRecovery="false",
     )
     for name in ("versions", "state", "version", "id", "attempts"):

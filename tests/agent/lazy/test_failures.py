@@ -194,7 +194,7 @@ def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
             service.is_damaging = 0 < life < kills
             client = agent.connect(tmp_path)
             if job is None:
-                options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", "hydrationRateLimit": "20k"}
+                options = {"restoreMode": "lazy", "hydrationRateLimit": "20k"}
                 job = Job(client, "remote:/state", **options)
                 job.versions = dict(written.versions)
                 directory = Path(job.restore_by_blocks(5)["directory"])

@@ -30,6 +30,7 @@ MIN_BYTES = 20 * PAGE_BYTES
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
     monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
 
 
 class Clock:
@@ -249,7 +250,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_cache_gives_way_on_a_real_disk_and_grows_back(written: Job, small_disk: Path) -> None:
     clock = Clock()
-    job = reader(written, small_disk, uptime_ms=clock, pageCacheLimit="1g", localRecovery="false")
+    job = reader(written, small_disk, uptime_ms=clock, localDiskLimit="1g", localRecovery="false")
     base = PageReader(job, job.restore_by_blocks(5))
     base.read_all()
     cache = cache_of(job)

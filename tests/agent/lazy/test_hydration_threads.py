@@ -98,7 +98,7 @@ def test_a_hydration_that_is_dropped_gives_no_job() -> None:
 
 
 def followed(written: Job, client: FailingStorage, **options: str) -> Job:
-    job = Job(client, written.location, restoreMode="lazy", lazyRestoreThreshold="1", **options)
+    job = Job(client, written.location, restoreMode="lazy", **options)
     job.versions = dict(written.versions)
     return job
 

@@ -26,10 +26,11 @@ MIN_BYTES = 20 * PAGE_BYTES
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
     monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
 
 
 def limited(written: Job, directory: Path, limit: str = "1", **options: str) -> Job:
-    return reader(written, directory, pageCacheLimit=limit, **{"localRecovery": "false", **options})
+    return reader(written, directory, localDiskLimit=limit, **{"localRecovery": "false", **options})
 
 
 def cache_of(job: Job) -> PageCache:
@@ -304,7 +305,7 @@ def test_the_limit_is_given_up_if_no_holes_can_be_made(
     base.asked = 0
     base.read_all()
     assert base.asked == 0
-    assert caplog.text.count("pageCacheLimit cannot be kept") == 1
+    assert caplog.text.count("localDiskLimit cannot be kept") == 1
     assert base.rows(answer, tmp_path / "copy") == written.state
 
 

@@ -22,7 +22,7 @@ from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.query import StoreKey
 from state_store.errors import MissingError
 
-PAGES = {"pageCacheLimit": "1m"}
+PAGES = {"localDiskLimit": "1m"}
 FILES = {"hydrationRateLimit": "100"}
 HOUR_MS = 3_600_000
 
@@ -60,7 +60,6 @@ def follower(other: Job, directory: Path, *, retain: int = 100, **options: str) 
     """Return the job of an executor that restores lazily, at the version of another."""
     options = {
         "restoreMode": "lazy",
-        "lazyRestoreThreshold": "1",
         "localRecovery": "false",
         "fullAfterDeltas": "1000",
         **options,
@@ -315,7 +314,7 @@ class TestFailures:
 
 def test_a_local_storage_needs_no_lease(tmp_path: Path) -> None:
     other = settled(tmp_path)
-    job = Job(InProcess(tmp_path / "reader"), other.location, restoreMode="lazy", lazyRestoreThreshold="1")
+    job = Job(InProcess(tmp_path / "reader"), other.location, restoreMode="lazy")
     job.versions = other.versions
     job.restore_by_blocks(5)
     assert not job.open_store.readers.is_reading

@@ -87,8 +87,7 @@ def limited(large: Job, directory: Path) -> Job:
         Watched(directory),
         large.location,
         restoreMode="lazy",
-        lazyRestoreThreshold="1",
-        pageCacheLimit=str(LIMIT),
+        localDiskLimit=str(LIMIT),
         localRecovery="false",
     )
     for name in ("versions", "state", "version", "id", "attempts"):
@@ -278,8 +277,7 @@ def test_a_state_that_fits_is_merged_as_a_whole(large: Job, tmp_path: Path) -> N
         FailingStorage(tmp_path / "reader"),
         large.location,
         restoreMode="lazy",
-        lazyRestoreThreshold="1",
-        pageCacheLimit="1g",
+        localDiskLimit="1g",
         localRecovery="false",
     )
     for name in ("versions", "state", "version", "id", "attempts"):

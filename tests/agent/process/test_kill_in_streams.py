@@ -66,7 +66,7 @@ def test_a_kill_at_a_request_of_a_merge_loses_no_row(tmp_path: Path, place: str)
         writer.merge("full")
         writer.commit({b"\0\0%04d" % row: os.urandom(100) for row in range(0, ROWS, 2)})
     snapshots = set((tmp_path / "state/snapshot").iterdir())
-    options = {"pageCacheLimit": "1", "localRecovery": "false", "restoreMode": "lazy"}
+    options = {"localDiskLimit": "1", "localRecovery": "false", "restoreMode": "lazy"}
     with AgentProcess(disk) as agent, ThreadPoolExecutor(1) as pool:
         client = agent.connect(remote=tmp_path)
         for server in client.files:

@@ -68,7 +68,6 @@ HYDRATION_STEPS: list[tuple[Any, str]] = [
     (sparse, "difference"),
     (hydration, "background"),
     (hydration, "lower_priority"),
-    (HydrationBudget, "take"),
     (HydrationBudget, "turn_s"),
 ]
 
@@ -238,7 +237,7 @@ def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
 
 def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: Job, tmp_path: Path) -> None:
     client = FailingStorage(tmp_path / "reader")
-    options = {"maxDeltas": "1", "mergeTimeout": "1s", "restoreMode": "lazy", "lazyRestoreThreshold": "1"}
+    options = {"maxDeltas": "1", "mergeTimeout": "1s", "restoreMode": "lazy"}
     slow = Job(client, written.location, hydrationRateLimit="2k", **options)
     slow.versions = dict(written.versions)
     slow.restore_by_blocks(5)

@@ -83,9 +83,9 @@ def bases(job: Job) -> list[Path]:
 def test_nothing_is_left_of_a_restore_in_which_any_operation_fails(
     written: Job, tmp_path: Path, mode: str
 ) -> None:
-    options = {"restoreMode": "eager" if mode == "eager" else "lazy", "lazyRestoreThreshold": "1"}
+    options = {"restoreMode": "eager" if mode == "eager" else "lazy"}
     if mode == "pages":
-        options["pageCacheLimit"] = "1m"
+        options["localDiskLimit"] = "1m"
     uses, seen = 0, ""
     while uses == 0 or seen:
         place = tmp_path / f"reader-{uses}"

@@ -125,7 +125,6 @@ def test_a_prediction_agrees_with_what_is_measured(
         tmp_path,
         request_ms,
         restoreMode=mode,
-        lazyRestoreThreshold="1",
         localRecovery="false",
         transferThreads=str(threads),
     )[len(written) :]
@@ -141,9 +140,7 @@ def test_ends_that_take_two_requests_are_predicted(
     """As those of short rows, whose index and filter are a larger share of a file."""
     monkeypatch.setattr(sparse, "_MIN_END_BYTES", 2048)
     monkeypatch.setattr(sparse, "_END_SHARE", 1 << 20)
-    answers = restores(
-        written, tmp_path, 100, restoreMode="lazy", lazyRestoreThreshold="1", localRecovery="false"
-    )[len(written) :]
+    answers = restores(written, tmp_path, 100, restoreMode="lazy", localRecovery="false")[len(written) :]
     measured = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
     for predicted_ms, was_ms in measured:
         assert predicted_ms == pytest.approx(was_ms, rel=0.2, abs=8), measured
@@ -157,7 +154,6 @@ def test_a_lazy_restore_has_all_files_as_soon_as_an_eager_one(written: list[Job]
             tmp_path / mode,
             100,
             restoreMode=mode,
-            lazyRestoreThreshold="1",
             localRecovery="false",
             transferThreads="2",
         )
@@ -178,7 +174,6 @@ def test_the_first_restore_of_an_executor_is_lazy_by_what_its_listings_took(
             request_ms,
             restoreMode="auto",
             restoreObjective="1500ms",
-            lazyRestoreThreshold="1",
             localRecovery="false",
         )
         for request_ms in (10, 1000)

@@ -87,15 +87,14 @@ def test_uploads_tell_until_something_was_fetched() -> None:
 
 
 def lazy(cost: CostModel, **texts: str) -> CostModel:
-    options = parse({"restoreMode": "lazy", "lazyRestoreThreshold": "256m", **texts})
+    options = parse({"restoreMode": "lazy", **texts})
     cost.lazy_policy = LazyPolicy.of(options, end_bytes)
     return cost
 
 
 def test_a_lazy_restore_costs_by_files_and_their_ends() -> None:
     cost, eager = lazy(learned(40.0)), learned(40.0)
-    small, large = work(31), work(320)
-    assert cost.predict_restore_ms(small) == eager.predict_restore_ms(small) > 1000
+    large = work(320)
     assert cost.predict_restore_ms(large) < eager.predict_restore_ms(large) / 5
     ends = RestoreWork(large.files, large.files * end_bytes(8 * MIB), 0)
     assert cost.predict_restore_ms(large) == eager.predict_restore_ms(ends)
@@ -112,8 +111,7 @@ def test_by_itself_a_restore_is_lazy_where_it_would_take_longer_than_the_objecti
     slow, quick = (lazy(learned(ms), restoreMode="auto", restoreObjective="4s") for ms in (80.0, 8.0))
     assert [slow.is_lazy(work(files)) for files in (40, 60)] == [False, True]
     assert [quick.is_lazy(work(files)) for files in (400, 600)] == [False, True]
-    assert not lazy(slow, restoreMode="auto", lazyRestoreThreshold="8g").is_lazy(work(1023))
-    assert lazy(slow, restoreMode="auto", lazyRestoreThreshold="8g").is_lazy(work(1024))
-    assert [lazy(slow, restoreMode="lazy").is_lazy(work(files)) for files in (31, 32)] == [False, True]
+    assert lazy(slow, restoreMode="lazy").is_lazy(work(1))
+    assert not lazy(slow, restoreMode="lazy").is_lazy(work(0))
     assert not lazy(slow, restoreMode="auto", restoreObjective="0").is_lazy(work(1000))
     assert not lazy(slow, restoreMode="eager").is_lazy(work(1000))

@@ -327,7 +327,7 @@ def test_measured_restores_move_the_prediction() -> None:
 def test_bytes_that_a_lazy_restore_leaves_are_not_rewritten() -> None:
     full = snapshot(sizes=(8 * MIB,))
     eager, lazy = history(full), history(full)
-    lazy.cost.lazy_policy = LazyPolicy(4 * MIB, 0, end_bytes)
+    lazy.cost.lazy_policy = LazyPolicy(0, end_bytes)
     heavy = chain(60, MIB, on=full)
     rule = policy(restoreObjective=f"{int(eager.predict_restore_ms(heavy)) // 2}ms")
     assert kind_of(due(rule, heavy, eager), "restoreObjective") == "full"

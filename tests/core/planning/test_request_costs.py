@@ -116,7 +116,7 @@ def test_ends_come_more_at_a_time_than_parts() -> None:
 
 
 def test_a_restore_is_lazy_by_what_requests_take() -> None:
-    options = parse({"restoreMode": "auto", "restoreObjective": "1s", "lazyRestoreThreshold": "1"})
+    options = parse({"restoreMode": "auto", "restoreObjective": "1s"})
 
     def model(factor: float) -> CostModel:
         times = seen(*[(kind, size_bytes, ms * factor) for kind, size_bytes, ms in USUAL])

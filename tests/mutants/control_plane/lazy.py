@@ -26,18 +26,25 @@ MUTANTS = [
         (_LAZY,),
     ),
     Mutant(
-        "lazy restores exceed their share of the disk",
-        "state_store/agent/lazy/hydration.py",
-        "if self._disk_bytes and not is_needed and",
-        "if False and",
-        (_LAZY,),
+        "whole bases take more than their half of the disk",
+        _PAGE_CACHE,
+        "if sum(largest.values()) > self._limit_bytes // 2:",
+        "if False:",
+        (f"{_LAZY}/test_disk_limit.py",),
     ),
     Mutant(
-        "reserved disk space is never released",
-        "state_store/agent/lazy/hydration.py",
-        " for at, taken in self._taken.items() if at.exists()}",
-        " for at, taken in self._taken.items()}",
-        (f"{_LAZY}/test_budgets.py::test_files_that_are_gone_make_room_for_others",),
+        "a base takes room beside the one that it replaces",
+        _PAGE_CACHE,
+        "largest[store] = max(largest.get(store, 0), taken_bytes)",
+        "largest[store] = largest.get(store, 0) + taken_bytes",
+        (f"{_LAZY}/test_disk_limit.py",),
+    ),
+    Mutant(
+        "pages keep the room of whole bases",
+        _PAGE_CACHE,
+        "others = self._other_bytes + whole_bytes + self._reserved_bytes",
+        "others = self._other_bytes",
+        (f"{_LAZY}/test_disk_limit.py",),
     ),
     Mutant(
         "a thread that ends by an error is counted for ever",
@@ -100,8 +107,8 @@ MUTANTS = [
     Mutant(
         "pages of a fetch that failed are not counted",
         _PAGE_CACHE,
-        "            yield\n        finally:\n            with self._lock:\n",
-        "            yield\n        finally:\n            return\n            with self._lock:\n",
+        "                self._note_fetched([piece",
+        "                return\n                self._note_fetched([piece",
         (f"{_ACCOUNTS}::test_pages_of_a_fetch_that_failed_half_way_are_counted",),
     ),
     Mutant(
@@ -165,8 +172,8 @@ MUTANTS = [
     Mutant(
         "a restore that verifies takes pages that may be damaged",
         "state_store/core/snapshots/restore.py",
-        "if self._run.link_pages is not None and not self._run.thorough:",
-        "if self._run.link_pages is not None:",
+        "if self._is_paged and self._disk and not self._run.thorough:",
+        "if self._is_paged and self._disk:",
         (
             f"{_LAZY}/test_page_cache.py::test_pages_that_may_be_damaged_are_not_taken_into_a_restore_that_verifies",
         ),

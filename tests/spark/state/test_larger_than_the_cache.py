@@ -42,7 +42,7 @@ def test_rows_are_right_and_the_disk_is_small(spark, tmp_path):
     options = {
         "fs.viewfs.mounttable.remote.link./data": stored.as_uri(),  # not local, for all that Spark knows
         "spark.sql.shuffle.partitions": "2",
-        OPTION + "pageCacheLimit": "1",
+        OPTION + "localDiskLimit": "1",
         OPTION + "localRecovery": "false",
         OPTION + "maxDeltas": "2",
         OPTION + "minPauseBetweenMerges": "0s",

@@ -80,7 +80,6 @@ OPTIONS = {
     f"{PREFIX}incremental.maxDeltas": "1",
     f"{PREFIX}incremental.snapshotCompression": "lz4",
     f"{PREFIX}incremental.restoreMode": "lazy",
-    f"{PREFIX}incremental.lazyRestoreThreshold": "1k",
     f"{PREFIX}incremental.fullAfterDeltas": "1",
     f"{PREFIX}incremental.retainedCheckpoints": "2",
     "spark.sql.streaming.minBatchesToRetain": "2",

@@ -70,7 +70,7 @@ object DeltaLinkCases {
   private def answers(room: Path): Unit = {
     val chain = ChainSizes(3, 5, 1, 9, 100, 0, 0, None, None, None)
     val answer = CommitAnswer(chain, 1, 0, SnapshotAges(Some(50), None), SeenAttempts(0, Nil),
-      HydrationCounters(0, 0, 0, 0))
+      HydrationCounters(0, 0, 0))
     val told = new ToldCommits("a store")
     val next = delta(room, 11)
     require(told.before(next).isEmpty, "an answer came from nowhere")

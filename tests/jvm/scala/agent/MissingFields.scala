@@ -20,8 +20,7 @@ object MissingFields {
       "bytes" -> 5L, "shared_files" -> 6L, "shared_bytes" -> 7L, "snapshot_version" -> 8L,
       "snapshot_kind" -> "full", "full_version" -> None),
     "predicted_restore_ms" -> 9.5, "restore_objective_ms" -> 10L, "ages" -> ages, "attempts" -> attempts,
-    "hydration" -> Json.obj("on_demand_bytes" -> 11L, "hydrated_bytes" -> 12L, "left_bytes" -> 13L,
-      "without_room_bytes" -> 14L))
+    "hydration" -> Json.obj("on_demand_bytes" -> 11L, "hydrated_bytes" -> 12L, "left_bytes" -> 13L))
 
   private val restore = Json.obj(
     "id" -> "a", "attempts" -> attempts, "directory" -> "/d", "base" -> Json.obj("version" -> 1L, "id" -> "b"),

@@ -90,7 +90,6 @@ object StoreMetrics {
     "incrementalOnDemandBytes" -> (hydration(_, _.onDemandBytes)),
     "incrementalHydratedBytes" -> (hydration(_, _.hydratedBytes)),
     "incrementalHydrationLeftBytes" -> (hydration(_, _.leftBytes)),
-    "incrementalHydrationWithoutRoomBytes" -> (hydration(_, _.withoutRoomBytes)),
     "incrementalVerifiedBytes" -> (_.verified.bytes),
     "incrementalVerificationLeftBytes" -> (_.verified.leftBytes),
     "incrementalDamagedFiles" -> (_.verified.damagedFiles),

@@ -135,11 +135,8 @@ final case class CommitAnswer(
     ages = ages.later(elapsedMs))
 }
 
-/**
- * Bytes of lazily restored files: read on demand, fetched in the background, and still missing; for some of the missing
- * bytes local disk has no room.
- */
-final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long, withoutRoomBytes: Long)
+/** Bytes of lazily restored files: read on demand, fetched in the background, and still missing. */
+final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long)
 
 /**
  * The result of a merge: a base to open, and for a snapshot its files.
@@ -268,7 +265,7 @@ private[agent] object Answers {
       ok.number("predicted_restore_ms"), ok.number("restore_objective_ms"), ages(ok.child("ages")),
       attempts(ok.child("attempts")),
       HydrationCounters(hydration.number("on_demand_bytes"), hydration.number("hydrated_bytes"),
-        hydration.number("left_bytes"), hydration.number("without_room_bytes")))
+        hydration.number("left_bytes")))
   }
 
   def seen(ok: JsonNode): SeenAttempts = reading(attempts(ok))
