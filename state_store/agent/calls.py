@@ -344,7 +344,7 @@ class Calls:
             chain=chain,
             ages=head.ages(),
             restore=predict(store, chain),
-            hydration=store.hydrations.progress(),
+            hydration=store.bases.progress(),
             merges=self.scheduler.status(store),
             options=by_name(store.options) if with_options else None,
         )

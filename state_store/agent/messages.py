@@ -8,18 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union
 
-from state_store.agent.lazy.hydration import Progress
+from state_store.agent.lazy.prefetch import Progress
 from state_store.core.checkpoint.lineage import Chain, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId, version_order
 from state_store.core.checkpoint.stored_documents import ColumnFamily
 from state_store.core.codec import INLINE, JsonObject, Mismatch, Signed, fields_to_json, from_json, json_names
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.files.sparse import SparseFile
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.merge import Published
 from state_store.core.snapshots.restore import Restored, RestoredDelta
@@ -335,11 +334,6 @@ class Paging:
     page_bytes: int
     pages_at_once: int
     stored: Mapping[str, str]
-
-    @classmethod
-    def of_whole_files(cls, files: Iterable[SparseFile]) -> Paging:
-        """Return the rules for files that come whole in the background, and stay."""
-        return cls(0, 0, {file.name: file.path for file in files})
 
 
 NO_PAGES = Paging(0, 0, {})

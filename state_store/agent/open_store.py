@@ -17,9 +17,9 @@ from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.jvm_connections import background
-from state_store.agent.lazy.hydrations import Hydrations, Readers
+from state_store.agent.lazy.reader_leases import Readers
+from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.messages import (
-    NO_PAGES,
     AttemptsRequest,
     Cleaned,
     CommitRequest,
@@ -27,7 +27,6 @@ from state_store.agent.messages import (
     DeltaFiles,
     DeltasRequest,
     LooseDelta,
-    Paging,
     Prediction,
     RangesRequest,
     ReadRanges,
@@ -49,7 +48,6 @@ from state_store.core.checkpoint.lineage import (
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, VersionId
 from state_store.core.deletion.lease import StoreContents, read_listing
 from state_store.core.deletion.retention import Cleanup, Retention
-from state_store.core.files.sparse import SparseFile
 from state_store.core.files.transfer import crc32_of
 from state_store.core.planning.cost import RequestTimes, RestoreWork
 from state_store.core.runtime import Lock, Runtime
@@ -114,7 +112,7 @@ class OpenStore:
         log: The log of the store.
         prune: Bounds the local files that all stores keep.
         damage_reports: The damage that the JVM has found, in all stores of the executor.
-        hydrations: The lazy restores.
+        bases: The bases that have sparse files.
         readers: The leases on the files that they have not fetched.
         request_times: The times of requests to the service that has the checkpoint, shared by its stores;
             None if the storage is on this machine.
@@ -131,13 +129,13 @@ class OpenStore:
     log: LoggerAdapter[Any]
     prune: Callable[[], object]
     damage_reports: DamageReports
-    hydrations: Hydrations
+    bases: RemoteBases
     readers: Readers
     request_times: RequestTimes | None
 
     def close(self) -> None:
         """Remove the local directories of the store, but not the files that local recovery keeps."""
-        self.hydrations.stop()
+        self.bases.stop()
         self.context.workspace.remove()
         self.readers.close()
         if not self.options.local_recovery:
@@ -189,7 +187,7 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
         "store_ms": (stored_until_s - stored_from_s) * 1000,
     }
     attempts = SeenAttempts(delta.version, seen)
-    hydration = store.hydrations.progress()
+    hydration = store.bases.progress()
     answer = Committed(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
     return CommitResult(answer, before)
 
@@ -306,7 +304,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     with _removed_on_failure(store, directory):
         if thorough:
             store.damage_reports.clear(location, reports)
-        paging = begin_paging(store, restored)
+        paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
         if restored.sparse and store.request_times is not None:
             store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
         predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
@@ -330,11 +328,6 @@ def restore_lazily(
 
     If the disk has room for all files, the first of these are being fetched already.
     """
-    hydrations = store.hydrations
-
-    def on_tail(directory: Path, file: SparseFile) -> None:
-        hydrations.add_file(directory, file, _report_damage_of(store, directory))
-
     return store.readers.restored(
         lambda: restore(
             context,
@@ -343,25 +336,10 @@ def restore_lazily(
             thorough=thorough,
             ingest=ingest,
             is_lazy=is_lazy,
-            on_tail=on_tail,
-            disk=hydrations if hydrations.has_limit else None,
+            on_tail=store.bases.begin,
+            disk=store.bases if store.bases.has_limit else None,
         )
     )
-
-
-def begin_paging(store: OpenStore, restored: Restored) -> Paging:
-    """Cache the files of a base that stay remote by pages, or fetch them in the background.
-
-    Returns:
-        The rules by which the JVM reads them.
-    """
-    directory = restored.base.directory
-    if not restored.sparse:
-        return NO_PAGES
-    if restored.is_paged:
-        return store.hydrations.cache_pages(directory, restored.sparse)
-    store.hydrations.begin(directory, restored.sparse, _report_damage_of(store, directory))
-    return Paging.of_whole_files(restored.sparse)
 
 
 def _measured(store: OpenStore) -> StoreContext:
@@ -378,7 +356,7 @@ def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        store.hydrations.drop(directory)
+        store.bases.drop(directory)
         store.head.forget_directory(directory)
         store.head.release(directory)
         store.readers.give_back()
@@ -407,21 +385,19 @@ def read_ranges(store: OpenStore, request: RangesRequest) -> ReadRanges:
     if not store.context.workspace.owns(directory):
         raise InternalError(f"'{directory}' is not a base of this store")
     try:
-        return ReadRanges(store.hydrations.read(directory, ranges, _report_damage_of(store, directory)))
+        return ReadRanges(store.bases.read(directory, ranges))
     except MissingError:
         _lost_file(store, directory)
         raise
 
 
-def _report_damage_of(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
-    def tell(error: StateStoreError) -> None:
-        store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
-        if isinstance(error, MissingError):
-            _lost_file(store, directory)
-        else:
-            found_damage(store, directory)
-
-    return tell
+def report_damage(store: OpenStore, directory: Path, error: StateStoreError) -> None:
+    """Note that a stored file of a base is missing or damaged."""
+    store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
+    if isinstance(error, MissingError):
+        _lost_file(store, directory)
+    else:
+        found_damage(store, directory)
 
 
 def _lost_file(store: OpenStore, directory: Path) -> None:

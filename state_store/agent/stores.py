@@ -28,12 +28,12 @@ from urllib.parse import urlsplit
 
 from state_store.agent.head import StoreHead
 from state_store.agent.jvm_connections import FileConnections, StoreFiles
-from state_store.agent.lazy.hydration import HydrationBudget
-from state_store.agent.lazy.hydrations import Hydrations, LeaseRounds, Readers
-from state_store.agent.lazy.page_cache import PageCache
+from state_store.agent.lazy.file_cache import FileCache
+from state_store.agent.lazy.reader_leases import LeaseRounds, Readers
+from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.messages import StoreFields
-from state_store.agent.open_store import DamageReports, OpenStore
+from state_store.agent.open_store import DamageReports, OpenStore, report_damage
 from state_store.agent.supervision import AGENT, store_log
 from state_store.core.checkpoint.names import SHARED_DIRECTORY
 from state_store.core.deletion.retention import Retention
@@ -50,7 +50,7 @@ from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES
 from state_store.core.storage.contract import NEVER, BoundedStorage, Storage
 from state_store.core.storage.hadoop import FileSystemCalls
-from state_store.errors import BusyError, OptionError
+from state_store.errors import BusyError, OptionError, StateStoreError
 
 OWNER = "owner"
 KEPT = "kept"
@@ -342,8 +342,7 @@ class Stores:
         self._opening: set[int] = set()
         self._executor = ExecutorOptions(runtime)
         self._damage_reports = DamageReports(runtime)
-        self._hydration = HydrationBudget(runtime)
-        self._pages = PageCache(runtime)
+        self._local_files = FileCache(runtime)
         self._lease_rounds = LeaseRounds(runtime)
         self._request_times: dict[tuple[str, str], RequestTimes] = {}
         self._caches: dict[tuple[Path, int], LocalCache] = {}
@@ -453,20 +452,22 @@ class Stores:
         request_times = None if storage.is_local else self._times_of(store_id.location)
         policy = Policy(options, store_id.location)
         log = store_log(store_id.label)
-        self._hydration.limit(options.hydration_rate_limit_bytes_per_s)
-        self._pages.limit(options.local_disk_limit_bytes)
-        hydrations = Hydrations(context, self._hydration, self._pages, log, self._settled)
-        hydrations.take_over(fields.held)
+        self._local_files.threads.bytes_per_s = options.hydration_rate_limit_bytes_per_s
+        self._local_files.limit(options.local_disk_limit_bytes)
+
+        def found_damage(directory: Path, error: StateStoreError) -> None:
+            report_damage(store, directory, error)
+
+        bases = RemoteBases(context, self._local_files, log, found_damage, self._settled)
         readers = Readers(
             context,
             options.lease_expiry_ms,
-            hydrations,
+            bases,
             self._lease_rounds,
             partial(self._scheduler.move, fields.instance),
             log,
         )
-        readers.take_over(fields.held)
-        return OpenStore(
+        store = OpenStore(
             instance=fields.instance,
             store_id=store_id,
             options=options,
@@ -488,10 +489,13 @@ class Stores:
             log=log,
             prune=partial(cache.prune, kept_files),
             damage_reports=self._damage_reports,
-            hydrations=hydrations,
+            bases=bases,
             readers=readers,
             request_times=request_times,
         )
+        bases.take_over(fields.held)
+        readers.take_over(fields.held)
+        return store
 
     def _settled(self) -> None:
         """Look for what waits until files are local: merges, and leases that are over."""

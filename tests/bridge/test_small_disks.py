@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driver import DriverError, Jvm
 
-from state_store.agent.lazy.page_cache import MIN_BYTES
+from state_store.agent.lazy.file_cache import MIN_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 

@@ -24,7 +24,7 @@ from chaos.plan import Fault, Plan
 from chaos.processes import Process
 from chaos.questions import WITH_PYTHON
 from chaos.session_options import session_options
-from state_store.agent.lazy.page_cache import LIST_NAME as PAGES_LIST_NAME
+from state_store.agent.lazy.file_cache import LIST_NAME as PAGES_LIST_NAME
 from state_store.core.storage import open_storage
 
 _PERIOD_S = 0.05

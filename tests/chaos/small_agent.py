@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import state_store
-from state_store.agent.lazy import page_cache
+from state_store.agent.lazy import file_cache
 from state_store.core.files import sparse
 from state_store.core.snapshots import restore, streamed_merge
 
@@ -30,7 +30,7 @@ def program(room: Path) -> Path:
 def main() -> None:
     """Run the script of an agent, which is named with its arguments on the command line."""
     assert sys.argv[3] == state_store.__version__, "the agent would take its code from the jar"
-    page_cache.MIN_BYTES = PAGES * page_cache.PAGE_BYTES
+    file_cache.MIN_BYTES = PAGES * file_cache.PAGE_BYTES
     sparse._MIN_END_BYTES = 4 << 10
     restore.MIN_SPARSE_DELTA_BYTES = 16 << 10
     streamed_merge.MIN_TABLE_BYTES = 16 << 10

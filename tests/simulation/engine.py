@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from pathlib import Path
 from types import TracebackType
 
+from simulation.terms import PAGE_BYTES
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import META_KEY, DeltaMetadata
 from state_store.core.engine.database import DatabaseSettings, TableFile, table_number
@@ -63,6 +64,17 @@ def identity_bytes(path: Path) -> int | None:
 def metadata_bytes(end: bytes) -> int | None:
     """As `files.sparse.metadata_bytes`."""
     return END_BYTES if is_end(end) else None
+
+
+def data_ranges(path: Path, end: int) -> Iterator[tuple[int, int]]:
+    """As `files.sparse.data_ranges`: the pages of the model are smaller than those of a file system.
+
+    No table of the model has a zero.
+    """
+    data = path.read_bytes()[:end]
+    for at in range(0, len(data), PAGE_BYTES):
+        if data[at : at + PAGE_BYTES].strip(b"\0"):
+            yield at, min(end, at + PAGE_BYTES)
 
 
 def is_plain(path: Path) -> bool:

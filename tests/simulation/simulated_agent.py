@@ -57,7 +57,7 @@ class Agent:
         """All stores of the executor are closed: nothing of what they share is taken any more."""
         self.check()
         assert not self._merging, f"merges of {list(self._merging)} go on"
-        pages = self.calls.stores._pages
+        pages = self.calls.stores._local_files
         left = [str(path) for path in pages._whole if path.exists()]
         assert not left and not pages._reserved_bytes, f"the limit of the local disk still counts {left}"
 

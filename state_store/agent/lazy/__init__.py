@@ -1,5 +1,6 @@
-"""Lazy restores, whose files are fetched while they are read.
+"""Bases of which parts are in checkpoint storage.
 
-`hydration` fetches the files of one base, within the budget of an executor; `page_cache` keeps as many pages
-as an option allows; `hydrations` has the lazy restores of a store, and their leases.
+`local_file` has the pages of one file; `prefetch` fetches files in the background; `file_cache` is the local
+disk of an executor, with its limit; `remote_bases` has the bases of a store, and `reader_leases` the leases on
+what they read.
 """

@@ -20,9 +20,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.messages import MergedStore, OfferedBase, Skipped
-from state_store.agent.open_store import OpenStore, always_lazy, begin_paging, restore_lazily
+from state_store.agent.open_store import OpenStore, always_lazy, restore_lazily
 from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause
@@ -405,7 +404,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         reason = reason or _reason_of_snapshot(store, request)
         if reason is not None:
             return Skipped(reason)
-        is_limited = store.hydrations.has_limit and not _starts_locally(store, request)
+        is_limited = store.bases.has_limit and not _starts_locally(store, request)
         if request.kind == INGEST and is_limited:
             return _with_loose_deltas(store, context, request, start_s)
         if is_limited and _is_too_large(store, request):
@@ -421,7 +420,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
             ):
                 return Skipped(f"version {request.version} has a snapshot already")
             size_bytes = start.size_bytes + sum(delta.size_bytes for delta in deltas)
-            with store.hydrations.merging(size_bytes):
+            with store.bases.merging(size_bytes):
                 merged = merge(context, start, deltas, request.version, request.kind)
         return _finish(store, context, request, merged, len(deltas), start_s)
     except _CheckpointRemoved as removed:
@@ -451,7 +450,7 @@ def _starts_locally(store: OpenStore, request: MergeRequest) -> bool:
 def _is_too_large(store: OpenStore, request: MergeRequest) -> bool:
     """Return True if a merge on the local disk would take more than the limit of pages leaves to merges."""
     chain = store.head.chain.back_to(request.version)
-    return chain is not None and 2 * chain.size_bytes > store.hydrations.merge_bytes
+    return chain is not None and 2 * chain.size_bytes > store.bases.merge_bytes
 
 
 def _streamed(
@@ -480,7 +479,7 @@ def _streamed(
             discard(source)
             return Skipped(f"version {request.version} has a snapshot already")
         _check_still_there(store, context, request)
-        own, room = store.context, store.hydrations.merge_bytes // 2
+        own, room = store.context, store.bases.merge_bytes // 2
         if request.kind == INCREMENTAL and is_young(restored):
             try:
                 merged = merge_young(context, restored, room)
@@ -573,11 +572,9 @@ def _finish(
 def _offered(store: OpenStore, base: LocalDatabase, *, is_whole: bool) -> OfferedBase:
     """Return the base of a merge as the JVM opens it: cached by pages if the disk has no room for it."""
     sparse: list[SparseFile] = []
-    is_kept = not store.hydrations.has_limit or (
-        is_whole and store.hydrations.take(base.directory, base.size_bytes)
-    )
+    is_kept = not store.bases.has_limit or (is_whole and store.bases.take(base.directory, base.size_bytes))
     if not is_kept and all(is_plain(base.directory / name) for name in base.files):
-        sparse = store.hydrations.shed(base)
+        sparse = store.bases.shed(base)
         store.readers.hold(base.directory, sparse)
     version = base.version
     return OfferedBase(
@@ -587,7 +584,7 @@ def _offered(store: OpenStore, base: LocalDatabase, *, is_whole: bool) -> Offere
         base.keys,
         version,
         sparse=[file.name for file in sparse],
-        paging=store.hydrations.cache_pages(base.directory, sparse),
+        paging=store.bases.add(base.directory, sparse, is_paged=True),
     )
 
 
@@ -625,7 +622,7 @@ def _with_loose_deltas(
     directory = restored.base.directory
     store.head.hold(restored.base)
     try:
-        paging = begin_paging(store, restored)
+        paging = store.bases.add(directory, restored.sparse, is_paged=restored.is_paged)
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, INGEST, None, took_ms)
         return MergedStore.of(
@@ -638,7 +635,7 @@ def _with_loose_deltas(
             phases=restored.phases,
         )
     except BaseException:
-        store.hydrations.drop(directory)
+        store.bases.drop(directory)
         store.head.release(directory)
         raise
 
@@ -679,11 +676,10 @@ def _is_local(store: OpenStore, base: LocalDatabase) -> bool:
     Raises:
         NotReady: They are still being fetched; the base is not held any more.
     """
-    readiness = store.hydrations.readiness(base.directory)
-    if readiness is Readiness.COMING:
+    if store.bases.is_coming(base.directory):
         store.head.release(base.directory)
         raise NotReady(f"the files of '{base.directory}' are still being fetched")
-    return readiness is Readiness.WHOLE
+    return store.bases.is_local(base.directory)
 
 
 def _check_still_there(store: OpenStore, context: StoreContext, request: MergeRequest) -> None:

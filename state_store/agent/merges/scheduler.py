@@ -447,7 +447,7 @@ class MergeScheduler:
                 entry = self._entries.get(instance)
                 if entry is None or entry.is_lingering:
                     raise BusyError("the store is closed")
-                if store.hydrations.is_settled and self._queue.start_now(instance, request):
+                if store.bases.is_settled and self._queue.start_now(instance, request):
                     return self._started(entry, request, deadline)
                 deadline.check()
                 self._changed.wait(deadline.left_s())
@@ -526,7 +526,7 @@ class MergeScheduler:
         )
 
     def _is_ready(self, instance: int) -> bool:
-        return self._entries[instance].store.hydrations.is_settled
+        return self._entries[instance].store.bases.is_settled
 
     def _wait_s(self) -> float | None:
         now_s = self._clock_s()

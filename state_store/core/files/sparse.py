@@ -3,15 +3,13 @@
 A lazy restore makes them: each file has only its *end* at first, and is read while the rest arrives. A
 missing piece reads as zeros. No block of an SST is zeros, so its checksum shows that it is missing.
 
-1. Holes are ranges that read as zeros and take no disk (Linux only). `Ranges` is the set of offsets that are
-   there.
+1. Holes are ranges that read as zeros and take no disk (Linux only).
 2. The end of an SST has its properties, the list of its metadata and the footer (docs/format.md). The
    properties have the process that wrote the file, the number that it gave it, and counts of entries and
    bytes: no two files have the same end. A checksum protects each block before it.
 3. `make_sparse` makes a file that has only its end, fetched from storage; `drop_data` makes one of a whole
    file.
-4. `SparseBytes` are the pieces of one such file that arrive later, each in its place.
-5. Spans join pieces that lie close together, so that they come with one request.
+4. Spans join pieces that lie close together, so that they come with one request.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ import ctypes
 import errno
 import hashlib
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,14 +37,12 @@ from state_store.core.files.transfer import (
     Wanted,
     check_count,
     copy_ranges,
-    difference,
-    fetch_part,
     fetch_part_with_retry,
     make_hole,
     parallel,
     read_end,
 )
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import local_disk_error, local_disk_errors, remove_unneeded
 
@@ -84,6 +79,11 @@ _USUAL_BYTES = 4 << 10
 
 _MAX_BYTES = 1 << 20
 
+PAGE_BYTES = 4 << 10
+"""Unit in which data comes and goes: file systems free whole blocks, usually of 4 KiB. Of a block of about
+4 KiB lie parts in two pages.
+"""
+
 GAP_BYTES = 128 << 10
 """Bytes between two pieces that are read rather than skipped: they take less time than another request."""
 
@@ -94,7 +94,7 @@ AT_ONCE = 32
 """Spans that are requested at a time, of storage that does not take them together."""
 
 
-# ---- holes, and offsets that are there ------------------------------------------------------------------
+# ---- holes ----------------------------------------------------------------------------------------------
 
 
 class HolesUnsupportedError(OSError):
@@ -160,39 +160,6 @@ def data_ranges(path: Path, end: int) -> Iterator[tuple[int, int]]:
             yield start, at
     finally:
         os.close(descriptor)
-
-
-class Ranges:
-    """A set of offsets. Not safe for threads."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def add(self, start: int, end: int) -> None:
-        """Add the offsets with `start <= offset < end`."""
-        if start >= end:
-            return
-        first = bisect_left(self._ends, start)
-        last = bisect_right(self._starts, end)
-        if first < last:  # these overlap with the new range, or touch it
-            start = min(start, self._starts[first])
-            end = max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
-
-    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return start and end of the ranges between `start` and `end` that are not in the set, in order."""
-        gaps = []
-        i = bisect_right(self._ends, start)
-        while start < end and i < len(self._starts) and self._starts[i] < end:
-            if start < self._starts[i]:
-                gaps.append((start, self._starts[i]))
-            start = self._ends[i]
-            i += 1
-        if start < end:
-            gaps.append((start, end))
-        return gaps
 
 
 # ---- the end of an SST ----------------------------------------------------------------------------------
@@ -305,13 +272,17 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
 
 @dataclass(frozen=True)
 class SparseFile:
-    """An SST that is stored at `path`, with its local path `name` below the directory of a base."""
+    """An SST that is stored at `path`, with its local path `name` below the directory of a base.
+
+    `stretches` has start and end of what was fetched when it was made, whole pages, the tail first.
+    """
 
     name: str
     path: str
     size_bytes: int
     sha256: str | None
     crc32: int | None = None
+    stretches: Sequence[Sequence[int]] = ()
 
     def wanted(self, directory: Path) -> Wanted:
         """Return the file as one that is verified as a whole."""
@@ -334,13 +305,19 @@ def drop_data(path: Path, kept: Iterable[tuple[int, int]] = ()) -> None:
     with local_disk_errors(aside):
         aside.unlink(missing_ok=True)
         make_hole(aside, size)
-        copy_ranges(path, aside, [*kept, (size - tail, size)])
+        pages = [(start // PAGE_BYTES * PAGE_BYTES, _page_end(end, size)) for start, end in kept]
+        copy_ranges(path, aside, [*pages, ((size - tail) // PAGE_BYTES * PAGE_BYTES, size)])
         aside.replace(path)
 
 
 def end_bytes(size_bytes: int) -> int:
     """Return the length of the tail that a lazy restore fetches first, of a file of that size."""
-    return min(size_bytes, max(_MIN_END_BYTES, size_bytes // _END_SHARE))
+    least = min(size_bytes, max(_MIN_END_BYTES, size_bytes // _END_SHARE))
+    return size_bytes - (size_bytes - least) // PAGE_BYTES * PAGE_BYTES
+
+
+def _page_end(offset: int, size_bytes: int) -> int:
+    return min(size_bytes, -(-offset // PAGE_BYTES) * PAGE_BYTES)
 
 
 def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
@@ -362,23 +339,25 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
         return None, 0
     make_hole(wanted.target, wanted.size_bytes)
     try:
-        is_made, requests = _bring_end(storage, wanted)
+        stretches, requests = _bring_end(storage, wanted)
     except BaseException:
         remove_unneeded(wanted.target)
         raise
-    if not is_made:
+    if not stretches:
         wanted.target.unlink()
         return None, requests
     name = wanted.target.relative_to(directory).as_posix()
-    return SparseFile(name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32), requests
+    return SparseFile(
+        name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32, tuple(stretches)
+    ), requests
 
 
-def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
+def _bring_end(storage: Storage, wanted: Wanted) -> tuple[list[tuple[int, int]], int]:
     """Fetch the tail of a file.
 
     Returns:
-        False if it is not that of the right file, or does not tell where it begins; and the number of
-        requests.
+        Start and end of what was fetched, nothing if that is not of the right file, or does not tell where
+        the tail begins; and the number of requests.
     """
     size = wanted.size_bytes
     fetched = end_bytes(size)
@@ -386,180 +365,34 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     tail = read_end(wanted.target, min(fetched, max(_MIN_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size or not is_plain_end(tail):
-        return False, 1
+        return [], 1
     if wanted.tail_sha256 is not None:
         sha256 = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()
         if sha256 != wanted.tail_sha256:
-            return False, 1
+            return [], 1
     requests = 1
     if needed > fetched:
-        needed = min(size, needed + _RECORD_BYTES)
+        needed = size - (size - min(size, needed + _RECORD_BYTES)) // PAGE_BYTES * PAGE_BYTES
         fetch_part_with_retry(storage, wanted.path, wanted.target, size - needed, needed - fetched)
         fetched, requests = needed, requests + 1
+    stretches = [(size - fetched, size)]
     if wanted.names_itself:
-        at, length = _record(size, fetched, tail)
-        if length > 0:
-            fetch_part_with_retry(storage, wanted.path, wanted.target, at, length)
+        at, end = _record(size, fetched, tail)
+        if at < end:
+            fetch_part_with_retry(storage, wanted.path, wanted.target, at, end - at)
+            stretches.append((at, end))
             requests += 1
-    return True, requests
+    return stretches, requests
 
 
 def _record(size_bytes: int, fetched_bytes: int, tail: bytes) -> tuple[int, int]:
-    """Return the offset of the last data of a delta, and the bytes of it that were not fetched with the tail.
+    """Return the pages of the last data of a delta, as far as they were not fetched with the tail.
 
     Changes that the batch made again lie between the data and the tail.
     """
     data_end = size_bytes - (other_bytes(tail) or 0)
-    at = max(0, data_end - _RECORD_BYTES)
-    return at, min(data_end, size_bytes - fetched_bytes) - at
-
-
-# ---- the pieces that arrive later -----------------------------------------------------------------------
-
-
-class SparseBytes:
-    """The bytes of one sparse file that are local, besides its tail. Safe for any thread.
-
-    A reader verifies a block when it first reads it, and never again. So bytes that arrive later, and may be
-    damaged, do not replace those that it has read: requests are downloaded aside, and copied to their places
-    one after the other.
-
-    Bytes that an earlier process has copied are not known. So the parts of a file that is *inherited* from
-    one stay aside until all are there, and are copied only if together they are the right file: right bytes
-    may be written over those that a reader has verified.
-
-    Args:
-        file: The file.
-        directory: The base.
-        runtime: Makes the lock and the names of downloads.
-        is_inherited: An earlier process may have placed bytes of it.
-    """
-
-    def __init__(
-        self,
-        file: SparseFile,
-        directory: Path,
-        runtime: Runtime = SYSTEM,
-        *,
-        is_inherited: bool = False,
-    ) -> None:
-        self._file = file
-        self._directory = directory
-        self._runtime = runtime
-        self._lock = runtime.lock()
-        self._placed = Ranges()
-        self._placed_since: list[Ranges] = []
-        self.is_inherited = is_inherited
-        self._aside: Path | None = None
-
-    def fetch(self, storage: Storage, offset: int, length: int) -> int:
-        """Fetch `length` bytes from `offset` on, or up to the end of the file, but replace nothing.
-
-        Returns:
-            The number of bytes.
-
-        Raises:
-            DamagedError: The stored file is too short.
-            StateStoreError: The storage or the disk fails.
-        """
-        if not self.is_inherited:
-            return self._fetch(storage, [(offset, length)], lambda: self._placed)
-        length = min(length, self._file.size_bytes - offset)
-        if length <= 0:
-            return 0
-        with self._lock:
-            aside = self._aside
-            if aside is None:
-                aside = self._incoming()
-                make_hole(aside, self._file.size_bytes)
-                self._aside = aside
-        fetch_part(storage, self._file.path, aside, offset, length)
-        return length
-
-    def difference(self) -> str | None:
-        """Compare the file, all parts of which were fetched, with its checksum.
-
-        Parts that were kept aside are copied to their places if they are right, and removed.
-
-        Returns:
-            The difference; None if the file is right.
-
-        Raises:
-            OSError: A file cannot be read.
-            StateStoreError: The disk fails.
-        """
-        wanted = self._file.wanted(self._directory)
-        aside = self._aside
-        if aside is None:
-            return difference(wanted)
-        size_bytes = self._file.size_bytes
-        tail = (size_bytes - end_bytes(size_bytes), size_bytes)
-        copy_ranges(wanted.target, aside, [tail])
-        wrong = difference(replace(wanted, target=aside))
-        if wrong is None:
-            with self._lock:
-                copy_ranges(aside, wanted.target, [(0, size_bytes)])
-                self._note_placed(0, size_bytes)
-        self.drop_parts()
-        return wrong
-
-    def drop_parts(self) -> None:
-        """Remove the parts that were kept aside."""
-        aside, self._aside = self._aside, None
-        if aside is not None:
-            aside.unlink(missing_ok=True)
-
-    def fetch_again(self, storage: Storage, pieces: Sequence[tuple[int, int]]) -> int:
-        """Fetch bytes that a reader has missed or found damaged. Only what was placed meanwhile stays.
-
-        One request brings all bytes from the first piece to the last; those between pieces are left out,
-        since the reader may have verified them.
-
-        Args:
-            storage: The storage.
-            pieces: Offset and length of each, in order.
-
-        Returns:
-            The number of bytes of the pieces, which the file may end before.
-
-        Raises:
-            DamagedError: The stored file is too short.
-            StateStoreError: The storage or the disk fails.
-        """
-        placed_since = Ranges()
-        with self._lock:
-            self._placed_since.append(placed_since)
-        try:
-            return self._fetch(storage, pieces, lambda: placed_since)
-        finally:
-            with self._lock:
-                self._placed_since = [other for other in self._placed_since if other is not placed_since]
-
-    def _fetch(self, storage: Storage, pieces: Sequence[tuple[int, int]], kept: Callable[[], Ranges]) -> int:
-        size_bytes = self._file.size_bytes
-        places = [(start, min(start + length, size_bytes)) for start, length in pieces if start < size_bytes]
-        if not places:
-            return 0
-        first, last = places[0][0], max(end for _, end in places)
-        aside = self._incoming()
-        make_hole(aside, last)
-        try:
-            fetch_part(storage, self._file.path, aside, first, last - first)
-            with self._lock:
-                gaps = [gap for place in places for gap in kept().gaps(*place)]
-                copy_ranges(aside, self._directory / self._file.name, gaps)
-                for place in places:
-                    self._note_placed(*place)
-        finally:
-            remove_unneeded(aside)
-        return sum(end - start for start, end in places)
-
-    def _incoming(self) -> Path:
-        return self._directory / f"{INCOMING_PREFIX}{self._runtime.unique(8)}"
-
-    def _note_placed(self, start: int, end: int) -> None:
-        for ranges in (self._placed, *self._placed_since):
-            ranges.add(start, end)
+    at = max(0, data_end - _RECORD_BYTES) // PAGE_BYTES * PAGE_BYTES
+    return at, _page_end(data_end, size_bytes - fetched_bytes)
 
 
 # ---- spans ----------------------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ import pytest
 
 from agent.harness import Job
 from agent.lazy.remote_storage import five_versions
-from state_store.agent.lazy import hydration
+from state_store.agent.lazy import prefetch
 from state_store.core.files.sparse import end_bytes
 from state_store.core.snapshots import restore
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hydration, "RETRY_S", 0.02)
+    monkeypatch.setattr(prefetch, "RETRY_S", 0.02)
 
 
 @pytest.fixture

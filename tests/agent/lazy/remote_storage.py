@@ -15,8 +15,8 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
-from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydration import FileState, Readiness
+from state_store.agent.lazy import prefetch
+from state_store.agent.lazy.prefetch import FileState
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.storage.local import LocalStorage
@@ -99,15 +99,15 @@ def restored(job: Job) -> tuple[Path, list[str]]:
 def wait_until_whole(job: Job, directory: Path) -> None:
     """Wait until every file is whole. Fails if nobody fetches a missing one."""
     end_s = time.monotonic() + PATIENCE_S
-    running = job.open_store.hydrations._running[directory]
-    while running.readiness is not Readiness.WHOLE:
-        ended = is_idle(running) and running.readiness is not Readiness.WHOLE
+    running = job.open_store.bases._bases[directory].prefetch
+    while not running.is_whole:
+        ended = is_idle(running) and not running.is_whole
         assert not ended, f"{sorted(not_local(running))} will never be there"
         assert time.monotonic() < end_s
         time.sleep(0.005)
 
 
-def not_local(running: hydration.Hydration) -> set[str]:
+def not_local(running: prefetch.Prefetch) -> set[str]:
     """Files that are not whole, or not verified."""
     return {name for name, state in running.states().items() if state is not FileState.WHOLE}
 
@@ -127,17 +127,17 @@ def settled(job: Job) -> None:
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes in the background."""
-    monkeypatch.setattr(hydration.Hydration, "start", lambda self: None)
+    monkeypatch.setattr(prefetch.Prefetch, "start", lambda self: None)
 
 
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Nothing comes in the background until what this gives is called."""
-    waiting: list[hydration.Hydration] = []
-    start = hydration.Hydration.start
-    monkeypatch.setattr(hydration.Hydration, "start", lambda self: waiting.append(self))
+    waiting: list[prefetch.Prefetch] = []
+    start = prefetch.Prefetch.start
+    monkeypatch.setattr(prefetch.Prefetch, "start", lambda self: waiting.append(self))
 
     def go_on() -> None:
-        monkeypatch.setattr(hydration.Hydration, "start", start)
+        monkeypatch.setattr(prefetch.Prefetch, "start", start)
         for held in waiting:
             held.start()
 
@@ -146,17 +146,17 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
     """Make a full merge, which waits until `go_on` is called, and return its result."""
-    hydrations = job.open_store.hydrations
+    bases = job.open_store.bases
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(job.merge, "full")
         try:
             assert wait([merging], 0.2).not_done
             go_on()
-            for directory in list(hydrations._running):
+            for directory in list(bases._bases):
                 wait_until_whole(job, directory)
             return merging.result(PATIENCE_S)
         finally:
-            hydrations.stop()  # whoever waits for what does not come
+            bases.stop()  # whoever waits for what does not come
 
 
 def damage(path: Path, offset: int = 100) -> None:
@@ -167,7 +167,7 @@ def damage(path: Path, offset: int = 100) -> None:
     path.write_bytes(data)
 
 
-def idle(running: hydration.Hydration) -> None:
+def idle(running: prefetch.Prefetch) -> None:
     """Wait until nothing is being fetched, and every whole file is verified."""
     end_s = time.monotonic() + PATIENCE_S
     while not is_idle(running):
@@ -175,12 +175,12 @@ def idle(running: hydration.Hydration) -> None:
         time.sleep(0.01)
 
 
-def is_idle(running: hydration.Hydration) -> bool:
+def is_idle(running: prefetch.Prefetch) -> bool:
     """Return True if nothing is being fetched, and every whole file is verified."""
     return not is_at_work(running) and FileState.FETCHED not in running.states().values()
 
 
-def is_at_work(running: hydration.Hydration) -> bool:
+def is_at_work(running: prefetch.Prefetch) -> bool:
     """Return True if a thread fetches or verifies, or will look for something to do."""
     threads = running._threads
     with threads.changed:

@@ -18,7 +18,8 @@ from agent.lazy.remote_storage import (
     sparse_of,
     wait_until_whole,
 )
-from state_store.agent.lazy.hydration import HydrationBudget
+from state_store.agent.lazy.prefetch import PrefetchThreads
+from state_store.core.files.sparse import PAGE_BYTES
 from state_store.core.files.transfer import Wanted, difference
 from state_store.core.planning.cost import SMALL_AT_ONCE
 
@@ -35,7 +36,7 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
         fetched.append(len(job.client.reads))
         return difference(wanted)
 
-    monkeypatch.setattr("state_store.core.files.sparse.difference", compare)
+    monkeypatch.setattr("state_store.agent.lazy.prefetch.difference", compare)
     directory, sparse = restored(job)
     wait_until_whole(job, directory)
     assert len(fetched) == len(sparse) > 2
@@ -84,10 +85,10 @@ def test_no_part_takes_more_than_a_second_of_the_rate(
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader", hydrationRateLimit="100k")
     directory, _ = restored(job)
-    files = job.open_store.hydrations._running[directory]._files.values()
-    assert max(file.missing_bytes for file in files) > 100 << 10
-    lengths = [length for file in files for _, length in file.parts]
-    assert sum(lengths) == sum(file.missing_bytes for file in files)
+    files = job.open_store.bases._bases[directory].prefetch._order
+    assert max(file.local.missing_bytes for file in files) > 100 << 10
+    lengths = [pages * PAGE_BYTES for file in files for _, pages in file.parts]
+    assert sum(lengths) == sum(file.local.missing_bytes for file in files)
     assert max(lengths) <= 100 << 10
 
 
@@ -107,9 +108,9 @@ def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
         def monotonic_s(self) -> float:
             return now_s
 
-    budget = HydrationBudget(Clock(wall_ms=None))
+    budget = PrefetchThreads(Clock(wall_ms=None))
     assert [budget.turn_s(100), budget.turn_s(100)] == [0.0, 0.0]
-    budget.limit(100)
+    budget.bytes_per_s = 100
     assert [budget.turn_s(100), budget.turn_s(50), budget.turn_s(1)] == [0.0, 1.0, 1.5]
     now_s = 10.0
     assert budget.turn_s(1) == 10.0

@@ -14,8 +14,8 @@ import pytest
 from agent.harness import Job
 from agent.lazy.test_full_disks import Clock, Disk, read_a_page
 from agent.lazy.test_page_cache import PageReader, cache_of, disk_bytes, limited
-from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.agent.lazy import file_cache
+from state_store.agent.lazy.file_cache import PAGE_BYTES, FileCache
 from state_store.core.files import sparse
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError, StorageError
@@ -25,13 +25,13 @@ MIN_BYTES = 20 * PAGE_BYTES
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
-    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
-    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(file_cache.FileCache, "take", lambda *base: False)
 
 
-def counted(cache: PageCache) -> int:
+def counted(cache: FileCache) -> int:
     """Return the pages that the files of the cache have, which has to be what it counts."""
-    return sum(file.resident.count(1) for file in cache._ring)
+    return sum(file.present.count(1) for file in cache._ring)
 
 
 def two_copies(job: Job) -> tuple[PageReader, PageReader]:
@@ -78,13 +78,13 @@ def test_pages_of_a_fetch_that_failed_half_way_are_counted(
     base = PageReader(job, job.restore_by_blocks(5))
     cache = cache_of(job)
     before = cache._resident_pages
-    fetch = page_cache.fetch_spans
+    fetch = file_cache.fetch_spans
 
     def broken(storage: Any, spans: Sequence[Any], runtime: Any) -> None:
         fetch(storage, spans, runtime)
         raise StorageError("the connection broke after the last byte")
 
-    monkeypatch.setattr(page_cache, "fetch_spans", broken)
+    monkeypatch.setattr(file_cache, "fetch_spans", broken)
     with pytest.raises(StorageError, match="broke"):
         base.job.call("ranges", directory=str(base.directory), ranges=[[base.names[0], 0, 40_000]])
     assert cache._resident_pages == counted(cache) == before + 10
@@ -97,7 +97,7 @@ def test_a_copy_of_a_file_that_goes_leaves_the_other_to_later_bases(written: Job
     cache = cache_of(job)
     with cache._lock:
         cache._forget_gone()
-    path = cache._bases[second.directory][second.names[0]].key[1]
+    path = job.open_store.bases._bases[second.directory].files[second.names[0]].key[1]
     assert cache.link(str(job.location), path, tmp_path / "linked")
     assert cache._resident_pages == counted(cache)
 
@@ -119,7 +119,7 @@ def test_a_file_whose_uses_cannot_be_linked_is_not_linked(written: Job, tmp_path
     base = PageReader(job, job.restore_by_blocks(5))
     name = base.names[0]
     (base.directory / f"{name}.uses").unlink()
-    path = cache_of(job)._bases[base.directory][name].key[1]
+    path = job.open_store.bases._bases[base.directory].files[name].key[1]
     assert not cache_of(job).link(str(job.location), path, tmp_path / "linked")
     assert not (tmp_path / "linked").exists()
 
@@ -129,12 +129,12 @@ def test_a_page_that_was_read_stays_when_its_neighbours_go(written: Job, tmp_pat
     base = PageReader(job, job.restore_by_blocks(5))
     base.read(base.names[0], 0, 4 * PAGE_BYTES)
     cache = cache_of(job)
-    file = cache._bases[base.directory][base.names[0]]
+    file = job.open_store.bases._bases[base.directory].files[base.names[0]]
     with (base.directory / f"{base.names[0]}.uses").open("r+b") as uses:
         uses.write(b"\0\1\0\0")
     cache._hand = (cache._ring.index(file), 0)
     cache._evict(3)
-    assert file.resident[:4] == b"\0\1\0\0"
+    assert file.present[:4] == b"\0\1\0\0"
     assert (base.directory / f"{base.names[0]}.uses").read_bytes()[1] == 0
 
 
@@ -169,7 +169,7 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         return open_file(path, flags, *more)
 
-    for module in (sparse, page_cache):
+    for module in (sparse, file_cache):
         monkeypatch.setattr(module.os, "open", refused)
     with pytest.raises(LocalDiskError, match="Read-only"):
         sparse.punch_hole(base.directory / base.names[0], 0, PAGE_BYTES)
@@ -180,7 +180,7 @@ def test_pages_that_cannot_be_evicted_fail_neither_reads_nor_limits(
     assert cache._resident_pages == counted(cache) > MIN_BYTES // PAGE_BYTES
     assert caplog.text.count("above localDiskLimit") == 1
     monkeypatch.undo()
-    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", MIN_BYTES)
     cache.limit(1)
     assert cache._resident_pages <= MIN_BYTES // PAGE_BYTES
     assert base.rows(answer, tmp_path / "copy") == written.state
@@ -198,7 +198,7 @@ def test_the_hand_goes_on_when_the_longer_file_that_it_was_in_is_gone(written: J
         read.read(name, 0, PAGE_BYTES)
     cache = cache_of(job)
     before = cache._resident_pages
-    cache._hand = (0, len(cache._ring[0].resident) + 1)
+    cache._hand = (0, len(cache._ring[0].present) + 1)
     with cache._lock:
         cache._evict(before)
     assert cache._resident_pages == 0 < before

@@ -10,15 +10,15 @@ import pytest
 from agent.harness import Job, contents
 from agent.lazy.remote_storage import FailingStorage, reader, restored, wait_until_whole
 from agent.lazy.test_page_cache import PageReader, cache_of, disk_bytes
-from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.agent.lazy import file_cache
+from state_store.agent.lazy.file_cache import PAGE_BYTES, FileCache
 
 MIN_BYTES = 20 * PAGE_BYTES
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
-    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", MIN_BYTES)
 
 
 def bytes_of(job: Job) -> int:
@@ -76,7 +76,7 @@ def test_whole_bases_take_their_room_from_pages(written: Job, tmp_path: Path) ->
     limit_bytes = 4 * bytes_of(written)
     job = limited(written, tmp_path / "reader", limit_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PageCache, "take", lambda *base: False)
+        patch.setattr(FileCache, "take", lambda *base: False)
         base = PageReader(job, job.restore_by_blocks(5))
         base.read_all()
     cache, size_bytes = cache_of(job), bytes_of(written)

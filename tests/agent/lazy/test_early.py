@@ -12,7 +12,6 @@ from faults import Call
 
 from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import OnRemoteStorage, wait_until_whole
-from state_store.agent.lazy.hydration import Progress
 from state_store.core.files import transfer
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.transfer import Wanted
@@ -126,15 +125,15 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
         job.call(
             "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
         )
-    hydrations = job.open_store.hydrations
-    assert hydrations.progress() == Progress()
-    assert hydrations.is_settled
+    bases = job.open_store.bases
+    assert bases.progress().left_bytes == 0
+    assert bases.is_settled
 
 
 def ended() -> None:
     """Until no thread fetches anything."""
     end_s = time.monotonic() + PATIENCE_S
-    while any(thread.name == "hydration" for thread in threading.enumerate()):
+    while any(thread.name == "prefetch" for thread in threading.enumerate()):
         assert time.monotonic() < end_s
         time.sleep(0.01)
 
@@ -154,6 +153,6 @@ def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPa
             at_once -= 1
         return found
 
-    monkeypatch.setattr("state_store.core.files.sparse.difference", slowly)
+    monkeypatch.setattr("state_store.agent.lazy.prefetch.difference", slowly)
     wait_until_whole(job, Path(job.restore_by_blocks(5)["directory"]))
     assert peak == 2

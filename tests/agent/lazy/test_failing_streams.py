@@ -20,7 +20,7 @@ from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import OnRemoteStorage, reader
 from agent.lazy.test_streamed_merges import key, nothing_is_left
 from agent.restores.test_each_file_operation import refused
-from state_store.agent.lazy import hydrations, page_cache
+from state_store.agent.lazy import file_cache, reader_leases
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY
 from state_store.core.checkpoint.stored_documents import unpack
 from state_store.core.files import sparse
@@ -37,8 +37,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     No thread looks at the readers' leases, so all operations that are counted are those of the merge.
     """
-    monkeypatch.setattr(hydrations.LeaseRounds, "look", lambda rounds: None)
-    monkeypatch.setattr(page_cache, "MIN_BYTES", 8 << 10)
+    monkeypatch.setattr(reader_leases.LeaseRounds, "look", lambda rounds: None)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", 8 << 10)
     monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", 64 << 10)
     monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", 64 << 10)
     monkeypatch.setattr(sparse, "_MIN_END_BYTES", 8 << 10)

@@ -28,15 +28,20 @@ from agent.lazy.remote_storage import (
     slow,
     wait_until_whole,
 )
-from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydration import Readiness
-from state_store.agent.lazy.hydrations import LIST_NAME
-from state_store.core.files.sparse import INCOMING_PREFIX
+from state_store.agent.lazy import prefetch
+from state_store.agent.lazy.reader_leases import Readers
+from state_store.agent.lazy.remote_bases import LIST_NAME, RemoteBases
+from state_store.core.files.sparse import INCOMING_PREFIX, PAGE_BYTES
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
 
 
-def idle_threads(running: hydration.Hydration) -> None:
+def listed_files(directory: Path) -> list[dict[str, Any]]:
+    """Return the files that a base lists for the next agent."""
+    return json.loads((directory / LIST_NAME).read_text("utf-8"))["files"]
+
+
+def idle_threads(running: prefetch.Prefetch) -> None:
     """Wait until no thread fetches."""
     end_s = time.monotonic() + PATIENCE_S
     while is_at_work(running):
@@ -66,7 +71,7 @@ def test_storage_that_fails_loses_nothing(
     with pytest.raises(StorageError, match="it is down"):
         job.call("ranges", directory=str(directory), ranges=[[sparse[0], 0, 10]])
     job.commit({b"\0\0more": b"1"})
-    assert job.open_store.hydrations.readiness(directory) is Readiness.COMING
+    assert job.open_store.bases.is_coming(directory)
     assert job.open_store.damage_reports.of(str(written.location)) == 0
     job.client.is_down = False
     wait_until_whole(job, directory)
@@ -77,7 +82,7 @@ def test_storage_that_fails_loses_nothing(
 def test_a_file_goes_on_where_storage_failed(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hydration, "PART_BYTES", 10_000)
+    monkeypatch.setattr(prefetch, "PART_BYTES", 10_000)
     go_on = held_back(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
@@ -119,7 +124,7 @@ def test_an_agent_that_replaces_another_fetches_nothing_that_is_whole(written: J
     replace_agent(job, tmp_path / "reader", directory)
     job.call("ranges", directory=str(directory), ranges=[[sparse[0], 0, 10]])
     wait_until_whole(job, directory)
-    assert job.client.reads == [(0, 10)]
+    assert job.client.reads == [(0, PAGE_BYTES)]
     assert job.commit({b"\0\0more": b"1"})["hydration"]["left_bytes"] == 0
 
 
@@ -130,17 +135,18 @@ def test_an_agent_that_replaces_another_replaces_no_bytes_that_the_jvm_has_verif
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
-    listed = {file["name"]: file["path"] for file in json.loads((directory / LIST_NAME).read_text("utf-8"))}
+    listed = {file["name"]: file["path"] for file in listed_files(directory)}
     name = sparse[0]
     job.call("ranges", directory=str(directory), ranges=[[name, 50, 1000]])
     verified = (directory / name).read_bytes()[50:1050]
     (directory / f"{INCOMING_PREFIX}of-the-dead").write_bytes(b"half")
+    damage(written.location / listed[name], 50_000)
     damage(written.location / listed[name])  # the byte at 100
     monkeypatch.undo()
     replace_agent(job, tmp_path / "reader", directory)
     job.call("ranges", directory=str(directory), ranges=[[sparse[1], 0, 10]])
     settled(job)
-    idle(job.open_store.hydrations._running[directory])
+    idle(job.open_store.bases._bases[directory].prefetch)
     assert (directory / name).read_bytes()[50:1050] == verified
     assert list(directory.glob(f"{INCOMING_PREFIX}*")) == []
 
@@ -153,18 +159,20 @@ def test_an_agent_that_replaces_another_takes_requests_at_once(
     directory, sparse = restored(job)
     monkeypatch.undo()
     replace_agent(job, tmp_path / "reader", directory)
+    for owner in (RemoteBases, Readers):  # it is taken over with the first request
+        monkeypatch.setattr(owner, "take_over", lambda self, directories: None)
     job.cleanup()
-    add, has_begun = hydration.Hydration.add, threading.Event()
+    add, has_begun = prefetch.Prefetch.add, threading.Event()
 
-    def slowly(self: hydration.Hydration, *files: Any, **named: Any) -> None:
+    def slowly(self: prefetch.Prefetch, *files: Any, **named: Any) -> None:
         has_begun.set()
         time.sleep(0.3)
         add(self, *files, **named)
 
-    monkeypatch.setattr(hydration.Hydration, "add", slowly)
+    monkeypatch.setattr(prefetch.Prefetch, "add", slowly)
 
     def read(name: str) -> int:
-        return job.open_store.hydrations.read(directory, [(name, 0, 10)], lambda error: None)
+        return job.open_store.bases.read(directory, [(name, 0, 10)])
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(read, sparse[0])
@@ -180,7 +188,7 @@ ASKED_BYTES = 5000
 def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Agents are killed in mid-hydration. Parts that are fetched in the background are damaged on their way,
+    """Agents are killed while they fetch. Parts that are fetched in the background are damaged on their way,
     but those of the first and the last agent. A range that was given right stays so.
     """
     kills, chance = 3, random.Random(1)
@@ -198,7 +206,7 @@ def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
                 job = Job(client, "remote:/state", **options)
                 job.versions = dict(written.versions)
                 directory = Path(job.restore_by_blocks(5)["directory"])
-                files = json.loads((directory / LIST_NAME).read_text("utf-8"))
+                files = listed_files(directory)
                 expected = {directory / file["name"]: right[Path(file["path"]).name] for file in files}
                 job.store["held"] = [str(directory)]
             else:
@@ -275,7 +283,7 @@ def test_a_file_that_is_gone_ends_the_wait(
         path.unlink()
     job.commit({b"\0\0more": b"1"})
     go_on()
-    wait_for(lambda: job.open_store.hydrations.readiness(directory) is Readiness.FAILED)
+    wait_for(lambda: not job.open_store.bases.is_coming(directory))
     assert not job.open_store.damage_reports.of(str(job.location))
     assert contents(job.merge("full")["directory"]) == job.state
 
@@ -285,8 +293,8 @@ def test_a_released_base_is_fetched_no_more(
 ) -> None:
     job = reader(written, tmp_path / "reader", hydrationRateLimit="1k")
     directory, _ = restored(job)
-    running = job.open_store.hydrations._running[directory]
+    running = job.open_store.bases._bases[directory].prefetch
     job.close()
-    assert running.readiness is Readiness.FAILED
+    assert not running.is_coming
     idle_threads(running)
     assert not directory.exists()

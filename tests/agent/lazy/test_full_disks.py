@@ -17,8 +17,8 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, Job
 from agent.lazy.remote_storage import reader
 from agent.lazy.test_page_cache import PageReader, cache_of, limited
-from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.page_cache import MAX_QUIET_MS, PAGE_BYTES, QUIET_MS, DiskRoom
+from state_store.agent.lazy import file_cache
+from state_store.agent.lazy.file_cache import MAX_QUIET_MS, PAGE_BYTES, QUIET_MS, DiskRoom
 from state_store.core.storage.contract import Span
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import LocalDiskError
@@ -29,8 +29,8 @@ MIN_BYTES = 20 * PAGE_BYTES
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
-    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
-    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(file_cache.FileCache, "take", lambda *base: False)
 
 
 class Clock:
@@ -45,14 +45,14 @@ class Clock:
 
 def full(monkeypatch: pytest.MonkeyPatch, has_room: Callable[[], bool]) -> None:
     """The disk is full unless `has_room`."""
-    fetch = page_cache.fetch_spans
+    fetch = file_cache.fetch_spans
 
     def refused(storage: Any, spans: Sequence[Span], runtime: Any) -> None:
         if not has_room():
             raise local_disk_error(OSError(errno.ENOSPC, "No space left on device", str(spans[0].local)))
         fetch(storage, spans, runtime)
 
-    monkeypatch.setattr(page_cache, "fetch_spans", refused)
+    monkeypatch.setattr(file_cache, "fetch_spans", refused)
 
 
 class Disk:
@@ -62,7 +62,7 @@ class Disk:
         self.job = job
         self.size_bytes = size_bytes
         self.others_bytes = 0
-        monkeypatch.setattr(page_cache, "free_bytes", lambda directory: max(0, self.free_bytes))
+        monkeypatch.setattr(file_cache, "free_bytes", lambda directory: max(0, self.free_bytes))
         full(monkeypatch, lambda: self.free_bytes >= 0)
 
     def fill(self) -> None:
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_after_each_step_is_left_alone_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(page_cache, "free_bytes", lambda directory: 1 << 40)
+    monkeypatch.setattr(file_cache, "free_bytes", lambda directory: 1 << 40)
     room = DiskRoom(AdjustedRuntime(uptime_ms=clock), PAGE_BYTES)
     room.shrink(100)
     room.shrink(50)

@@ -14,8 +14,8 @@ import pytest
 
 from agent.harness import Job, rows_of
 from agent.lazy.remote_storage import FailingStorage, damage, reader, restored, wait_until_whole
-from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.page_cache import PAGE_BYTES, PageCache
+from state_store.agent.lazy import file_cache, local_file
+from state_store.agent.lazy.file_cache import PAGE_BYTES, FileCache
 from state_store.core.files import sparse
 from state_store.errors import DamagedError, InternalError, StorageError
 
@@ -25,16 +25,16 @@ MIN_BYTES = 20 * PAGE_BYTES
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, sparse_deltas: None) -> None:
     """The rows of all versions have some 1.5 MB; ten pages of each file stay."""
-    monkeypatch.setattr(page_cache, "MIN_BYTES", MIN_BYTES)
-    monkeypatch.setattr(page_cache.PageCache, "take", lambda *base: False)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", MIN_BYTES)
+    monkeypatch.setattr(file_cache.FileCache, "take", lambda *base: False)
 
 
 def limited(written: Job, directory: Path, limit: str = "1", **options: str) -> Job:
     return reader(written, directory, localDiskLimit=limit, **{"localRecovery": "false", **options})
 
 
-def cache_of(job: Job) -> PageCache:
-    return job.open_store.hydrations._pages
+def cache_of(job: Job) -> FileCache:
+    return job.open_store.bases._cache
 
 
 def disk_bytes(directory: Path) -> int:
@@ -55,7 +55,7 @@ class PageReader:
         self.directory = Path(answer["directory"])
         self.names = list(answer["sparse"])
         assert answer["page_bytes"] == PAGE_BYTES
-        files = cache_of(job)._bases[self.directory]
+        files = job.open_store.bases._bases[self.directory].files
         self.stored = {name: (job.location / files[name].key[1]).read_bytes() for name in self.names}
         self.asked = 0
 
@@ -249,8 +249,9 @@ def test_files_that_the_local_cache_has_stay_whole(written: Job, tmp_path: Path)
     base = PageReader(job, job.merge("incremental"))
     base.read_all()
     kept = 0
+    files = job.open_store.bases._bases[base.directory].files
     for name, stored in base.stored.items():
-        local = job.open_store.context.cache.find(cache_of(job)._bases[base.directory][name].key[1])
+        local = job.open_store.context.cache.find(files[name].spec.path)
         if local is not None:
             kept += 1
             assert local.read_bytes() == stored
@@ -278,14 +279,14 @@ def test_a_base_that_could_not_be_taken_over_is_taken_over_later(
     job = limited(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     base = PageReader(job, answer)
-    data_ranges, calls = page_cache.data_ranges, itertools.count()
+    data_ranges, calls = local_file.data_ranges, itertools.count()
 
     def few_descriptors(path: Path, size_bytes: int) -> list[tuple[int, int]]:
         if next(calls) == 1:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return list(data_ranges(path, size_bytes))
 
-    monkeypatch.setattr(page_cache, "data_ranges", few_descriptors)
+    monkeypatch.setattr(local_file, "data_ranges", few_descriptors)
     job.client = FailingStorage(tmp_path / "reader")
     job.client.call("open", store={**job.store, "held": [answer["directory"]]})
     base.read_all()
@@ -313,7 +314,7 @@ def test_the_tail_is_never_written_again(written: Job, tmp_path: Path) -> None:
     job = limited(written, tmp_path / "reader")
     base = PageReader(job, job.restore_by_blocks(5))
     for name in base.names:
-        file = cache_of(job)._bases[base.directory][name]
+        file = job.open_store.bases._bases[base.directory].files[name]
         job.client.reads.clear()
         job.call("ranges", directory=str(base.directory), ranges=[[name, file.tail_at - 10, 10]])
         assert [offset + length for offset, length in job.client.reads] == [file.tail_at]

@@ -12,7 +12,7 @@ from faults import Call
 from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, five_versions, wait_until_whole
 from agent.lazy.test_failures import wait_for
-from state_store.agent.lazy import hydrations, page_cache
+from state_store.agent.lazy import file_cache, reader_leases
 from state_store.agent.merges.merging import MergeRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone
@@ -32,7 +32,7 @@ paged_or_hydrated = pytest.mark.parametrize("options", [PAGES, FILES], ids=["pag
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tails and the least cache are as small beside a state of some hundred KB as usual."""
-    monkeypatch.setattr(page_cache, "MIN_BYTES", 64 << 10)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", 64 << 10)
     monkeypatch.setattr(sparse, "_MIN_END_BYTES", 8 << 10)
 
 
@@ -275,7 +275,7 @@ class TestFailures:
         assert not set(again["stored"].values()) & set(base["stored"].values())
 
     def test_storage_that_refuses_a_lease(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hydrations, "LOOK_S", 0.01)
+        monkeypatch.setattr(reader_leases, "LOOK_S", 0.01)
         job = follower(settled(tmp_path), tmp_path / "reader", **PAGES)
         job.client.refuses_leases = True
         base = job.restore_by_blocks(job.version)

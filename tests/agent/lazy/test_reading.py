@@ -20,9 +20,9 @@ from agent.lazy.remote_storage import (
     slow,
     wait_until_whole,
 )
-from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydrations import LIST_NAME
-from state_store.core.files.sparse import end_bytes
+from state_store.agent.lazy import prefetch
+from state_store.agent.lazy.remote_bases import LIST_NAME
+from state_store.core.files.sparse import PAGE_BYTES, end_bytes
 from state_store.errors import DamagedError, InternalError
 
 
@@ -54,7 +54,7 @@ def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: 
     answer = job.commit({b"\0\0more": b"1"})
     sizes = [(directory / name).stat().st_size for name in sparse]
     assert answer["hydration"]["on_demand_bytes"] == sum(sizes)
-    assert answer["hydration"]["left_bytes"] == missing(sizes)
+    assert answer["hydration"]["left_bytes"] == 0
     with pytest.raises(InternalError):
         job.call("ranges", directory=str(directory), ranges=[["CURRENT", 0, 1]])
 
@@ -68,14 +68,14 @@ def test_ranges_that_lie_close_together_come_with_one_request(
     names, before = sorted(sparse)[:2], len(job.client.reads)
     ranges = [[name, offset, 100] for offset in (40_000, 0, 9_000) for name in names]
     assert job.call("ranges", directory=str(directory), ranges=ranges)["bytes"] == 100 * len(ranges)
-    assert sorted(job.client.reads[before:]) == [(0, 40_100)] * len(names)
+    assert sorted(job.client.reads[before:]) == [(0, 10 * PAGE_BYTES)] * len(names)
     stored = {(data := path.read_bytes())[-1000:]: data for path in written.location.glob("*/*.sst")}
     for name in names:
         local = (directory / name).read_bytes()
         right = stored[local[-1000:]]
         for offset in (0, 9_000, 40_000):
             assert local[offset : offset + 100] == right[offset : offset + 100]
-        assert not any(local[100:9_000] + local[9_100:40_000])
+        assert not any(local[PAGE_BYTES : 2 * PAGE_BYTES] + local[3 * PAGE_BYTES : 9 * PAGE_BYTES])
 
 
 def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> Non
 def test_no_byte_comes_twice_and_no_part_is_tiny(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hydration, "PART_BYTES", 50_000)
+    monkeypatch.setattr(prefetch, "PART_BYTES", 50_000)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     wait_until_whole(job, directory)
@@ -120,10 +120,10 @@ def test_files_that_are_read_come_first(
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
-    running = job.open_store.hydrations._running[directory]
+    running = job.open_store.bases._bases[directory].prefetch
     job.call("ranges", directory=str(directory), ranges=[[sparse[-1], 0, 10]])
     following = running.take()
-    assert following is not None and following._file.spec.name == sparse[-1]
+    assert following is not None and following._file.local.spec.name == sparse[-1]
 
 
 @pytest.mark.usefixtures("sparse_deltas")
@@ -137,7 +137,7 @@ def test_large_deltas_have_only_their_ends_at_first(
     deltas = [str(Path(delta["path"]).relative_to(directory)) for delta in answer["beside"]]
     assert len(deltas) == 2
     assert set(deltas) < set(answer["sparse"])
-    assert sum(length for _, length in job.client.reads) < 64 * 1024 * len(answer["sparse"]) + 1
+    assert sum(length for _, length in job.client.reads) < (64 * 1024 + PAGE_BYTES) * len(answer["sparse"])
     with pytest.raises(DamagedError):
         rows_of(answer)
     for name in answer["sparse"]:
@@ -200,7 +200,7 @@ def test_the_background_does_not_replace_bytes_that_the_jvm_has_verified(
     go_on = held_back(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, _ = restored(job)
-    listed = json.loads((directory / LIST_NAME).read_text("utf-8"))[0]
+    listed = json.loads((directory / LIST_NAME).read_text("utf-8"))["files"][0]
     name, stored = listed["name"], written.location / listed["path"]
     right = stored.read_bytes()
     job.call("ranges", directory=str(directory), ranges=[[name, 50, 1000]])

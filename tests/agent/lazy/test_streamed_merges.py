@@ -17,8 +17,8 @@ from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import FailingStorage, damage, reader
 from agent.lazy.test_failures import wait_for
 from agent.lazy.test_page_cache import disk_bytes
-from state_store.agent.lazy import page_cache
-from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.lazy import file_cache
+from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, tombstone_path
 from state_store.core.checkpoint.stored_documents import pack_tombstone, unpack
 from state_store.core.compat import zip
@@ -40,7 +40,7 @@ PAGES = 64 << 10
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 1 MB is meant as it is: windows, tables and tails are as small beside it as usual."""
-    monkeypatch.setattr(page_cache, "MIN_BYTES", PAGES)
+    monkeypatch.setattr(file_cache, "MIN_BYTES", PAGES)
     monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", TABLE)
     monkeypatch.setattr(sparse, "_MIN_END_BYTES", 16 << 10)
@@ -327,7 +327,7 @@ def test_deltas_that_have_grown_are_merged_with_all(settled: Job, tmp_path: Path
 def test_young_runs_that_do_not_fit_are_merged_in_parts(settled: Job, tmp_path: Path) -> None:
     """The young runs grow to more than the limit, and a merge reads an eighth of it at a time."""
     job = limited(settled, tmp_path / "reader")
-    room = job.open_store.hydrations.merge_bytes // 2
+    room = job.open_store.bases.merge_bytes // 2
     chance = random.Random(5)
     oldest = set(Path(job.location).glob("delta/*"))
     written = 0
@@ -434,7 +434,7 @@ def test_a_long_stretch_of_removed_rows_is_passed_with_two_windows(
     job.merge("full")
     job.commit({key(row): None for row in range(100, ROWS - 100)})
     reading = limited(job, tmp_path / "reader")
-    monkeypatch.setattr(Hydrations, "merge_bytes", 256 << 10)
+    monkeypatch.setattr(RemoteBases, "merge_bytes", 256 << 10)
     made = reading.merge("full")
     assert made["kind"] == "full"
     assert reading.client.max_bytes < 3 * LIMIT < state_bytes(job) / 2
@@ -460,7 +460,7 @@ def test_rows_are_right_after_random_changes(
     monkeypatch.setattr(streamed_merge, "MIN_WINDOW_BYTES", 12 << 10)
     monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", 1)
     monkeypatch.setattr(streamed_merge, "MIN_TABLE_BYTES", 64 << 10)
-    monkeypatch.setattr(Hydrations, "merge_bytes", 64 << 10)
+    monkeypatch.setattr(RemoteBases, "merge_bytes", 64 << 10)
     job = Job(InProcess(tmp_path / "writer", file_bytes=100 << 10), tmp_path / "state")
     job.commit({key(row): chance.randbytes(chance.choice((20, 300, 9000))) for row in range(2000)})
     job.merge("full")
@@ -521,7 +521,7 @@ def test_a_large_delta_that_stays_in_storage_has_its_checksum_in_the_snapshot(
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 20)})
     settled.commit({key(row): os.urandom(400) for row in range(0, ROWS, 25)})
     job = limited(settled, tmp_path / "reader")
-    room = job.open_store.hydrations.merge_bytes // 2
+    room = job.open_store.bases.merge_bytes // 2
     large = [path for path in Path(job.location).glob("delta/*") if room < path.stat().st_size < LIMIT]
     job.commit({key(3): b"new"})
     assert job.merge("incremental")["kind"] == "incremental"

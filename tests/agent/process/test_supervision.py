@@ -17,16 +17,16 @@ from agent.harness import InProcess, Job, contents
 from agent.lazy.remote_storage import FailingStorage, five_versions, is_at_work, reader, restored, slow
 from state_store.agent.calls import Calls
 from state_store.agent.head import StoreHead
-from state_store.agent.lazy import hydration
-from state_store.agent.lazy.hydration import Hydration, HydrationBudget, Readiness
-from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.lazy import local_file, prefetch
+from state_store.agent.lazy.local_file import LocalFile
+from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
+from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.merges import scheduler
 from state_store.agent.merges.merging import MergeQueue
 from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.supervision import WorkerThreads, as_state_store_error
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse
-from state_store.core.files.sparse import SparseBytes
 from state_store.errors import StorageError
 
 PATIENCE_S = 20.0
@@ -54,31 +54,30 @@ MERGE_STEPS: list[tuple[Any, str]] = [
     (StoreHead, "offer"),
     (StoreHead, "published"),
     (StoreHead, "ages"),
-    (Hydrations, "is_settled"),
+    (RemoteBases, "is_settled"),
 ]
 
 HYDRATION_STEPS: list[tuple[Any, str]] = [
-    (Hydration, "_part"),
-    (Hydration, "_verification"),
-    (Hydration, "_fetch"),
-    (Hydration, "_verify"),
-    (Hydration, "_report"),
-    (Hydration, "_wait_for_turn"),
-    (SparseBytes, "fetch"),
-    (sparse, "difference"),
-    (hydration, "background"),
-    (hydration, "lower_priority"),
-    (HydrationBudget, "turn_s"),
+    (Prefetch, "_part"),
+    (Prefetch, "_verification"),
+    (Prefetch, "_fetch"),
+    (Prefetch, "_verify"),
+    (Prefetch, "_report"),
+    (Prefetch, "_wait_for_turn"),
+    (LocalFile, "arriving"),
+    (prefetch, "difference"),
+    (prefetch, "background"),
+    (prefetch, "lower_priority"),
+    (PrefetchThreads, "turn_s"),
 ]
 
 INHERITED_STEPS: list[tuple[Any, str]] = [
     *HYDRATION_STEPS,
-    (SparseBytes, "difference"),
-    (sparse, "make_hole"),
-    (sparse, "copy_ranges"),
-    (Hydration, "start"),
+    (local_file, "make_hole"),
+    (local_file, "copy_ranges"),
+    (Prefetch, "start"),
 ]
-"""Steps of a hydration that another agent began."""
+"""Steps of a prefetch that another agent began."""
 
 
 def fail_once(
@@ -105,7 +104,7 @@ def fail_once(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("state_store.agent.supervision.RESTART_PAUSE_S", 0.01)
     monkeypatch.setattr("state_store.agent.merges.merging.MIN_BACK_OFF_MS", 10)
-    monkeypatch.setattr(hydration, "RETRY_S", 0.01)
+    monkeypatch.setattr(prefetch, "RETRY_S", 0.01)
 
 
 @pytest.mark.tier("more")
@@ -171,13 +170,13 @@ def test_every_file_becomes_whole_after_any_error_at_any_step(
 ) -> None:
     for number, error in enumerate(ERRORS.values()):
         with pytest.MonkeyPatch.context() as patch:
-            failed = fail_once(patch, owner, name, error, thread="hydration")
+            failed = fail_once(patch, owner, name, error, thread="prefetch")
             job = reader(written, tmp_path / f"reader-{number}", transferThreads="2")
             directory, _ = restored(job)
-            hydrations = job.open_store.hydrations
-            wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
+            bases = job.open_store.bases
+            wait_until(lambda: bases.is_whole(directory))  # noqa: B023
             assert failed == [name], "the error never came"
-            running = hydrations._running[directory]
+            running = bases._bases[directory].prefetch
             wait_until(lambda: not is_at_work(running))  # noqa: B023
         assert contents(directory) == written.versions[3][1]
 
@@ -195,12 +194,12 @@ def test_every_file_of_a_dead_agent_becomes_whole_after_any_error_at_any_step(
         job.client = FailingStorage(tmp_path / f"reader-{number}")
         job.store["held"] = [str(directory)]
         with pytest.MonkeyPatch.context() as patch:
-            failed = fail_once(patch, owner, name, error, thread="hydration")
+            failed = fail_once(patch, owner, name, error, thread="prefetch")
             job.call("ranges", directory=str(directory), ranges=[[names[0], 0, 10]])
-            hydrations = job.open_store.hydrations
-            wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
+            bases = job.open_store.bases
+            wait_until(lambda: bases.is_whole(directory))  # noqa: B023
             assert failed == [name], "the error never came"
-            running = hydrations._running[directory]
+            running = bases._bases[directory].prefetch
             wait_until(lambda: not is_at_work(running))  # noqa: B023
         assert contents(directory) == written.versions[3][1]
         assert not list(directory.glob(f"{sparse.INCOMING_PREFIX}*"))
@@ -215,24 +214,24 @@ def test_a_hydration_without_threads_goes_on_with_the_next_commit(
     directory, _ = restored(job)
     monkeypatch.setattr(WorkerThreads, "ensure", before)
     job.commit({b"\0\0more": b"1"})
-    wait_until(lambda: job.open_store.hydrations.readiness(directory) is Readiness.WHOLE)
+    wait_until(lambda: job.open_store.bases.is_whole(directory))
 
 
 def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It restores by itself then, and reports what the storage says."""
-    monkeypatch.setattr(hydration, "STALL_S", 0.2)
+    monkeypatch.setattr(prefetch, "STALL_S", 0.2)
 
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/local/base/x.sst")
 
-    monkeypatch.setattr(SparseBytes, "fetch", refuse)
+    monkeypatch.setattr(LocalFile, "arriving", refuse)
     job = reader(written, tmp_path / "reader")
     directory, _ = restored(job)
     job.commit({b"\0\0more": b"1"})
     assert contents(job.merge("full")["directory"]) == job.state
-    assert job.open_store.hydrations.readiness(directory) is Readiness.FAILED
+    assert not job.open_store.bases.is_coming(directory)
 
 
 def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: Job, tmp_path: Path) -> None:
@@ -245,14 +244,14 @@ def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: 
     slow.commit({b"\0\0more": b"1"})
     slow.commit({b"\0\0more": b"2"})
     commit_until_merged(other, since=0)
-    assert not slow.open_store.hydrations.is_settled, "the other store does not wait for its files"
+    assert not slow.open_store.bases.is_settled, "the other store does not wait for its files"
     time.sleep(1.5)  # longer than mergeTimeout
     assert slow.events(0, 0) == []
     (status,) = client.call("status", instances=[slow.store["instance"]])["stores"]
     (waiting,) = status["merges"]["waiting"]
     assert "being fetched by a lazy restore" in waiting["why"]
     assert status["merges"]["failures_in_row"] == 0
-    slow.open_store.hydrations.stop()
+    slow.open_store.bases.stop()
     # On a slow machine the merge itself takes longer than mergeTimeout, and is tried again.
     awaited(lambda: any(event["event"] == "merged" for event in slow.events(1)), "the merge ends")
 
@@ -262,7 +261,7 @@ def test_files_that_come_after_the_look_put_the_merge_back(
 ) -> None:
     """A restore may begin between the look at the queue and the merge: nothing failed then."""
     job = reader(written, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
-    monkeypatch.setattr(Hydrations, "is_settled", property(lambda self: True))
+    monkeypatch.setattr(RemoteBases, "is_settled", property(lambda self: True))
     restored(job)
     for number in range(2):
         job.commit({b"\0\0more": b"%d" % number})
@@ -270,7 +269,7 @@ def test_files_that_come_after_the_look_put_the_merge_back(
     assert job.events(0, 0) == [], "it waits, and has not failed"
     (status,) = job.client.call("status")["stores"]
     assert status["merges"]["failures_in_row"] == 0
-    job.open_store.hydrations.stop()
+    job.open_store.bases.stop()
     (event,) = job.events(1)
     assert event["event"] == "merged"
 

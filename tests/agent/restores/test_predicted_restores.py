@@ -17,7 +17,7 @@ from simulation.turns import Scheduler
 from agent.harness import InProcess, Job
 from state_store.agent import stores
 from state_store.agent.calls import Calls
-from state_store.agent.lazy import hydration
+from state_store.agent.lazy import prefetch
 from state_store.core.compat import zip
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files import sparse, transfer
@@ -25,7 +25,7 @@ from state_store.core.planning import cost
 from state_store.core.snapshots import restore
 from state_store.core.storage.local import LocalStorage
 
-PART_BYTES, SPARSE_BYTES, STREAM_BYTES_PER_S = 150_000, 50_000, 500_000
+PART_BYTES, SPARSE_BYTES, STREAM_BYTES_PER_S = 38 * 4096, 50_000, 500_000
 REQUESTS = {"list": 1, "read": 2, "download": 2}
 """Milliseconds of a call; a reader opens the file first."""
 
@@ -61,7 +61,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_PRIOR_WEIGHT", 0.001)
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(prefetch, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(restore, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
     monkeypatch.setattr(stores, "MIN_SPARSE_DELTA_BYTES", SPARSE_BYTES)
 
@@ -103,7 +103,7 @@ def restores(written: list[Job], directory: Path, request_ms: float, **options: 
             job.versions = dict(origin.versions)
             from_s = clock_s()
             answers.append(job.restore_by_blocks(origin.version))
-            while not job.open_store.hydrations.is_settled:
+            while not job.open_store.bases.is_settled:
                 scheduler.sleep(0.0002)
             answers[-1]["whole_ms"] = (clock_s() - from_s) * 1000
             job.call("close")

@@ -13,13 +13,13 @@ from agent.harness import InProcess, Job
 from agent.lazy.remote_storage import five_versions, reader
 from state_store.agent import open_store
 from state_store.agent.head import StoreHead
-from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.lazy.remote_bases import RemoteBases
 from state_store.agent.messages import RestoredStore
 
 STEPS: list[tuple[Any, str]] = [
     (open_store, "learn_age"),
     (open_store, "_log"),
-    (Hydrations, "begin"),
+    (RemoteBases, "add"),
     (StoreHead, "restored"),
     (StoreHead, "ages"),
     (RestoredStore, "of"),
@@ -43,7 +43,7 @@ def test_nothing_is_left_of_a_restore_that_fails_at_its_end(
         with pytest.raises(type(error)):
             job.restore_by_blocks(5)
     assert not list(root.glob("base-*"))
-    assert job.open_store.hydrations.is_settled
+    assert job.open_store.bases.is_settled
     job.restore_by_blocks(5)
     assert len(list(root.glob("base-*"))) == 1
     job.commit({b"\0\0more": b"1"})

@@ -13,13 +13,13 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, Job, contents
 from agent.lazy.remote_storage import FailingStorage, is_at_work, wait_until_whole
-from state_store.agent.lazy.hydration import HydrationThreads, Taken
+from state_store.agent.lazy.prefetch import PrefetchThreads, Taken
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import StorageError
 
 
 class Source:
-    """A hydration with a number of jobs, each of which is noted when it is done."""
+    """A prefetch with a number of jobs, each of which is noted when it is done."""
 
     def __init__(self, name: str, jobs: int, done: list[str], work: Callable[[], object]) -> None:
         self.name = name
@@ -45,13 +45,13 @@ class Source:
 
 
 class Crowd:
-    """Three hydrations of three jobs each, over one thread that has another job until `go_on` is set."""
+    """Three prefetches of three jobs each, over one thread that has another job until `go_on` is set."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.is_busy = threading.Event()
         self.go_on = threading.Event()
-        self.threads = HydrationThreads(SYSTEM)
+        self.threads = PrefetchThreads(SYSTEM)
         self.threads.start(self.source("first", 1, self.block), 1, 1)
         assert self.is_busy.wait(PATIENCE_S)
         self.sources = [self.source(name, 3) for name in "abc"]
@@ -66,7 +66,7 @@ class Crowd:
         return Source(name, jobs, self.done, work)
 
     def finish(self, jobs: int) -> str:
-        """Let the thread go on, and return the hydrations whose jobs were done, in order."""
+        """Let the thread go on, and return the prefetches whose jobs were done, in order."""
         self.go_on.set()
         end_s = time.monotonic() + PATIENCE_S
         while len(self.done) < jobs + 1:
@@ -75,23 +75,23 @@ class Crowd:
         return "".join(self.done[1:])
 
 
-def test_hydrations_take_turns() -> None:
+def test_prefetches_take_turns() -> None:
     assert Crowd().finish(9) == "abcabcabc"
 
 
-def test_a_hydration_that_is_waited_for_comes_first() -> None:
+def test_a_prefetch_that_is_waited_for_comes_first() -> None:
     crowd = Crowd()
     crowd.threads.prefer(crowd.sources[2])
     assert crowd.finish(9) == "cabcabcab"
 
 
-def test_a_hydration_that_rests_holds_up_no_other() -> None:
+def test_a_prefetch_that_rests_holds_up_no_other() -> None:
     crowd = Crowd()
     crowd.sources[0].rests_until_done = len(["first", *"bcbcbc"])
     assert crowd.finish(9) == "bcbcbcaaa"
 
 
-def test_a_hydration_that_is_dropped_gives_no_job() -> None:
+def test_a_prefetch_that_is_dropped_gives_no_job() -> None:
     crowd = Crowd()
     crowd.threads.drop(crowd.sources[1])
     assert crowd.finish(6) == "acacac"
@@ -110,7 +110,7 @@ def test_stores_that_are_restored_lazily_share_their_threads(
     start = AdjustedRuntime.start
 
     def noted(self: Runtime, work: Callable[[], object], *, name: str) -> Any:
-        started.extend([self] * (name == "hydration"))
+        started.extend([self] * (name == "prefetch"))
         return start(self, work, name=name)
 
     monkeypatch.setattr(AdjustedRuntime, "start", noted)
@@ -128,14 +128,14 @@ def test_stores_that_are_restored_lazily_share_their_threads(
 def test_a_store_whose_storage_is_down_does_not_hold_up_the_others(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state_store.agent.lazy.hydration.RETRY_S", 3600.0)
+    monkeypatch.setattr("state_store.agent.lazy.prefetch.RETRY_S", 3600.0)
     client = FailingStorage(tmp_path / "reader")
     broken = followed(written, client, transferThreads="2")
     other = followed(written, client, transferThreads="2")
     with monkeypatch.context() as patch:
-        patch.setattr("state_store.agent.lazy.hydration.Hydration.start", lambda self: None)
+        patch.setattr("state_store.agent.lazy.prefetch.Prefetch.start", lambda self: None)
         first = Path(broken.restore_by_blocks(5)["directory"])
-    running = broken.open_store.hydrations._running[first]
+    running = broken.open_store.bases._bases[first].prefetch
     tried: list[object] = []
 
     def refused(file: object, part: object) -> bool:

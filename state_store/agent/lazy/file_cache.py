@@ -1,14 +1,15 @@
-"""Pages of files in checkpoint storage on the disk of an executor, as many as an option allows.
+"""The local disk of an executor for files in checkpoint storage, within the limit that an option sets.
 
-A cached file is a sparse file (`core.files.sparse`) of which pages of data are fetched when they are read,
-and evicted as holes when others need their room. The JVM verifies the checksum of a block whenever it reads
-the block, and asks again for what is not there. So nobody has to know when a page is evicted, and a page that
-is evicted and fetched at the same time costs another request.
+A base that fits into half of the limit is local *as a whole*, as all bases are without a limit: its files are
+fetched before or while they are read (`prefetch`), and mapped. Any other has *pages*: its files are sparse,
+pages of them are fetched when they are read, and evicted as holes when others need their room. The JVM
+verifies the checksum of a block whenever it reads the block from such a file, and asks again for what is not
+there. So nobody has to know when a page is evicted, and a page that is evicted and fetched at the same time
+costs another request.
 
-Beside each file lies a file of uses with a byte for each page: 1 if the page was read since the hand of the
-clock has passed. The JVM writes it through a mapping. The agent opens it for a moment only: there may be more
-files than a process may have open. The tail of a file (index, filter, properties) stays, whatever the limit
-is.
+Beside each file with pages lies a file of uses with a byte for each page: 1 if the page was read since the
+hand of the clock has passed. The JVM writes it through a mapping. The agent opens it for a moment only: there
+may be more files than a process may have open. The tail of a file stays, whatever the limit is.
 
 Most keys that are announced to a store are not read again soon: the JVM reads their blocks past the cache,
 and notes 2 for their pages. If it finds that 2 the next time, it has the page fetched into the cache. The
@@ -20,31 +21,29 @@ On a disk that was full the cache has half of the room that it had, and more whe
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from state_store.agent.lazy.local_file import WANTED, FileKey, LocalFile, PagedFile, Stretch, uses_of
+from state_store.agent.lazy.prefetch import Prefetch, PrefetchThreads
 from state_store.core.compat import zip
 from state_store.core.files.sparse import (
+    PAGE_BYTES,
     HolesUnsupportedError,
     SparseFile,
-    data_ranges,
     fetch_spans,
-    metadata_bytes,
     punch_hole,
     spans_of,
 )
-from state_store.core.files.transfer import read_end
 from state_store.core.runtime import Runtime
-from state_store.core.storage.contract import Storage
+from state_store.core.storage.contract import Span, Storage
 from state_store.core.storage.local_disk import free_bytes, local_disk_errors
 from state_store.errors import InternalError, LocalDiskError
 
@@ -56,27 +55,11 @@ MAX_QUIET_MS = 3_600_000.0
 _MIN_PAGES = 16
 """Pages that the cache has however small the disk is."""
 
-PAGE_BYTES = 4 << 10
-"""A block of about 4 KiB lies in two pages. File systems free whole blocks, usually of 4 KiB."""
-
-USES_SUFFIX = ".uses"
-
-WANTED = b"\2"
-"""Use of a page that is not there, and is fetched when it is asked for again."""
-
-_TAIL_BYTES = 64 << 10
-
-FileKey = tuple[str, str]
-"""Location of a store, and the path of a file of it in checkpoint storage."""
-
 MIN_BYTES = 16 << 20
 """Room that pages have however low the limit is: more than the JVM reads at a time, so that it can go on."""
 
 MAX_AT_ONCE_BYTES = 32 << 20
 """Bytes of pages that a call brings at most, or a quarter of the room: they stay until they are read."""
-
-LIST_NAME = "pages.json"
-"""File in the directory of a base that lists its cached files, for an agent that replaces another."""
 
 _LOOK_PAGES = 64 << 10
 """Pages whose uses are read at a time."""
@@ -145,68 +128,6 @@ class DiskRoom:
         return True
 
 
-class CachedFile:
-    """The pages of one file, which bases may share as hard links. Not safe for threads: the cache locks."""
-
-    def __init__(self, key: FileKey, local: Path, size_bytes: int) -> None:
-        self.key = key
-        self.size_bytes = size_bytes
-        self.paths: dict[Path, Path] = {}
-        """By base, the place of the file there."""
-        self.tail_at = size_bytes - (metadata_bytes(read_end(local, _TAIL_BYTES)[1]) or size_bytes)
-        pages = max(0, self.tail_at) // PAGE_BYTES
-        self.resident = bytearray(pages)
-        """For each page below the tail, 1 if it is there."""
-        for start, end in data_ranges(local, pages * PAGE_BYTES):
-            for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
-                self.resident[page] = 1
-        self.other_bytes = size_bytes - pages * PAGE_BYTES + _make_uses(uses_of(local), pages)
-
-    def read_uses(self, start: int, end: int) -> bytearray:
-        """Return the uses of pages. If they cannot be read, no page counts as used."""
-        uses = bytearray(end - start)
-        with contextlib.suppress(OSError), self._opened_uses() as descriptor:
-            read = os.pread(descriptor, end - start, start)
-            uses[: len(read)] = read
-        return uses
-
-    def write_uses(self, stretches: Iterable[tuple[int, bytes]]) -> None:
-        """Set the uses of pages, given by the first page and a byte for each. A failure does no harm."""
-        with contextlib.suppress(OSError), self._opened_uses() as descriptor:
-            for start, uses in stretches:
-                os.pwrite(descriptor, uses, start)
-
-    @contextmanager
-    def _opened_uses(self) -> Iterator[int]:
-        for path in self.paths.values():
-            try:
-                descriptor = os.open(uses_of(path), os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:  # that base is being removed
-                continue
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
-            return
-        raise FileNotFoundError(f"no base has '{self.key[1]}'")
-
-
-def uses_of(path: Path) -> Path:
-    """Return the file of uses beside a cached file."""
-    return path.with_name(path.name + USES_SUFFIX)
-
-
-def _make_uses(path: Path, pages: int) -> int:
-    """Make the file of uses if it is missing, and return its length.
-
-    It has no hole: a full disk would kill those who write it through a mapping.
-    """
-    length = max(1, pages)
-    if not path.exists() or path.stat().st_size != length:
-        path.write_bytes(WANTED * length)
-    return length
-
-
 def changes(first: int, before: bytes, after: bytearray) -> Iterator[tuple[int, bytes]]:
     """Yield the stretch of bytes that differ, with its place from `first` on, if any do."""
     differing = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
@@ -215,35 +136,44 @@ def changes(first: int, before: bytes, after: bytearray) -> Iterator[tuple[int, 
         yield first + start, bytes(after[start:end])
 
 
-class _Piece(NamedTuple):
-    """A stretch of pages of a file, from `start` to `end` in bytes."""
+@dataclass(frozen=True)
+class SparseBase:
+    """A base with sparse files, by their names below its directory. Without a `prefetch` it has pages."""
 
-    file: CachedFile
-    name: str
+    directory: Path
+    files: MutableMapping[str, LocalFile]
+    prefetch: Prefetch | None = None
+
+
+class _Piece(NamedTuple):
+    """A stretch of pages of a file."""
+
+    file: PagedFile
     start: int
     end: int
 
     @property
     def pages(self) -> range:
-        return range(self.start // PAGE_BYTES, min(-(-self.end // PAGE_BYTES), len(self.file.resident)))
+        return range(self.start // PAGE_BYTES, min(-(-self.end // PAGE_BYTES), len(self.file.present)))
 
 
-class PageCache:
-    """The cached files of all stores of an executor. Safe for any thread.
+class FileCache:
+    """The local disk of all stores of an executor. Safe for any thread.
 
-    Its disk is at most the limit, or the tails of its files and MIN_BYTES if that is more. A base that was
-    removed is forgotten when room is needed.
+    It is at most the limit, or the bases that are local as a whole, the tails of other files and MIN_BYTES if
+    that is more. A base that was removed is forgotten when room is needed.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.threads = PrefetchThreads(runtime)
+        """The threads that fetch files of bases that are local as a whole."""
         self._lock = runtime.lock()
         self._limit_bytes = 0
         self._whole: dict[Path, tuple[str, int]] = {}
         self._reserved_bytes = 0
-        self._bases: dict[Path, dict[str, CachedFile]] = {}
-        self._files: dict[FileKey, CachedFile] = {}
-        self._ring: list[CachedFile] = []
+        self._files: dict[FileKey, PagedFile] = {}
+        self._ring: list[PagedFile] = []
         self._hand = (0, 0)
         self._resident_pages = 0
         self._awaited_pages = 0
@@ -262,13 +192,13 @@ class PageCache:
                 self._make_room(0)
 
     @property
-    def is_on(self) -> bool:
-        """True if there is a limit."""
+    def has_limit(self) -> bool:
+        """True if there is a limit, so that bases may have pages."""
         return self._limit_bytes > 0
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of disk that the files take, with pages that are being fetched."""
+        """Bytes of disk that the files with pages take, with pages that are being fetched."""
         with self._lock:
             return self._other_bytes + PAGE_BYTES * (self._resident_pages + self._awaited_pages)
 
@@ -337,7 +267,7 @@ class PageCache:
     # ---- bases that have pages ---------------------------------------------------------------------------
 
     def link(self, location: str, stored_path: str, target: Path) -> bool:
-        """Link a cached file to `target`, below the directory of another base, with the pages that it has.
+        """Link a file to `target`, below the directory of another base, with the pages that it has.
 
         Args:
             location: The location of the store.
@@ -345,7 +275,7 @@ class PageCache:
             target: The new place, which must not exist.
 
         Returns:
-            False if the file is not cached.
+            False if no base has the file.
         """
         with self._lock:
             file = self._files.get((location, stored_path))
@@ -362,77 +292,53 @@ class PageCache:
 
     @staticmethod
     def rename(source: Path, target: Path) -> None:
-        """Replace `target` by `source`, a cached file, together with the counters of its pages."""
+        """Replace `target` by `source`, a file with pages, together with the uses of these."""
         with local_disk_errors(target):
             uses_of(source).replace(uses_of(target))
             source.replace(target)
 
-    def add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
-        """Take the files of a base into the cache, with the pages that they have, and list them there.
+    def paged(self, location: str, directory: Path, specs: Sequence[SparseFile]) -> SparseBase:
+        """Return a base that has pages, those that its files have.
 
         Raises:
-            LocalDiskError: The disk fails.
+            OSError: The disk fails.
         """
-        with local_disk_errors(directory):
-            (directory / LIST_NAME).write_text(json.dumps([asdict(file) for file in files]), "utf-8")
-            self._add(location, directory, files)
-
-    def has(self, location: str, directory: Path) -> bool:
-        """Return True if a base is cached by pages, here or by an earlier agent, whose files are taken over.
-
-        Raises:
-            LocalDiskError: The disk fails.
-        """
-        with self._lock:
-            if directory in self._bases:
-                return True
-        with local_disk_errors(directory):
-            try:
-                listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
-            except FileNotFoundError:
-                return False
-            self._add(location, directory, [SparseFile(**fields) for fields in listed])
-        return True
-
-    def keep_apart(self, directory: Path) -> None:
-        """Link no file of a base to another one any more; an unknown base is fine."""
-        with self._lock:
-            for file in self._bases.get(directory, {}).values():
-                if self._files.get(file.key) is file:
-                    del self._files[file.key]
-
-    def _add(self, location: str, directory: Path, files: Sequence[SparseFile]) -> None:
         with self._lock:
             self._forget_gone()
-            if directory in self._bases:
-                return
-            base: dict[str, CachedFile] = {}
-            for spec in files:
+            files: dict[str, PagedFile] = {}
+            for spec in specs:
                 key, local = (location, spec.path), directory / spec.name
                 file = self._files.get(key)
                 if file is None or not any(_is_same(local, path) for path in file.paths.values()):
-                    file = CachedFile(key, local, spec.size_bytes)
-                base[spec.name] = file
+                    file = PagedFile(key, spec, local, self._runtime)
+                files[spec.name] = file
             # Nothing fails from here on: all files of a base are known, or none.
-            for name, file in base.items():
+            for name, file in files.items():
                 if not file.paths:
                     self._files[file.key] = file
                     self._ring.append(file)
                     self._count(file, 1)
                 file.paths[directory] = directory / name
-            self._bases[directory] = base
             self._make_room(0)
+        return SparseBase(directory, {**files})
 
-    # ---- pages -------------------------------------------------------------------------------------------
+    def keep_apart(self, base: SparseBase) -> None:
+        """Link no file of a base to another one any more."""
+        with self._lock:
+            for key in [key for key, file in self._files.items() if base.directory in file.paths]:
+                del self._files[key]
 
-    def read(self, storage: Storage, directory: Path, ranges: Sequence[tuple[str, int, int]]) -> int:
+    # ---- reading -----------------------------------------------------------------------------------------
+
+    def read(self, storage: Storage, base: SparseBase, ranges: Sequence[tuple[str, int, int]]) -> int:
         """Fetch the pages that have these bytes, even those that are there.
 
-        Pages that lie close together come with one request, and many requests run at a time.
+        Pages that lie close together come with one request, and many requests run at a time. The rest of
+        files that are local as a whole comes before that of others.
 
         Args:
             storage: The storage of the base's files.
-            directory: The base.
+            base: The base.
             ranges: Name of a file, offset and length.
 
         Returns:
@@ -444,60 +350,54 @@ class PageCache:
                 until there is space again.
             StateStoreError: The storage failed.
         """
-        parts_by_file: dict[str, list[tuple[int, int]]] = {}
+        parts_by_file: dict[LocalFile, list[tuple[int, int]]] = {}
+        count = 0
         for name, offset, length in ranges:
-            parts_by_file.setdefault(name, []).append((offset, length))
-        pieces = [
-            piece for name, parts in parts_by_file.items() for piece in self._pieces(directory, name, parts)
-        ]
-        spans = [
-            span
-            for name in parts_by_file
-            for span in spans_of(
-                self._file(directory, name).key[1],
-                directory / name,
-                [(piece.start, piece.end) for piece in pieces if piece.name == name],
-            )
-        ]
+            file = base.files.get(name)
+            if file is None:
+                raise InternalError(f"'{base.directory / name}' is not a file of which parts are remote")
+            parts_by_file.setdefault(file, []).append((offset, length))
+            count += max(0, min(length, file.spec.size_bytes - offset))
+        if base.prefetch is not None:
+            base.prefetch.prefer(parts_by_file)
+            self._read_aside(storage, parts_by_file)
+        else:
+            self._read_pages(storage, base.directory, parts_by_file)
+        return count
+
+    def _read_aside(self, storage: Storage, parts_by_file: Mapping[LocalFile, list[tuple[int, int]]]) -> None:
+        with ExitStack() as stack:
+            spans: list[Span] = []
+            for file, parts in parts_by_file.items():
+                stretches = file.stretches(parts)
+                if stretches:
+                    asked = [(offset, offset + length) for offset, length in parts]
+                    aside = stack.enter_context(file.arriving(stretches, asked))
+                    spans += spans_of(file.spec.path, aside, stretches)
+            fetch_spans(storage, spans, self._runtime)
+
+    def _read_pages(
+        self,
+        storage: Storage,
+        directory: Path,
+        parts_by_file: Mapping[LocalFile, list[tuple[int, int]]],
+    ) -> None:
+        pieces: list[_Piece] = []
+        spans: list[Span] = []
+        for file, parts in parts_by_file.items():
+            stretches: list[Stretch] = file.stretches(parts)
+            assert isinstance(file, PagedFile)
+            pieces += [_Piece(file, start, end) for start, end in stretches]
+            spans += spans_of(file.spec.path, file.paths.get(directory, file.local), stretches)
         for attempt in range(2):
             shrinks = self._grow(directory)
             try:
                 with self._room(pieces):
                     fetch_spans(storage, spans, self._runtime)
-                break
+                return
             except LocalDiskError:
                 if attempt or not self._evict_half(shrinks):
                     raise
-        return sum(
-            max(0, min(length, self._file(directory, name).size_bytes - offset))
-            for name, offset, length in ranges
-        )
-
-    def _file(self, directory: Path, name: str) -> CachedFile:
-        with self._lock:
-            file = self._bases.get(directory, {}).get(name)
-        if file is None:
-            raise InternalError(f"'{directory / name}' is not a cached file")
-        return file
-
-    def _pieces(self, directory: Path, name: str, parts: list[tuple[int, int]]) -> Iterator[_Piece]:
-        """Yield the stretches of pages, in order, that have these parts of a file."""
-        file = self._file(directory, name)
-        stretches: list[list[int]] = []
-        for offset, length in sorted(parts):
-            length = min(length, file.size_bytes - offset)
-            if length <= 0:
-                continue
-            first, last = offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES)
-            end = min(file.size_bytes, last * PAGE_BYTES)
-            if offset + length <= file.tail_at:
-                end = min(end, file.tail_at)  # the tail was verified, and is never read again
-            if stretches and first * PAGE_BYTES <= stretches[-1][1]:
-                stretches[-1][1] = max(stretches[-1][1], end)
-            else:
-                stretches.append([first * PAGE_BYTES, end])
-        for start, end in stretches:
-            yield _Piece(file, name, start, end)
 
     @contextmanager
     def _room(self, pieces: Sequence[_Piece]) -> Iterator[None]:
@@ -518,9 +418,9 @@ class PageCache:
 
     def _note_fetched(self, pieces: Sequence[_Piece]) -> None:
         for piece in pieces:
-            pages, resident = piece.pages, piece.file.resident
-            self._resident_pages += len(pages) - resident.count(1, pages.start, pages.stop)
-            resident[pages.start : pages.stop] = b"\1" * len(pages)
+            pages, present = piece.pages, piece.file.present
+            self._resident_pages += len(pages) - present.count(1, pages.start, pages.stop)
+            present[pages.start : pages.stop] = b"\1" * len(pages)
         for file, fetched in groupby(pieces, key=lambda piece: piece.file):
             file.write_uses([(piece.pages.start, b"\1" * len(piece.pages)) for piece in fetched])
 
@@ -597,13 +497,13 @@ class PageCache:
         if number >= len(self._ring):
             number, first = 0, 0
         file = self._ring[number]
-        count = len(file.resident)
+        count = len(file.present)
         first = min(first, count)  # the hand may have been in a longer file, which is gone
         last = min(count, first + _LOOK_PAGES)
         uses = file.read_uses(first, last)
         seen = bytes(uses)
         evicted, page = 0, first
-        while evicted < limit and (start := file.resident.find(1, page, last)) >= 0:
+        while evicted < limit and (start := file.present.find(1, page, last)) >= 0:
             page = start + 1
             if uses[start - first]:
                 uses[start - first] = 0
@@ -621,7 +521,7 @@ class PageCache:
         self._hand = (number, page) if page < count else (number + 1, 0)
         return evicted
 
-    def _punch(self, file: CachedFile, first: int, last: int) -> bool:
+    def _punch(self, file: PagedFile, first: int, last: int) -> bool:
         """Make pages a hole. Returns False if that is not possible on this file system."""
         for directory, path in list(file.paths.items()):
             try:
@@ -634,16 +534,15 @@ class PageCache:
                 _log.warning(f"localDiskLimit cannot be kept: {error}")
                 return False
         self._has_warned = False
-        file.resident[first:last] = bytes(last - first)
+        file.present[first:last] = bytes(last - first)
         self._resident_pages -= last - first
         return True
 
     def _forget_gone(self) -> None:
         self._whole = {path: taken for path, taken in self._whole.items() if not _is_gone(path)}
-        directories = [directory for directory in self._bases if _is_gone(directory)]
-        for directory in directories:
-            for file in self._bases.pop(directory).values():
-                file.paths.pop(directory, None)
+        gone = {path for path in {path for file in self._ring for path in file.paths} if _is_gone(path)}
+        for file in self._ring:
+            file.paths = {path: local for path, local in file.paths.items() if path not in gone}
         unused = [file for file in self._ring if not file.paths]
         if unused:
             for file in unused:
@@ -652,8 +551,8 @@ class PageCache:
                     del self._files[file.key]
             self._ring = [file for file in self._ring if file.paths]
 
-    def _count(self, file: CachedFile, sign: int) -> None:
-        self._resident_pages += sign * file.resident.count(1)
+    def _count(self, file: PagedFile, sign: int) -> None:
+        self._resident_pages += sign * file.cached_pages
         self._other_bytes += sign * file.other_bytes
 
 
@@ -668,8 +567,8 @@ def _is_gone(directory: Path) -> bool:
     return False
 
 
-def _is_idle(file: CachedFile, uses: bytearray, first: int, page: int) -> bool:
-    return bool(file.resident[page]) and not uses[page - first]
+def _is_idle(file: PagedFile, uses: bytearray, first: int, page: int) -> bool:
+    return bool(file.present[page]) and not uses[page - first]
 
 
 def _is_same(path: Path, other: Path) -> bool:
