@@ -157,8 +157,8 @@ MUTANTS = [
     Mutant(
         "pages that were read go with their neighbours",
         _FILE_CACHE,
-        "bool(file.there[page]) and not uses[page - first]",
-        "bool(file.there[page])",
+        "bool(file.present[page]) and not uses[page - first]",
+        "bool(file.present[page])",
         (f"{_ACCOUNTS}::test_a_page_that_was_read_stays_when_its_neighbours_go",),
     ),
     Mutant(
