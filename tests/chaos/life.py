@@ -24,7 +24,7 @@ from chaos.plan import Fault, Plan
 from chaos.processes import Process
 from chaos.questions import WITH_PYTHON
 from chaos.session_options import session_options
-from state_store.agent.lazy.file_cache import LIST_NAME as PAGES_LIST_NAME
+from state_store.agent.lazy.local_file import USES_SUFFIX
 from state_store.core.storage import open_storage
 
 _PERIOD_S = 0.05
@@ -275,7 +275,7 @@ class Life:
         if now >= self._looks_at:
             self._looks_at = now + 1
             places = self.cluster.room.glob("local-*")
-            self.cached += any(paths_below(place, PAGES_LIST_NAME) for place in places)
+            self.cached += any(paths_below(place, f"*{USES_SUFFIX}") for place in places)
 
     def _look(self) -> list[Process]:
         alive = self.cluster.processes()

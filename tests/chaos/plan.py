@@ -178,7 +178,7 @@ class Plan:
     @property
     def caches_pages(self) -> bool:
         """True if executors cache the files of remote storage by pages."""
-        return "localDiskLimit" in RESTORES[self.restores]
+        return RESTORES[self.restores].get("localDiskLimit") == 1
 
     def __str__(self) -> str:
         return (
