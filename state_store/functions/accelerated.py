@@ -30,10 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions import pandas_frames
 from state_store.functions.checking import bounds, parts_of, struct_type
+from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import NO_TIMESTAMP, Header, as_long, exempt_imports, is_older_spark
-from state_store.functions.pandas_frames import FrameRuns
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
 MORE = 2
@@ -273,7 +272,7 @@ class Results:
         nulls = pd.DataFrame(
             dict.fromkeys(self._header.output.names), index=range(self._finished > self.rows)
         )
-        output = pandas_frames.to_struct([*runs.runs(), nulls], self._header.output, self._header)
+        output = pandas_struct([*runs.runs(), nulls], self._header.output, self._header)
         output = output.slice(0, self.rows)
         output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
         batch = self._batch(done, output)
@@ -322,7 +321,7 @@ class Column:
             self.some = self.nullable = self._converted(array)
 
     def _converted(self, values: pa.Array) -> Any:
-        return pandas_frames.to_series(pa.table([values], names=[self._field.name]), self._header)[0]
+        return pandas_series(pa.table([values], names=[self._field.name]), self._header)[0]
 
     def is_nullable(self, start: int, stop: int) -> bool:
         """Return True if there is a null in rows `start` to `stop` that pandas has no place for."""

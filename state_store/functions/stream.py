@@ -26,8 +26,15 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions import binding, pandas_frames, polars_frames
+from state_store.functions import binding
 from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, readable, struct_type
+from state_store.functions.frames import (
+    pandas_frame,
+    pandas_result,
+    pandas_struct,
+    polars_frame,
+    polars_result,
+)
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,
@@ -177,18 +184,18 @@ class TableCaller:
         function, header = self._function, self._header
         tables: list[Any] = [rows, states]
         if function.frame == "pandas":
-            tables = [pandas_frames.to_frame(table, header) for table in tables]
+            tables = [pandas_frame(table, header) for table in tables]
         elif function.frame == "polars":
-            tables = [polars_frames.to_frame(table) for table in tables]
+            tables = [polars_frame(table) for table in tables]
         result = function.func(*tables, call.context)
         if result is None:
             result = Result()
         if not isinstance(result, Result):
             raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
         if function.frame == "pandas":
-            result = pandas_frames.to_arrow_result(result, call, header)
+            result = pandas_result(result, call, header)
         elif function.frame == "polars":
-            result = polars_frames.to_arrow_result(result, call)
+            result = polars_result(result, call)
         return check(result, call)
 
 
@@ -329,12 +336,12 @@ def _key_column(value: Any, field: StructField, header: Header) -> pa.Array:
     from pyspark.sql.types import StructType
 
     frame = pd.DataFrame({field.name: pd.Series([value])})
-    return pandas_frames.to_struct([frame], StructType([field]), header).field(0)
+    return pandas_struct([frame], StructType([field]), header).field(0)
 
 
 def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
     if pdfs:
-        columns = pandas_frames.to_struct(pdfs, header.rows, header).flatten()
+        columns = pandas_struct(pdfs, header.rows, header).flatten()
     else:
         columns = [pa.array([], type=field.type) for field in header.row_schema]
     count = len(columns[0])
@@ -396,7 +403,7 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
     exact = dataclasses.replace(
         header, runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"}
     )
-    return pandas_frames.to_frame(pa.Table.from_struct_array(output), exact)
+    return pandas_frame(pa.Table.from_struct_array(output), exact)
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.functions.pandas_frames import FrameRuns
+from state_store.functions.frames import FrameRuns
 
 DAY = datetime.datetime(2024, 5, 1)
 VALUES = {

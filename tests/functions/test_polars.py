@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import wire
 
-from state_store.functions import GROUP, BadResultError, Result, polars_frames, vectorized
+from state_store.functions import GROUP, BadResultError, Result, frames, vectorized
 from state_store.functions.group_context import Header
 
 KEY = wire.schema({"k": "string"})
@@ -102,7 +102,7 @@ def test_durations_and_moments_of_polars_are_taken_as_timeouts():
 
 def test_a_zone_that_polars_does_not_know_becomes_utc():
     table = pa.table({"t": pa.array([MOMENT], pa.timestamp("us", "+02:00"))})
-    frame = polars_frames.to_frame(table)
+    frame = frames.polars_frame(table)
     assert frame["t"].dtype.time_zone == "UTC" and frame["t"][0] == MOMENT
 
 

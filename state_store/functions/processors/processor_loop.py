@@ -28,7 +28,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import Row, StructType
 
 from state_store.core.compat import zip
-from state_store.functions import pandas_frames
+from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import exempt_imports, to_arrow_schema
 from state_store.functions.processors.task_state import Channel, RowCodec, Session
 from state_store.functions.processors.variables import BatchedHandle, Timers
@@ -378,9 +378,7 @@ class FrameStream:
 
     def to_series(self, batch: pa.RecordBatch) -> list[Any]:
         """Return the columns in pandas, as PySpark converts them."""
-        from state_store.functions import pandas_frames
-
-        return pandas_frames.to_series(batch, self._header)
+        return pandas_series(batch, self._header)
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FrameBatch]:
         """Yield the batches of a stream."""
@@ -533,8 +531,6 @@ class FrameOutput:
     """Pandas frames that wait to be sent, as they were when the processor gave them."""
 
     def __init__(self, schema: Any, header: Any) -> None:
-        from state_store.functions.pandas_frames import FrameRuns
-
         self._schema = schema
         self._header = header
         self._new_runs = functools.partial(FrameRuns, _copied)
@@ -577,7 +573,7 @@ class FrameOutput:
 
     def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
         for frame in frames:
-            struct = pandas_frames.to_struct([frame], self._schema, self._header)
+            struct = pandas_struct([frame], self._schema, self._header)
             if len(struct):
                 yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
 

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions import pandas_frames, polars_frames
 from state_store.functions.checking import (
     Call,
     as_array,
@@ -26,6 +25,7 @@ from state_store.functions.checking import (
     nullable,
     struct_of,
 )
+from state_store.functions.frames import pandas_frame, pandas_table, polars_frame, polars_table
 from state_store.functions.group_context import EXISTS, GROUP, Context
 
 if TYPE_CHECKING:
@@ -190,18 +190,18 @@ class States:
         """Return columns as the table or frame that the processor asked for."""
         table = pa.Table.from_arrays(columns, names=names)
         if self._frame == "pandas":
-            return pandas_frames.to_frame(table, self._header)
+            return pandas_frame(table, self._header)
         if self._frame == "polars":
-            return polars_frames.to_frame(table)
+            return polars_frame(table)
         return table
 
     def _given(self, value: Any, schema: StructType, arrow: pa.Schema, part: str) -> pa.Table:
         """Return a table or frame that the processor gave as a table. Raises BadResultError."""
         call = self._present
         if self._frame == "pandas":
-            value = pandas_frames.to_table(value, schema, part, call, self._header)
+            value = pandas_table(value, schema, part, call, self._header)
         elif self._frame == "polars":
-            value = polars_frames.to_table(value, arrow, part, call)
+            value = polars_table(value, arrow, part, call)
         return as_table(value, part, call)
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions import pandas_frames, polars_frames
 from state_store.functions.checking import output_of, struct_type
+from state_store.functions.frames import pandas_frame, pandas_struct, pandas_table, polars_table
 from state_store.functions.group_context import GROUP, BadResultError, GroupTooLargeError, Header
 from state_store.functions.processors.processor_loop import LOOP, ProcessorLoop
 from state_store.functions.processors.variables import BatchedHandle
@@ -224,9 +224,9 @@ class Calls:
                 continue
             header, part = self._header, "the output"
             if self._frame == "pandas":
-                output = pandas_frames.to_table(output, header.output, part, call, header)
+                output = pandas_table(output, header.output, part, call, header)
             elif self._frame == "polars":
-                output = polars_frames.to_table(output, header.output_schema, part, call)
+                output = polars_table(output, header.output_schema, part, call)
             yield output_of(output, call, part)
 
 
@@ -323,7 +323,7 @@ class _SingleGroup:
         if self.bound.of_rows or not row_list:
             columns = RowColumns(self._header.arrow(schema)).columns(row_list)
         else:
-            columns = pandas_frames.to_struct(row_list, schema, self._header).flatten()
+            columns = pandas_struct(row_list, schema, self._header).flatten()
         group = pa.array([0] * len(columns[0]), pa.int32())
         return pa.Table.from_arrays([*columns, group], names=[*schema.names, GROUP])
 
@@ -341,7 +341,7 @@ class _SingleGroup:
                     self._header,
                     runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"},
                 )
-                yield pandas_frames.to_frame(pa.Table.from_struct_array(output), exact)
+                yield pandas_frame(pa.Table.from_struct_array(output), exact)
 
     def _key_columns(self, key: tuple[Any, ...]) -> list[pa.Array]:
         if self.bound.of_rows or all(value is None or type(value) in (int, str, bool) for value in key):
@@ -352,7 +352,7 @@ class _SingleGroup:
         columns = []
         for value, field in zip(key, self._header.key.fields, strict=True):
             frame = pd.DataFrame({field.name: pd.Series([value])})
-            columns.append(pandas_frames.to_struct([frame], StructType([field]), self._header).field(0))
+            columns.append(pandas_struct([frame], StructType([field]), self._header).field(0))
         return columns
 
 

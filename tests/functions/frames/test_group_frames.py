@@ -14,7 +14,7 @@ from frame_programs import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.functions import accelerated, pandas_frames
+from state_store.functions import accelerated, frames
 from state_store.functions.checking import readable
 from state_store.functions.group_context import Header
 
@@ -63,11 +63,11 @@ def test_a_cut_frame_equals_the_conversion_of_its_group_alone(case):
     cut = accelerated.cut(batch, header)
     for i, group in enumerate(rows):
         columns = [pa.array([r[c] for r in group], f.type) for c, f in enumerate(header.row_schema)]
-        alone = pandas_frames.to_series(pa.table(columns, schema=header.row_schema), header)
+        alone = frames.pandas_series(pa.table(columns, schema=header.row_schema), header)
         pd.testing.assert_frame_equal(cut.frame(i), pd.concat(alone, axis=1))
         assert described(cut.frame(i)) == described(pd.concat(alone, axis=1))
         own = [pa.array([group[0][c]], f.type) for c, f in enumerate(header.row_schema)]
-        expected = pandas_frames.to_series(pa.table(own, schema=header.row_schema), header)
+        expected = frames.pandas_series(pa.table(own, schema=header.row_schema), header)
         for got, series in zip(cut.key(i), expected, strict=True):
             assert isinstance(got, type(series[0])) and same(got, series[0])
 

@@ -1,4 +1,10 @@
-"""Arrow tables to pandas frames and back, by the rules of PySpark's own functions; and many frames as one.
+"""Arrow tables to frames of pandas and polars, and back; and many frames of pandas as one.
+
+A function gets its rows and states as a frame of the library that it chose, and gives its results so: each
+library has a way there (`pandas_frame`, `polars_frame`), and a way back for one frame (`pandas_table`,
+`polars_table`) and for a `Result` (`pandas_result`, `polars_result`). Those of pandas follow the rules of
+PySpark's own functions; those of polars copy nothing where polars holds a type as Arrow does. Either library
+is imported when its first frame is made.
 
 `FrameRuns` concatenates the many small frames that a function returns, as `pd.concat` does, in a tenth of its
 time. Frames that one function returns mostly have the same columns, in blocks of the same types. Of these
@@ -18,18 +24,19 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.checking import readable
+from state_store.functions.checking import bounds, nullable, readable
 from state_store.functions.group_context import GROUP, Result, is_older_spark, older_series, older_struct
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     from pyspark.sql.types import StructType
 
     from state_store.functions.checking import Call
     from state_store.functions.group_context import Header
 
 
-def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
+def pandas_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
     """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
     if any(map(pa.types.is_nested, table.schema.types)):
         columns = [
@@ -53,14 +60,14 @@ def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Serie
     )
 
 
-def to_frame(table: pa.Table, header: Header) -> pd.DataFrame:
+def pandas_frame(table: pa.Table, header: Header) -> pd.DataFrame:
     """Return `table` as one frame with a fresh range index."""
     import pandas as pd
 
-    return pd.DataFrame(dict(zip(table.column_names, to_series(table, header), strict=True)), copy=False)
+    return pd.DataFrame(dict(zip(table.column_names, pandas_series(table, header), strict=True)), copy=False)
 
 
-def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
+def pandas_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
     """Return `frames`, one below the other, as a struct array of `schema`, by PySpark's rules for results."""
     import pandas as pd
 
@@ -88,17 +95,17 @@ def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) ->
     return batch.column(0)
 
 
-def to_arrow_result(result: Result, call: Call, header: Header) -> Result:
+def pandas_result(result: Result, call: Call, header: Header) -> Result:
     """Return `result` with its frames as tables; masks and timeouts may stay series."""
     return Result(
-        output=to_table(result.output, header.output, "Result.output", call, header),
-        state=to_table(result.state, header.state, "Result.state", call, header),
+        output=pandas_table(result.output, header.output, "Result.output", call, header),
+        state=pandas_table(result.state, header.state, "Result.state", call, header),
         remove=result.remove,
         timeout=_naive_to_session(result.timeout, header),
     )
 
 
-def to_table(frame: Any, schema: StructType, part: str, call: Call, header: Header) -> Any:
+def pandas_table(frame: Any, schema: StructType, part: str, call: Call, header: Header) -> Any:
     import pandas as pd
 
     if frame is None:
@@ -111,7 +118,7 @@ def to_table(frame: Any, schema: StructType, part: str, call: Call, header: Head
     if fields:
         named = frame[[f.name for f in fields]]
         try:
-            struct = to_struct([named], type(schema)(fields), header)
+            struct = pandas_struct([named], type(schema)(fields), header)
         except Exception as error:
             raise call.fail(f"{part}: {error}") from error
         columns.update(zip([f.name for f in fields], struct.flatten(), strict=True))
@@ -127,6 +134,96 @@ def _naive_to_session(timeout: Any, header: Header) -> Any:
     if isinstance(timeout, pd.Series) and pd.api.types.is_datetime64_dtype(timeout.dtype):
         return timeout.dt.tz_localize(header.time_zone, ambiguous=False)
     return timeout
+
+
+def polars_frame(table: pa.Table) -> pl.DataFrame:
+    """Return `table` as a frame, without copies where polars holds a type as Arrow does.
+
+    Maps are lists of structs of key and value there. Timestamps in a zone that polars does not know, such
+    as an offset, are in UTC.
+    """
+    import polars as pl
+
+    for i, field in enumerate(table.schema):
+        if (
+            pa.types.is_timestamp(field.type)
+            and field.type.tz not in (None, "UTC")
+            and not _is_zone_of_polars(field.type.tz)
+        ):
+            table = table.set_column(
+                i, field.name, table.column(i).cast(pa.timestamp(field.type.unit, "UTC"))
+            )
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _is_zone_of_polars(zone: str) -> bool:
+    import zoneinfo
+
+    return zone in zoneinfo.available_timezones()
+
+
+def polars_result(result: Result, call: Call) -> Result:
+    """Return `result` with its frames as tables and its series as arrays."""
+    return Result(
+        output=polars_table(result.output, call.context.output_schema, "Result.output", call),
+        state=polars_table(result.state, call.context.state_schema, "Result.state", call),
+        remove=_polars_array(result.remove),
+        timeout=_polars_array(result.timeout),
+    )
+
+
+def polars_table(frame: Any, schema: pa.Schema, part: str, call: Call) -> pa.Table | None:
+    import polars as pl
+
+    if frame is None:
+        return None
+    if not isinstance(frame, pl.DataFrame):
+        raise call.fail(f"{part} is a {type(frame).__name__}: return a polars.DataFrame.")
+    table = frame.to_arrow()
+    columns = {name: table.column(name) for name in table.column_names}
+    for field in schema:
+        if field.name in columns and _has_map(field.type):
+            column = columns[field.name].combine_chunks()
+            columns[field.name] = _with_maps(column, nullable(field.type))
+    return pa.table(columns)
+
+
+def _polars_array(series: Any) -> Any:
+    import polars as pl
+
+    return series.to_arrow() if isinstance(series, pl.Series) else series
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _with_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return `array` with maps where `kind` has them and polars has lists of structs; the rest as it is."""
+    if not _has_map(kind) or not pa.types.is_nested(array.type):
+        return array
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        types_by_name = {field.name: field.type for field in kind}
+        parts = [
+            _with_maps(part, types_by_name.get(field.name, field.type))
+            for part, field in zip(array.flatten(), array.type, strict=True)
+        ]
+        fields = [pa.field(f.name, part.type) for f, part in zip(array.type, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return array
+    offsets, mask = pa.array(bounds(array), pa.int32()), array.is_null()
+    if not pa.types.is_map(kind):
+        return pa.ListArray.from_arrays(offsets, _with_maps(array.values, kind.value_type), mask=mask)
+    if not pa.types.is_struct(array.type.value_type) or array.type.value_type.num_fields != 2:
+        return array
+    keys, items = array.values.flatten()
+    items = _with_maps(items, kind.item_type)
+    return pa.MapArray.from_arrays(offsets, keys, items, pa.map_(keys.type, items.type), mask=mask)
 
 
 class FrameRuns:
