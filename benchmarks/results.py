@@ -12,6 +12,21 @@ HDFS = "hdfs"
 ROCKSDB = "rocksdb"
 CHANGELOG = ("rocksdb-changelog", "rocksdb-cache", "rocksdb-changelog-bounded")
 OURS = "incremental"
+NAMES = {
+    "hdfs": "HDFS-backed",
+    "rocksdb": "RocksDB",
+    "rocksdb-changelog": "RocksDB + changelog",
+    "rocksdb-cache": "RocksDB + changelog, larger cache",
+    "rocksdb-bounded": "RocksDB, bounded memory",
+    "rocksdb-changelog-bounded": "RocksDB + changelog, bounded memory",
+    "incremental": "incremental",
+    "incremental-1g": "incremental, 1 GB",
+    "incremental-lazy": "incremental, lazy",
+    "incremental-full": "incremental, full every 200 batches",
+    "incremental-no-full": "incremental, never full",
+    "incremental-unmerged": "incremental, never merged",
+}
+"""Stores by name, as pages call them and in their order."""
 
 # By the kind of a step: the number that is compared, and its meaning.
 MEASURES = {

@@ -12,12 +12,10 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.page.sections import PROCESSORS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-STOCK, FORMS = "stock", ("vectorized", "per_group", "accelerate")
 GROUPS = 44_000
 PROCESSOR_GROUPS, FEW = 20_000, 100
 
@@ -68,7 +66,48 @@ def figures(measured: Path) -> dict[str, str]:
     Args:
         measured: the directory of the results.
     """
-    return {**_of_functions(_read(measured, "vectorized")), **_of_processors(_read(measured, "processors"))}
+    functions, processors = (
+        json.loads((measured / f"{name}.json").read_text(encoding="utf-8"))[key]
+        for name, key in (("vectorized", "functions"), ("processors", "processors"))
+    )
+    (run,) = [sizes for sizes in functions if sizes["groups"] == GROUPS]
+    forms = {(form["store"], form["form"]): form for form in run["measurements"]}
+    values = {}
+    for (store, name), form in forms.items():
+        stock, prefix = forms[store, "stock"], {"incremental": "", "hdfs": "hdfs_"}[store] + name
+        values[f"{prefix}_s"] = _seconds(form["median_ms"] / 1000)
+        values[f"{prefix}_cpu_s"] = f"{form['median_cpu_s']:.1f}"
+        values[f"{prefix}_times"] = _times(stock["median_ms"] / form["median_ms"])
+        values[f"{prefix}_cpu_times"] = _times(stock["median_cpu_s"] / form["median_cpu_s"])
+    ours = [result for result in processors if result["store"] == "incremental"]
+    for result in ours:
+        if result["groups"] == PROCESSOR_GROUPS:
+            name = f"of_{result['case']}"
+            for form in ("stock", "batched"):
+                values[f"{name}_{form}_s"] = _seconds(result[form]["median_ms"] / 1000)
+                values[f"{name}_{form}_cpu_s"] = _seconds(result[form]["median_cpu_s"])
+            values[f"{name}_times"] = _times(result["times_stock"])
+            values[f"{name}_cpu_times"] = _times(result["times_stock_cpu"])
+    few = [result for result in ours if result["groups"] == FEW]
+    for form in ("stock", "batched"):
+        times_ms = [result[form]["median_ms"] for result in few]
+        values[f"few_{form}_least"], values[f"few_{form}_most"] = (
+            f"{min(times_ms):.0f}",
+            f"{max(times_ms):.0f}",
+        )
+    ratios = [result["times_stock"] for result in few]
+    values["few_times_least"], values["few_times_most"] = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
+    return values
+
+
+def _seconds(value: float) -> str:
+    """Return a time in two digits, or in three from ten seconds on."""
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}"
+
+
+def _times(value: float) -> str:
+    """Return a ratio in two digits."""
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def filled(text: str, sentence: str, values: Mapping[str, str]) -> str:
@@ -80,16 +119,12 @@ def filled(text: str, sentence: str, values: Mapping[str, str]) -> str:
     parts = _NAME.split(sentence)
     words = [r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in parts[::2]]
     pattern = re.compile(r"[\d.]+".join(f"({part})" for part in words))
-    found = pattern.findall(text)
-    if len(found) != 1:
-        raise ValueError(f"the sentence is there {len(found)} times: {sentence}")
-    new = [values[name] for name in parts[1::2]]
-
-    def replaced(match: re.Match[str]) -> str:
-        kept = match.groups()
-        return "".join(a + b for a, b in zip(kept, [*new, ""], strict=True))
-
-    return pattern.sub(replaced, text)
+    places = list(pattern.finditer(text))
+    if len(places) != 1:
+        raise ValueError(f"the sentence is there {len(places)} times: {sentence}")
+    new = [*(values[name] for name in parts[1::2]), ""]
+    sentence_now = "".join(a + b for a, b in zip(places[0].groups(), new, strict=True))
+    return text[: places[0].start()] + sentence_now + text[places[0].end() :]
 
 
 def filled_page(page: str, text: str, values: Mapping[str, str]) -> str:
@@ -97,56 +132,6 @@ def filled_page(page: str, text: str, values: Mapping[str, str]) -> str:
     for sentence in SENTENCES[page]:
         text = filled(text, sentence, values)
     return text
-
-
-def _read(measured: Path, name: str) -> Any:
-    return json.loads((measured / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def _of_functions(recorded: Any) -> dict[str, str]:
-    (run,) = [functions for functions in recorded["functions"] if functions["groups"] == GROUPS]
-    by_store: dict[str, dict[str, Any]] = {}
-    for measured in run["measurements"]:
-        by_store.setdefault(measured["store"], {})[measured["form"]] = measured
-    ours, hdfs = by_store["incremental"], by_store["hdfs"]
-    found = {}
-    for form in (STOCK, *FORMS):
-        found[f"{form}_s"] = _seconds(ours[form]["median_ms"] / 1000)
-        found[f"{form}_cpu_s"] = f"{ours[form]['median_cpu_s']:.1f}"
-        for figure, name in (("median_ms", "times"), ("median_cpu_s", "cpu_times")):
-            found[f"{form}_{name}"] = _times(ours[STOCK][figure] / ours[form][figure])
-            found[f"hdfs_{form}_{name}"] = _times(hdfs[STOCK][figure] / hdfs[form][figure])
-    return found
-
-
-def _of_processors(recorded: Any) -> dict[str, str]:
-    ours = [result for result in recorded["processors"] if result["store"] == "incremental"]
-    found = {}
-    for result in ours:
-        if result["groups"] == PROCESSOR_GROUPS:
-            case = result["case"]
-            for form in (STOCK, "batched"):
-                found[f"of_{case}_{form}_s"] = _seconds(result[form]["median_ms"] / 1000)
-                found[f"of_{case}_{form}_cpu_s"] = _seconds(result[form]["median_cpu_s"])
-            found[f"of_{case}_times"] = _times(result["times_stock"])
-            found[f"of_{case}_cpu_times"] = _times(result["times_stock_cpu"])
-    few = [result for result in ours if result["groups"] == FEW]
-    for form in (STOCK, "batched"):
-        times_ms = [result[form]["median_ms"] for result in few]
-        found[f"few_{form}_least"], found[f"few_{form}_most"] = f"{min(times_ms):.0f}", f"{max(times_ms):.0f}"
-    ratios = [result["times_stock"] for result in few]
-    found["few_times_least"], found["few_times_most"] = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
-    return found
-
-
-def _seconds(value: float) -> str:
-    """Return a time in two digits, or in three from ten seconds on."""
-    return f"{value:.2f}" if value < 1 else f"{value:.1f}"
-
-
-def _times(value: float) -> str:
-    """Return a ratio in two digits."""
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def main() -> None:

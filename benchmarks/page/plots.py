@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -12,34 +14,16 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.page import goals
-from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+from benchmarks.page.goals import MB, SPEEDS
+from benchmarks.results import CHANGELOG, HDFS, NAMES, OURS, Results
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart.
 COLOURS = {
     "hdfs": "#E69F00",
-    "rocksdb": "#999999",
     "rocksdb-changelog": "#0072B2",
-    "rocksdb-cache": "#56B4E9",
-    "rocksdb-bounded": "#999999",
-    "rocksdb-changelog-bounded": "#0072B2",
     "incremental": "#009E73",
     "incremental-full": "#009E73",
     "incremental-no-full": "#CC79A7",
-}
-NAMES = {
-    "hdfs": "HDFS-backed",
-    "rocksdb": "RocksDB",
-    "rocksdb-changelog": "RocksDB + changelog",
-    "rocksdb-cache": "RocksDB + changelog, larger cache",
-    "rocksdb-bounded": "RocksDB, bounded memory",
-    "rocksdb-changelog-bounded": "RocksDB + changelog, bounded memory",
-    "incremental": "incremental",
-    "incremental-1g": "incremental, 1 GB",
-    "incremental-lazy": "incremental, lazy",
-    "incremental-full": "incremental, full every 200 batches",
-    "incremental-no-full": "incremental, never full",
-    "incremental-unmerged": "incremental, never merged",
 }
 _STYLE = {
     "font.size": 12,
@@ -50,7 +34,16 @@ _STYLE = {
     "axes.axisbelow": True,
     "figure.constrained_layout.use": True,
 }
-Drawn = tuple[Figure, str] | None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Points of stores by name: lines over numbers, or bars beside texts, which get a ratio each."""
+
+    title: str
+    points: Mapping[str, Sequence[tuple[Any, float]]]
+    x_label: str
+    y_label: str = ""
 
 
 def draw_all(results: Results, directory: Path) -> dict[str, str]:
@@ -64,95 +57,91 @@ def draw_all(results: Results, directory: Path) -> dict[str, str]:
         The titles of the pictures by name.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    titles = {}
+    pictures = {name: picture for name, made in PICTURES.items() if (picture := made(results)).points}
     with plt.rc_context(_STYLE):
-        for name, draw in PICTURES.items():
-            if (drawn := draw(results)) is not None:
-                figure, titles[name] = drawn
-                figure.suptitle(titles[name])
-                figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-                plt.close(figure)
+        for name, picture in pictures.items():
+            figure = _drawn(picture)
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+            plt.close(figure)
     for old in directory.glob("*.svg"):
-        if old.stem not in titles:
+        if old.stem not in pictures:
             old.unlink()
-    return titles
+    return {name: picture.title for name, picture in pictures.items()}
 
 
-def _speed(results: Results) -> Drawn:
-    """Draw the ratios against both peers: the first picture of the README."""
-    rows = []
-    for setting, where, kind, *_, ours in goals.SPEEDS:
-        pair = [results.ratio(where, peers, kind, ours) for peers in ((HDFS,), CHANGELOG)]
-        if any(pair):
-            rows.append((setting, [ratio.value if ratio else 0 for ratio in pair]))
-    if not rows:
-        return None
-    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.75 * len(rows)))
-    for offset, (peer, name) in enumerate(((HDFS, "HDFS-backed"), (CHANGELOG[0], "RocksDB + changelog"))):
-        positions = [position + 0.2 - 0.4 * offset for position in range(len(rows))][::-1]
-        bars = axes.barh(
-            positions, [values[offset] for _, values in rows], 0.38, color=COLOURS[peer], label=name
-        )
-        axes.bar_label(bars, fmt=lambda value: f"{value:.1f}x" if value else "", padding=3, fontsize=11)
-    axes.set_yticks(range(len(rows)), [setting for setting, _ in rows][::-1])
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
-    axes.margins(x=0.12)
-    axes.set_xlabel("times as long as this store takes (1 = equal; medians of one run)")
-    figure.legend(loc="outside lower center", ncols=2)
-    values = [value for _, pair in rows for value in pair if value]
-    wins = sum(value > 1 for value in values)
-    return figure, f"Faster in {wins} of {len(values)} comparisons, up to {max(values):.1f} times"
+def _drawn(picture: Picture) -> Figure:
+    texts = [x for x, _ in next(iter(picture.points.values())) if isinstance(x, str)]
+    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.75 * len(texts) if texts else 5.5))
+    for number, (store, points) in enumerate(picture.points.items()):
+        values = [value for _, value in points]
+        if texts:
+            places = [place + 0.2 - 0.4 * number for place in range(len(texts))][::-1]
+            bars = axes.barh(places, values, 0.38, color=COLOURS[store], label=NAMES[store])
+            axes.bar_label(bars, fmt=lambda ratio: f"{ratio:.1f}x" if ratio else "", padding=3, fontsize=11)
+        else:
+            style = {"marker": "o", "color": COLOURS[store], "label": NAMES[store], "linewidth": 2}
+            axes.plot([x for x, _ in points], values, **style)
+    if texts:
+        axes.set_yticks(range(len(texts)), texts[::-1])
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axes.margins(x=0.12)
+        figure.legend(loc="outside lower center", ncols=2)
+    else:
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    axes.set_xlabel(picture.x_label)
+    axes.set_ylabel(picture.y_label)
+    figure.suptitle(picture.title)
+    return figure
 
 
-def _restore_over_age(results: Results) -> Drawn:
-    lines = _ages(results, "restore at ", "restore", "total_ms")
-    own = lines.get("incremental-full")
-    others = [line[-1][1] for subject, line in lines.items() if not subject.startswith(OURS)]
-    title = "Restore time over the age of the query"
-    if own and others:
-        age, last = own[-1]
-        title = f"After {age} batches: {last:.0f} ms to restore, the others {min(others):.0f} ms and more"
-    return _over_age(lines, title, "restore on a new machine, ms")
+def _speed(results: Results) -> Picture:
+    """Return the ratios against both peers: the first picture of the README."""
+    points: dict[str, list[tuple[str, float]]] = {HDFS: [], CHANGELOG[0]: []}
+    for setting, where, kind, *_, ours in SPEEDS:
+        ratios = [results.ratio(where, peers, kind, ours) for peers in ((HDFS,), CHANGELOG)]
+        if any(ratios):
+            for store, ratio in zip(points, ratios, strict=True):
+                points[store].append((setting, ratio.value if ratio else 0))
+    values = [value for of_store in points.values() for _, value in of_store if value]
+    wins, highest = sum(value > 1 for value in values), max(values, default=0)
+    return Picture(
+        f"Faster in {wins} of {len(values)} comparisons, up to {highest:.1f} times",
+        points if values else {},
+        "times as long as this store takes (1 = equal; medians of one run)",
+    )
 
 
-def _storage_over_age(results: Results) -> Drawn:
-    lines = _ages(results, "storage at ", "storage", "bytes", unit=1 << 20)
-    title = "Bytes in checkpoint storage over the age of the query"
-    return _over_age(lines, title, "in checkpoint storage, MB")
-
-
-def _ages(
-    results: Results, prefix: str, kind: str, figure: str, unit: int = 1
-) -> dict[str, list[tuple[int, float]]]:
-    """Return for each store the medians of a figure by the age of the query."""
+def _over_age(results: Results, kind: str, figure: str, title: str, label: str, unit: int) -> Picture:
+    """Return the medians of a figure by the age of the query, for each store."""
     lines: dict[str, list[tuple[int, float]]] = {}
-    for label, subjects in results.scenarios.get("age", {}).get("cases", {}).get("age", {}).items():
-        if label.startswith(prefix):
-            for subject, stats in subjects.items():
-                if kind in stats:
-                    point = int(label.removeprefix(prefix)), stats[kind][figure]["median"] / unit
-                    lines.setdefault(subject, []).append(point)
-    return {subject: sorted(lines[subject]) for subject in NAMES if subject in lines}
+    for step, subjects in results.scenarios.get("age", {}).get("cases", {}).get("age", {}).items():
+        for subject, stats in subjects.items():
+            if step.startswith(f"{kind} at ") and kind in stats:
+                point = int(step.removeprefix(f"{kind} at ")), stats[kind][figure]["median"] / unit
+                lines.setdefault(subject, []).append(point)
+    lines = {subject: sorted(lines[subject]) for subject in NAMES if subject in lines}
+    others = [line[-1][1] for subject, line in lines.items() if not subject.startswith(OURS)]
+    if kind == "restore" and others and "incremental-full" in lines:
+        age, last = lines["incremental-full"][-1]
+        title = f"After {age} batches: {last:.0f} ms to restore, the others {min(others):.0f} ms and more"
+    return Picture(title, lines, "batches since the start of the query (constant live state)", label)
 
 
-def _over_age(lines: Mapping[str, Sequence[tuple[int, float]]], title: str, label: str) -> Drawn:
-    if not lines:
-        return None
-    figure, axes = plt.subplots(figsize=(10, 5.5))
-    for subject, line in lines.items():
-        ages, values = zip(*line, strict=True)
-        axes.plot(ages, values, marker="o", color=COLOURS[subject], label=NAMES[subject], linewidth=2)
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    axes.set_xlabel("batches since the start of the query (constant live state)")
-    axes.set_ylabel(label)
-    return figure, title
+def _restore_over_age(results: Results) -> Picture:
+    title, label = "Restore time over the age of the query", "restore on a new machine, ms"
+    return _over_age(results, "restore", "total_ms", title, label, 1)
 
 
-PICTURES: Mapping[str, Callable[[Results], Drawn]] = {
+def _storage_over_age(results: Results) -> Picture:
+    title = "Bytes in checkpoint storage over the age of the query"
+    return _over_age(results, "storage", "bytes", title, "in checkpoint storage, MB", MB)
+
+
+PICTURES: Mapping[str, Callable[[Results], Picture]] = {
     "speed": _speed,
     "restore-over-age": _restore_over_age,
     "storage-over-age": _storage_over_age,
