@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyspark
 
-from state_store.session import build
-from state_store.session.build import BuildError as BuildError  # for those who compile
+from state_store.session import build, releases
+from state_store.session.releases import BuildError as BuildError  # for those who compile
 
 PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
 """Variable that names a jar to use for `probes_jar`, unchanged."""
@@ -31,7 +31,7 @@ QUERIES = TESTS / "spark" / "queries"
 def state_store_jar() -> Path:
     """Return the state store's jar for this pyspark, built if it is missing or out of date."""
     with locked(f"state-store-{pyspark.__version__}"):
-        jar, _ = build.build(build.installed_pyspark(), build.JAR_DIRECTORY)
+        jar, _ = build.build(releases.installed_pyspark(), build.JAR_DIRECTORY)
     return jar
 
 

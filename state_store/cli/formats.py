@@ -20,17 +20,8 @@ from typing import TYPE_CHECKING, Any, Union
 import click
 from rich.text import Text
 
+from state_store.cli import output
 from state_store.cli.command import WholeNumber, json_option
-from state_store.cli.output import (
-    Cell,
-    number_column,
-    print_columns,
-    print_table,
-    say,
-    text_column,
-    wide_option,
-    write,
-)
 from state_store.cli.process import visible, visible_json, zone
 from state_store.core.compat import zip
 from state_store.core.runtime import removed_at_end
@@ -112,7 +103,7 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="The format of rows: json is an object a line (JSON Lines); --json is one document for all "
             "rows; parquet needs --output. Default: table.",
         ),
-        wide_option,
+        output.wide_option,
         json_option,
     ):
         declared = decorate(declared)
@@ -161,7 +152,7 @@ def print_first(
     if form == "table" and target is None:
         noun, _, complement = described.partition(" ")
         more = f" (the first {maximum}; --limit 0 shows all)" if count == maximum else ""
-        say(f"\n{f'{counted(count, noun)} {complement}'.rstrip()}{more}")
+        output.say(f"\n{f'{counted(count, noun)} {complement}'.rstrip()}{more}")
 
 
 def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
@@ -193,7 +184,7 @@ def print_rows(
     if target is None:
         if form == "table":
             return _print_rows_as_table(batches, schema, units or {})
-        return _write_texts(batches, schema, form, write)
+        return _write_texts(batches, schema, form, output.write)
     path = local_path(target)
     if path is None:
         with new_file(target) as local:
@@ -210,12 +201,12 @@ def _print_rows_as_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow
     for field in schema:
         is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
         is_number = is_number and field.name not in units
-        headings.append(number_column(field.name) if is_number else text_column(field.name))
-    columns: list[list[Cell]] = [[] for _ in headings]
+        headings.append(output.number_column(field.name) if is_number else output.text_column(field.name))
+    columns: list[list[output.Cell]] = [[] for _ in headings]
     for batch in batches:
         for column, name, values in zip(columns, schema.names, _shown_values(batch)):
             column.extend(cells(values, units.get(name)))
-    print_columns(headings, columns, cut=True)
+    output.print_columns(headings, columns, cut=True)
     return len(columns[0]) if columns else 0
 
 
@@ -239,8 +230,8 @@ def differing(row: dict[str, Any]) -> dict[str, Any]:
 
 def print_row(row: Mapping[str, Any], units: Mapping[str, str]) -> None:
     """Print one row for people, a column a line."""
-    print_table(
-        (text_column("column"), text_column("value")),
+    output.print_table(
+        (output.text_column("column"), output.text_column("value")),
         ((name, cell(value, units.get(name))) for name, value in row.items()),
     )
 
@@ -302,14 +293,14 @@ def cell(value: Any, unit: str | Mapping[str, str] | None = None) -> Text:
     return Text(text) if isinstance(text, str) else text
 
 
-def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) -> Iterator[Cell]:
+def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) -> Iterator[output.Cell]:
     """Yield the cells of a column's values, as `cell` has them; equal texts and moments are made once.
 
     Args:
         values: the values, all of one type or null.
         unit: as `cell` takes it.
     """
-    made_cells: dict[Any, Cell] = {}
+    made_cells: dict[Any, output.Cell] = {}
     for value in values:
         kind = type(value)
         if kind is int and unit is None:
@@ -325,7 +316,7 @@ def cells(values: Iterable[Any], unit: str | Mapping[str, str] | None = None) ->
             yield _cell(value, unit)
 
 
-def _cell(value: Any, unit: str | Mapping[str, str] | None) -> Cell:
+def _cell(value: Any, unit: str | Mapping[str, str] | None) -> output.Cell:
     if value is None:
         return Text("null", "dim")
     if isinstance(unit, str):
@@ -351,7 +342,7 @@ def _with_units(value: Any, units: Mapping[str, str]) -> Any:
     }
 
 
-def _moment_in_numbers(value: int, unit: str) -> Cell:
+def _moment_in_numbers(value: int, unit: str) -> output.Cell:
     if value < 0:
         return Text("never", "dim")
     try:

@@ -14,6 +14,7 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
+from state_store.cli import output
 from state_store.cli.command import (
     DIRECTORY,
     NUMBER,
@@ -23,23 +24,6 @@ from state_store.cli.command import (
     json_option,
     query_command,
     spark_option,
-)
-from state_store.cli.output import (
-    Heading,
-    Meter,
-    fits,
-    is_wide,
-    moment,
-    moment_cells,
-    number_column,
-    print_json,
-    print_table,
-    print_tree,
-    say,
-    short_names,
-    size,
-    text_column,
-    write,
 )
 from state_store.cli.process import ExitCode, visible
 from state_store.core.codec import fields_to_json
@@ -83,13 +67,13 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
             document["batch"] = look.batch
             document["verified"] = look.verified.to_json()
             document["stores"] = to_json(list(look.stores))
-        print_json(document)
+        output.print_json(document)
     else:
         is_fine = verdict.severity == FINE
-        say(verdict.sentence if is_fine else f"{checkpoint}:")
+        output.say(verdict.sentence if is_fine else f"{checkpoint}:")
         for finding in verdict.findings:
-            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}")
-            write(f"  See {help_on(finding)}\n")  # never folded, so that a terminal opens it
+            output.say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}")
+            output.write(f"  See {help_on(finding)}\n")  # never folded, so that a terminal opens it
     return ExitCode.OK if verdict.severity in (FINE, NOTE) else ExitCode.PROBLEM
 
 
@@ -187,7 +171,7 @@ def serve(
 
 
 def _say_where(url: str, count: int) -> None:
-    say(f"Serving {count} {'query' if count == 1 else 'queries'} on {url} (end with Ctrl-C)")
+    output.say(f"Serving {count} {'query' if count == 1 else 'queries'} on {url} (end with Ctrl-C)")
 
 
 _MIN_COLUMNS = 5
@@ -211,24 +195,24 @@ def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> N
     is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
     the version, and "why" says for what reason; "new" are its bytes that no older version has.
     """
-    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
         history = histories.checkpoints(
             checkpoint, chosen.operator, chosen.partition, chosen.name, progress=meter
         )
     if as_json:
-        print_json(_versions_json(history))
+        output.print_json(_versions_json(history))
         return
     for heading, lines in history.groups(each=each):
-        say(f"{heading}\n")
+        output.say(f"{heading}\n")
         _print_versions(lines)
-        say()
+        output.say()
 
 
 def _print_versions(lines: Sequence[histories.Line]) -> None:
     """Print a line for each version, without the last columns if the output is narrow."""
-    committed, times = moment_cells("committed", [line.made_ms for line in lines])
-    number, text = number_column, text_column
-    columns: list[tuple[Heading, Sequence[object]]] = [
+    committed, times = output.moment_cells("committed", [line.made_ms for line in lines])
+    number, text = output.number_column, output.text_column
+    columns: list[tuple[output.Heading, Sequence[object]]] = [
         (number("version"), [line.version for line in lines]),
         (committed, times),
         (text("wrote"), [line.wrote for line in lines]),
@@ -236,17 +220,17 @@ def _print_versions(lines: Sequence[histories.Line]) -> None:
             text("restore"),
             [f"{line.starts_from}{f' +{line.deltas}' if line.deltas else ''}" for line in lines],
         ),
-        (number("bytes"), [size(line.size_bytes) for line in lines]),
-        (number("new"), [size(line.new_bytes) for line in lines]),
+        (number("bytes"), [output.size(line.size_bytes) for line in lines]),
+        (number("new"), [output.size(line.new_bytes) for line in lines]),
         (number("stores"), [line.stores for line in lines]),
         (number("files"), [line.files for line in lines]),
         (text("why"), [line.reasons for line in lines]),
     ]
     if not any(line.reasons for line in lines):
         del columns[-1]
-    while len(columns) > _MIN_COLUMNS and not fits(columns):
+    while len(columns) > _MIN_COLUMNS and not output.fits(columns):
         del columns[-1]
-    print_table([heading for heading, _ in columns], zip(*(cells for _, cells in columns)))
+    output.print_table([heading for heading, _ in columns], zip(*(cells for _, cells in columns)))
 
 
 def _versions_json(history: histories.Checkpoints) -> dict[str, Any]:
@@ -279,12 +263,12 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
     Draws, for each store, the versions that a version came from, newest first: those that a restore reads
     (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
     """
-    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
         by_store = histories.chain(
             checkpoint, chosen.operator, chosen.partition, chosen.name, version=version, progress=meter
         )
     if as_json:
-        print_json(
+        output.print_json(
             [
                 {**fields_to_json(key), "chain": [link.to_json() for link in store_chain.links]}
                 for key, store_chain in by_store.items()
@@ -292,24 +276,24 @@ def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -
         )
         return
     for store_chain in by_store.values():
-        print_tree(_tree_of(store_chain))
+        output.print_tree(_tree_of(store_chain))
 
 
 def _tree_of(chain: histories.StoreChain) -> Tree:
     start = f"snapshot {chain.base.version.number}" if chain.base else "nothing"
     tree = Tree(
         _visible_text(
-            f"store {chain.key}, version {chain.version}: a restore reads {size(chain.size_bytes)}, "
+            f"store {chain.key}, version {chain.version}: a restore reads {output.size(chain.size_bytes)}, "
             f"from {start} and {counted(len(chain.deltas), 'delta')}"
         )
     )
     for link in chain.links:
-        parts = [f"version {link.version.number}", moment(link.made_ms)]
+        parts = [f"version {link.version.number}", output.moment(link.made_ms)]
         if link.delta_bytes is not None:
-            parts.append(f"delta {size(link.delta_bytes)}")
+            parts.append(f"delta {output.size(link.delta_bytes)}")
         if link.snapshot is not None:
             files = counted(link.snapshot_files, "file")
-            parts.append(f"{link.snapshot} snapshot of {files}, {size(link.snapshot_bytes)}")
+            parts.append(f"{link.snapshot} snapshot of {files}, {output.size(link.snapshot_bytes)}")
         if link.reason is not None:
             parts.append(f"because: {link.reason}")
         tree.add(_visible_text("  ".join(parts)), style="" if link.is_read else "dim")
@@ -321,16 +305,16 @@ def _visible_text(text: str) -> Text:
 
 
 _FILE_COLUMNS = (
-    text_column("store"),
-    text_column("file"),
-    number_column("bytes"),
-    number_column("version"),
-    number_column("count"),
-    text_column("needed by"),
+    output.text_column("store"),
+    output.text_column("file"),
+    output.number_column("bytes"),
+    output.number_column("version"),
+    output.number_column("count"),
+    output.text_column("needed by"),
 )
 
 
-_REASON_COLUMNS = (text_column("reason"), number_column("bytes"), number_column("files"))
+_REASON_COLUMNS = (output.text_column("reason"), output.number_column("bytes"), output.number_column("files"))
 
 
 @query_command(
@@ -365,7 +349,7 @@ def files(
     snapshots and deltas that the newest version needs, those that only older versions need which can still be
     restored, and those that no version needs.
     """
-    with Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("listed", len(Query.open(checkpoint).stores(chosen))) as meter:
         held_files = files_of(
             checkpoint,
             chosen.operator,
@@ -377,19 +361,21 @@ def files(
             progress=meter,
         )
     if as_json:
-        print_json(_summed(held_files) if by_reason else held_files.to_json())
+        output.print_json(_summed(held_files) if by_reason else held_files.to_json())
         return
     if by_reason:
-        print_table(
+        output.print_table(
             _REASON_COLUMNS,
             (
-                (reason, size(size_bytes), count)
+                (reason, output.size(size_bytes), count)
                 for reason, (size_bytes, count) in held_files.by_reason().items()
             ),
         )
         return
-    print_table(_FILE_COLUMNS, (_file_row(file) for file in held_files.all))
-    say(f"\n{counted(len(held_files.all), 'file')}, {size(sum(file.bytes for file in held_files.all))}")
+    output.print_table(_FILE_COLUMNS, (_file_row(file) for file in held_files.all))
+    output.say(
+        f"\n{counted(len(held_files.all), 'file')}, {output.size(sum(file.bytes for file in held_files.all))}"
+    )
 
 
 def _summed(found: Files) -> dict[str, Any]:
@@ -402,5 +388,5 @@ def _summed(found: Files) -> dict[str, Any]:
 
 def _file_row(file: HeldFile) -> tuple[object, ...]:
     versions = runs(sorted({version.number for version in file.holders}))
-    path = file.path if is_wide() else short_names(file.path)
+    path = file.path if output.is_wide() else output.short_names(file.path)
     return str(file.key), path, file.bytes, file.origin, len(file.holders), versions or "-"

@@ -18,19 +18,8 @@ from typing import Any
 import click
 from rich.text import Text
 
+from state_store.cli import output
 from state_store.cli.command import changing, query_command, spark_option, stores_option
-from state_store.cli.output import (
-    Meter,
-    is_wide,
-    number_column,
-    print_error,
-    print_json,
-    print_table,
-    say,
-    short_names,
-    size,
-    text_column,
-)
 from state_store.cli.process import ExitCode
 from state_store.data.dataset.checkpoints import runs
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
@@ -43,20 +32,20 @@ from state_store.data.query.arguments import counted
 from state_store.errors import BusyError, ErrorFields, MissingError, OptionError, StorageError, from_json
 
 _VERDICT_COLUMNS = (
-    text_column("store"),
-    number_column("files"),
-    number_column("bytes"),
-    number_column("restored"),
-    number_column("keys"),
-    text_column("restorable"),
-    text_column("verdict"),
+    output.text_column("store"),
+    output.number_column("files"),
+    output.number_column("bytes"),
+    output.number_column("restored"),
+    output.number_column("keys"),
+    output.text_column("restorable"),
+    output.text_column("verdict"),
 )
 
 
 _WIDTH = 80
 
 
-_FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("problem"))
+_FINDING_COLUMNS = (output.text_column("store"), output.text_column("file"), output.text_column("problem"))
 
 
 @query_command(
@@ -96,7 +85,7 @@ def verify(
     store read at once. It writes one file to checkpoint storage, the result; a user who may not write there
     is told so and loses nothing else.
     """
-    with Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
         verification = verify_state(
             checkpoint,
             chosen.operator,
@@ -109,11 +98,11 @@ def verify(
             leave_result=leave_result,
         )
     if as_json:
-        print_json(verification.to_json())
+        output.print_json(verification.to_json())
     else:
         _print_verdicts(verification.verdicts, verification.findings)
         if verification.not_left is not None:
-            say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
+            output.say(f"The result could not be left for `doctor` and `serve`: {verification.not_left}")
     return ExitCode.of_findings(finding.kind for finding in verification.findings)
 
 
@@ -122,7 +111,7 @@ def _print_verdicts(verdicts: Sequence[Verdict], findings: Sequence[Finding]) ->
         (
             verdict.key,
             verdict.files,
-            size(verdict.bytes),
+            output.size(verdict.bytes),
             verdict.restored.number if verdict.restored else "-",
             verdict.keys,
             runs(sorted({version.number for version in verdict.restorable})) or "-",
@@ -130,17 +119,17 @@ def _print_verdicts(verdicts: Sequence[Verdict], findings: Sequence[Finding]) ->
         )
         for verdict in verdicts
     )
-    print_table(_VERDICT_COLUMNS, rows)
-    for finding in () if is_wide() else findings:
-        say(f"\n{finding.key or 'of Spark'}  {short_names(finding.file)}")
-        say(_indented(short_names(finding.sentence())))
-    if findings and is_wide():
-        say()
-        print_table(
+    output.print_table(_VERDICT_COLUMNS, rows)
+    for finding in () if output.is_wide() else findings:
+        output.say(f"\n{finding.key or 'of Spark'}  {output.short_names(finding.file)}")
+        output.say(_indented(output.short_names(finding.sentence())))
+    if findings and output.is_wide():
+        output.say()
+        output.print_table(
             _FINDING_COLUMNS,
             ((finding.key or "of Spark", finding.file, finding.sentence()) for finding in findings),
         )
-    say(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
+    output.say(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
 
 
 def _indented(text: str) -> str:
@@ -156,25 +145,25 @@ def _summary(verdict: Verdict) -> Text:
 
 
 _FULL_COLUMNS = (
-    text_column("store"),
-    number_column("version"),
-    number_column("keys"),
-    number_column("files"),
-    number_column("bytes"),
-    number_column("chain"),
-    number_column("its bytes"),
-    number_column("ms"),
+    output.text_column("store"),
+    output.number_column("version"),
+    output.number_column("keys"),
+    output.number_column("files"),
+    output.number_column("bytes"),
+    output.number_column("chain"),
+    output.number_column("its bytes"),
+    output.number_column("ms"),
 )
 
 
 _REMOTE_COLUMNS = (
-    text_column("store"),
-    text_column("outcome"),
-    number_column("version"),
-    number_column("files"),
-    number_column("bytes"),
-    number_column("ms"),
-    text_column("failure"),
+    output.text_column("store"),
+    output.text_column("outcome"),
+    output.number_column("version"),
+    output.number_column("files"),
+    output.number_column("bytes"),
+    output.number_column("ms"),
+    output.text_column("failure"),
 )
 
 
@@ -235,7 +224,7 @@ def full(
         raise OptionError("--query, --trigger-id and --token-file belong to --url", option="--url")
     assert checkpoint is not None
     changing(if_interrupted="stores that were done keep their full checkpoints; the same command makes all")
-    with Meter("full checkpoints", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter("full checkpoints", len(Query.open(checkpoint).stores(chosen))) as meter:
         outcomes = full_checkpoint(
             checkpoint,
             chosen.operator,
@@ -248,12 +237,12 @@ def full(
             progress=meter,
         )
     if as_json:
-        print_json(outcomes.to_json())
+        output.print_json(outcomes.to_json())
     else:
         if outcomes.made:
-            print_table(_FULL_COLUMNS, map(_full_row, outcomes.made))
+            output.print_table(_FULL_COLUMNS, map(_full_row, outcomes.made))
         for failure in outcomes.failed:
-            print_error(failure.error, as_json=False)
+            output.print_error(failure.error, as_json=False)
     return ExitCode.of_kind(outcomes.failed[0].error.kind) if outcomes.failed else ExitCode.OK
 
 
@@ -263,9 +252,9 @@ def _full_row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
         checkpoint.version.number,
         checkpoint.keys,
         checkpoint.files,
-        size(checkpoint.bytes),
+        output.size(checkpoint.bytes),
         counted(checkpoint.chain_files, "file"),
-        size(checkpoint.chain_bytes),
+        output.size(checkpoint.chain_bytes),
         checkpoint.ms,
     )
 
@@ -289,11 +278,11 @@ def _full_by_service(
     changing(if_interrupted="what the service was asked for goes on there")
     operation = service.full(service.query(query), chosen, trigger_id)
     if as_json:
-        print_json(operation)
+        output.print_json(operation)
     else:
-        print_table(_REMOTE_COLUMNS, map(_remote_row, operation["stores"]))
+        output.print_table(_REMOTE_COLUMNS, map(_remote_row, operation["stores"]))
         if "failure" in operation:
-            print_error(from_json(operation["failure"]), as_json=False)
+            output.print_error(from_json(operation["failure"]), as_json=False)
     return ExitCode.PROBLEM if "failure" in operation else ExitCode.OK
 
 
@@ -304,7 +293,7 @@ def _remote_row(outcome: dict[str, Any]) -> tuple[object, ...]:
         outcome["outcome"],
         outcome.get("version", "-"),
         outcome.get("files", "-"),
-        size(outcome["bytes"]) if "bytes" in outcome else "-",
+        output.size(outcome["bytes"]) if "bytes" in outcome else "-",
         outcome.get("duration_ms", "-"),
         failure["message"] if failure else "",
     )
@@ -444,15 +433,19 @@ def _problem(error: urllib.error.HTTPError, url: str) -> Exception:
 
 
 _STEP_COLUMNS = (
-    text_column("store"),
-    text_column("action"),
-    text_column("file"),
-    number_column("bytes"),
-    text_column("why"),
+    output.text_column("store"),
+    output.text_column("action"),
+    output.text_column("file"),
+    output.number_column("bytes"),
+    output.text_column("why"),
 )
 
 
-_LEFT_COLUMNS = (text_column("store"), text_column("file"), text_column("problem that stays"))
+_LEFT_COLUMNS = (
+    output.text_column("store"),
+    output.text_column("file"),
+    output.text_column("problem that stays"),
+)
 
 
 _ADVICE_DAMAGED = (
@@ -522,7 +515,9 @@ def repair(
         changing(
             if_interrupted="stores that were done stay repaired; the same command goes on with the others"
         )
-    with Meter("repaired" if apply else "examined", len(Query.open(checkpoint).stores(chosen))) as meter:
+    with output.Meter(
+        "repaired" if apply else "examined", len(Query.open(checkpoint).stores(chosen))
+    ) as meter:
         repairs = repair_state(
             checkpoint,
             chosen.operator,
@@ -537,7 +532,7 @@ def repair(
             progress=meter,
         )
     if as_json:
-        print_json(repairs.to_json())
+        output.print_json(repairs.to_json())
     else:
         _print_repairs(repairs.repairs, apply=apply)
     return ExitCode.of_findings(finding.kind for finding in repairs.left)
@@ -546,22 +541,24 @@ def repair(
 def _print_repairs(repairs: Sequence[Repair], *, apply: bool) -> None:
     steps = [(repair.key, step) for repair in repairs for step in repair.steps]
     if steps:
-        print_table(
+        output.print_table(
             _STEP_COLUMNS,
-            ((key, step.action, step.file, size(step.size_bytes), step.why) for key, step in steps),
+            ((key, step.action, step.file, output.size(step.size_bytes), step.why) for key, step in steps),
         )
     for repair in repairs:
         if repair.skipped is not None:
-            say(f"store {repair.key}: nothing is removed: {repair.skipped}")
+            output.say(f"store {repair.key}: nothing is removed: {repair.skipped}")
         if repair.undecided is not None:
-            say(f"store {repair.key}: nothing is discarded: {repair.undecided}")
+            output.say(f"store {repair.key}: nothing is discarded: {repair.undecided}")
     findings = [finding for repair in repairs for finding in repair.left]
     if findings:
-        print_table(_LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings))
-        say(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in findings) else _ADVICE_UNREAD}")
+        output.print_table(
+            _LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings)
+        )
+        output.say(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in findings) else _ADVICE_UNREAD}")
     if not steps:
-        say("nothing can be done" if findings else "nothing to do")
+        output.say("nothing can be done" if findings else "nothing to do")
         return
     removed = sum(step.size_bytes for _, step in steps if step.action != REBUILD)
-    done = f"{counted(len(steps), 'step')}, {size(removed)} to remove"
-    say(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")
+    done = f"{counted(len(steps), 'step')}, {output.size(removed)} to remove"
+    output.say(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")

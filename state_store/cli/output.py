@@ -14,19 +14,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar, Union
 
 import click
-from rich import filesize
+from rich import filesize, progress
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.text import Text
 from rich.tree import Tree
 
@@ -402,11 +392,15 @@ class Meter:
         self, done: str, stores: int, *, unit: str = "bytes", console: Console | None = None
     ) -> None:
         self._console = console or Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
-            BarColumn(),
-            *([DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [_CountColumn(unit)]),
-            TimeRemainingColumn(),
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
+            progress.BarColumn(),
+            *(
+                [progress.DownloadColumn(), progress.TransferSpeedColumn()]
+                if unit == "bytes"
+                else [_CountColumn(unit)]
+            ),
+            progress.TimeRemainingColumn(),
             console=self._console,
             transient=True,
         )
@@ -478,14 +472,14 @@ class Meter:
         self.shown.set()
 
 
-class _CountColumn(ProgressColumn):
+class _CountColumn(progress.ProgressColumn):
     """A number of rows or batches, the total if it is known, and the number a second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self._unit = unit
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         rate = f", {task.speed:,.0f} a second" if task.speed else ""
         total = "" if task.total is None else f"/{task.total:,.0f}"
         return Text(f"{task.completed:,.0f}{total} {self._unit}{rate}")

@@ -21,7 +21,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timezone, tzinfo
 from enum import IntEnum
@@ -195,7 +194,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return _utf16(error.object[error.start : error.end]), error.end
 
 
-@contextmanager
+@contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP interrupt a command as Ctrl-C does, so that it tidies up and says what is left.
 

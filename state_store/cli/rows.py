@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from state_store.cli import formats, output
 from state_store.cli.command import (
     DIRECTORY,
     NUMBER,
@@ -29,31 +30,6 @@ from state_store.cli.command import (
     utc_option,
     version_options,
     writing,
-)
-from state_store.cli.formats import (
-    DOCUMENT,
-    Units,
-    cell,
-    format_options,
-    limit_option,
-    max_rows,
-    plain,
-    print_first,
-    print_row,
-    print_rows,
-    rows_as_values,
-)
-from state_store.cli.output import (
-    Meter,
-    moment,
-    moment_cells,
-    number_column,
-    print_json,
-    print_table,
-    say,
-    size,
-    text_column,
-    wide_option,
 )
 from state_store.cli.process import is_utc, zone
 from state_store.data.dataset.columns import key_columns
@@ -79,8 +55,8 @@ from state_store.errors import MissingError, OptionError
     ),
 )
 @version_options
-@format_options
-@limit_option
+@formats.format_options
+@formats.limit_option
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas, in this order.")
 @click.option(
     "--where",
@@ -130,13 +106,15 @@ def show(
             )
             reader = state.scan(names, condition, key=key)
         else:
-            maximum = max_rows(form, limit)
+            maximum = formats.max_rows(form, limit)
             reader = state.ordered(
                 order_by, names, where, key=key, limit=maximum, memory=memory, utc=is_utc()
             )
         described = f"row of version {state.version}"
         with metered(state, "read", prints=target is None):
-            print_first(reader, reader.schema, form, target, limit, described, moment_columns(state.view))
+            formats.print_first(
+                reader, reader.schema, form, target, limit, described, moment_columns(state.view)
+            )
 
 
 @state_command(
@@ -149,7 +127,7 @@ def show(
     ),
 )
 @version_options
-@format_options
+@formats.format_options
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
     """Print the state of one key.
@@ -166,14 +144,14 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
         if not rows.num_rows:
             named = ", ".join(text if text.strip() else f"'{text}'" for text in key)
             raise MissingError(f"there is no key {named} in version {state.version}")
-        if not state.has_one_row_a_key or target is not None or form not in ("table", DOCUMENT):
-            print_rows(iter(rows.to_batches()), rows.schema, form, target, moment_columns(state.view))
+        if not state.has_one_row_a_key or target is not None or form not in ("table", formats.DOCUMENT):
+            formats.print_rows(iter(rows.to_batches()), rows.schema, form, target, moment_columns(state.view))
             return
-        (row,) = (row for batch in rows.to_batches() for row in rows_as_values(batch))
-        if form == DOCUMENT:
-            print_json(plain(row))
+        (row,) = (row for batch in rows.to_batches() for row in formats.rows_as_values(batch))
+        if form == formats.DOCUMENT:
+            output.print_json(formats.plain(row))
         else:
-            print_row(row, moment_columns(state.view))
+            formats.print_row(row, moment_columns(state.view))
 
 
 @state_command(
@@ -185,7 +163,7 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
     ),
 )
 @version_options
-@format_options
+@formats.format_options
 @click.option("--every", is_flag=True, help="Show versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Sequence[str]) -> None:
@@ -197,22 +175,27 @@ def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Seq
     """
     with chosen.open() as state:
         parsed = parsed_key(state, key)
-        if target is not None or form not in ("table", DOCUMENT):
+        if target is not None or form not in ("table", formats.DOCUMENT):
             with metered(state, "read", 1):
                 table = state.history_rows(parsed, every=every)
-            print_rows(iter(table.to_batches()), table.schema, form, target)
+            formats.print_rows(iter(table.to_batches()), table.schema, form, target)
             return
         with metered(state, "read", 1):
             key_versions = state.history(parsed)
         versions = [version for version in key_versions if every or version.is_changed]
-        if form == DOCUMENT:
-            print_json(
-                [{**_version_json(version), "row": plain(_state_at(state, version))} for version in versions]
+        if form == formats.DOCUMENT:
+            output.print_json(
+                [
+                    {**_version_json(version), "row": formats.plain(_state_at(state, version))}
+                    for version in versions
+                ]
             )
             return
         _print_history(state, versions)
         if not versions and any(version.rows for version in key_versions):
-            say("\nno version of which the delta is there wrote the key; --every shows its state in them")
+            output.say(
+                "\nno version of which the delta is there wrote the key; --every shows its state in them"
+            )
 
 
 def _version_json(at: KeyVersion) -> dict[str, object]:
@@ -230,18 +213,23 @@ def _state_at(state: State, version: KeyVersion) -> object:
 
 
 def _print_history(state: State, versions: Sequence[KeyVersion]) -> None:
-    committed, times = moment_cells("committed", [version.committed_ms for version in versions])
-    headings = (number_column("version"), number_column("batch"), committed, text_column("state"))
+    committed, times = output.moment_cells("committed", [version.committed_ms for version in versions])
+    headings = (
+        output.number_column("version"),
+        output.number_column("batch"),
+        committed,
+        output.text_column("state"),
+    )
     states = (_state_cell(state, version) for version in versions)
     rows = ((at.version, at.version - 1, time, text) for at, time, text in zip(versions, times, states))
-    print_table(headings, rows, cut=True)
+    output.print_table(headings, rows, cut=True)
 
 
 def _state_cell(state: State, version: KeyVersion) -> object:
     names = [field.name for field in state.columns.value_fields]
     rows = [{name: row[name] for name in names} for row in version.rows]
     value = rows[0] if rows and state.has_one_row_a_key else rows
-    return cell(value, moment_columns(state.view)) if rows else "(none)"
+    return formats.cell(value, moment_columns(state.view)) if rows else "(none)"
 
 
 _VERSION_DIGITS = 8
@@ -275,8 +263,8 @@ class _VersionName(click.ParamType):
         "s3://bucket/checkpoint 1 41 --feed --format csv --output changes.csv",
     ),
 )
-@format_options
-@limit_option
+@formats.format_options
+@formats.limit_option
 @click.option("--feed", is_flag=True, help="Show the writes of each version, instead of before and after.")
 @click.argument("older", type=_VersionName(), metavar="OLDER")
 @click.argument("newer", type=_VersionName(), required=False, metavar="[NEWER]")
@@ -301,12 +289,14 @@ def diff(
     by_time = {"at": newer} if isinstance(newer, datetime) else {"version": newer}
     with Chosen(checkpoint, operator, store, **by_time).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
-        since = older if isinstance(older, int) else f"at {moment(milliseconds_of(older))}"
+        since = older if isinstance(older, int) else f"at {output.moment(milliseconds_of(older))}"
         described = f"change from version {since} to version {state.version}"
         units = moment_columns(state.view)
-        of_rows: Units = {**units, "before": units, "after": units}
+        of_rows: formats.Units = {**units, "before": units, "after": units}
         with metered(state, "read", prints=target is None):
-            print_first(reader, reader.schema, form, target, limit, described, units if feed else of_rows)
+            formats.print_first(
+                reader, reader.schema, form, target, limit, described, units if feed else of_rows
+            )
 
 
 _SQL_NOTE = f"""\
@@ -332,8 +322,8 @@ Tables:
     note=_SQL_NOTE,
 )
 @version_options
-@format_options
-@limit_option
+@formats.format_options
+@formats.limit_option
 @utc_option
 @click.option(
     "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most memory that DuckDB takes."
@@ -356,7 +346,7 @@ def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory
     and sees the state alone: no files, no network.
     """
     stores = len(Query.open(chosen.checkpoint).stores())
-    with Meter("read", stores) as meter:
+    with output.Meter("read", stores) as meter:
         reader = sql_batches(
             chosen.checkpoint,
             query,
@@ -369,7 +359,7 @@ def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory
             progress=meter,
         )
         batches = meter.hidden_before(reader) if target is None else reader
-        print_first(batches, reader.schema, form, target, limit, "row")
+        formats.print_first(batches, reader.schema, form, target, limit, "row")
 
 
 @state_command(
@@ -387,28 +377,35 @@ def export(chosen: Chosen, as_json: bool, target: str, spark: Any) -> None:
     """
     with chosen.open() as state:
         advice = "remove it before the command is run again"
-        with Meter("exported", len(state.partitions)) as meter, writing(target, if_interrupted=advice):
+        with output.Meter("exported", len(state.partitions)) as meter, writing(target, if_interrupted=advice):
             rows = state.export(target, spark=spark, progress=meter)
         described = state.described()
     if as_json:
-        print_json({**described, "rows": rows, "target": target})
+        output.print_json({**described, "rows": rows, "target": target})
     else:
-        say(f"{counted(rows, 'row')} of version {described['version']} in {target}")
+        output.say(f"{counted(rows, 'row')} of version {described['version']} in {target}")
 
 
-_PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
+_PARTITIONS = (output.number_column("partition"), output.number_column("rows"), output.number_column("bytes"))
 
 
-_SIZES = (text_column("bytes of"), *(number_column(name) for name in ("50 %", "95 %", "99 %", "largest")))
+_SIZES = (
+    output.text_column("bytes of"),
+    *(output.number_column(name) for name in ("50 %", "95 %", "99 %", "largest")),
+)
 
 
-_LARGEST = (text_column("largest rows"), number_column("partition"), number_column("bytes"))
+_LARGEST = (
+    output.text_column("largest rows"),
+    output.number_column("partition"),
+    output.number_column("bytes"),
+)
 
 
-_RECENT = tuple(number_column(name) for name in ("version", "puts", "removes", "delta"))
+_RECENT = tuple(output.number_column(name) for name in ("version", "puts", "removes", "delta"))
 
 
-_AGES = (text_column("last changed"), number_column("keys"), number_column("share"))
+_AGES = (output.text_column("last changed"), output.number_column("keys"), output.number_column("share"))
 
 
 _AGE_LINES = 5
@@ -421,7 +418,7 @@ _MAX_PARTITIONS = 10
     "stats", examples=("/data/checkpoint", "/data/checkpoint --exact --json", "/data/checkpoint --store left")
 )
 @version_options
-@wide_option
+@output.wide_option
 @json_option
 @click.option("--exact", is_flag=True, help=f"Read all partitions for sizes, not only {SAMPLE}.")
 @click.option(
@@ -445,11 +442,11 @@ def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -
     with chosen.open() as state:
         sample = None if exact else SAMPLE
         count = len(state.partitions)
-        with Meter("read", count if sample is None else min(sample, count)) as meter:
+        with output.Meter("read", count if sample is None else min(sample, count)) as meter:
             statistics = state.stats(sample=sample, recent=recent, spark=spark, progress=meter)
     if as_json:
-        print_json(
-            plain(
+        output.print_json(
+            formats.plain(
                 {
                     **asdict(statistics),
                     "rows": statistics.rows,
@@ -468,30 +465,34 @@ def _print_statistics(statistics: Statistics) -> None:
         "all partitions" if statistics.is_exact else f"partitions {', '.join(map(str, statistics.sampled))}"
     )
     partitions = counted(len(statistics.partitions), "partition")
-    say(
+    output.say(
         f"version {statistics.version}: {counted(statistics.rows, 'row')} in {partitions}, "
-        f"{size(statistics.size_bytes)} in files; "
+        f"{output.size(statistics.size_bytes)} in files; "
         f"the largest partition has {statistics.skew:.2f} times the average\n"
     )
     largest = sorted(statistics.partitions, key=lambda part: -part.rows)[:_MAX_PARTITIONS]
-    print_table(_PARTITIONS, ((part.partition, part.rows, size(part.size_bytes)) for part in largest))
-    say(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
-    print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
-    say()
-    print_table(
-        _LARGEST, ((cell(row.key), row.partition, row.size_bytes) for row in statistics.largest), cut=True
+    output.print_table(
+        _PARTITIONS, ((part.partition, part.rows, output.size(part.size_bytes)) for part in largest)
     )
-    say()
-    print_table(_RECENT, _recent_lines(statistics))
+    output.say(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
+    output.print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
+    output.say()
+    output.print_table(
+        _LARGEST,
+        ((formats.cell(row.key), row.partition, row.size_bytes) for row in statistics.largest),
+        cut=True,
+    )
+    output.say()
+    output.print_table(_RECENT, _recent_lines(statistics))
     if statistics.ages.keys:
-        say(f"\nkeys of {scope} by their last change:\n")
-        print_table(_AGES, _age_lines(statistics.ages))
+        output.say(f"\nkeys of {scope} by their last change:\n")
+        output.print_table(_AGES, _age_lines(statistics.ages))
     if statistics.expired is not None:
         expired = statistics.expired
         clock = "the watermark" if expired.clock == WATERMARK else "the time"
-        say(
+        output.say(
             f"\n{expired.rows} of {counted(expired.looked_at, 'row')} of {scope} ({expired.share:.1%}): "
-            f"their time is over, by {expired.column} and {clock}, {moment(expired.at_ms)}"
+            f"their time is over, by {expired.column} and {clock}, {output.moment(expired.at_ms)}"
         )
 
 
@@ -499,11 +500,13 @@ def _age_lines(ages: Ages) -> Iterator[tuple[object, ...]]:
     """Yield a line for each of the newest versions, and lines for those before them together."""
     changes = ages.last_changes
     older, newer = changes[:-_AGE_LINES], changes[-_AGE_LINES:]
-    groups = [(f"in version {at.version}, {moment(at.committed_ms)}", at.keys) for at in reversed(newer)]
+    groups = [
+        (f"in version {at.version}, {output.moment(at.committed_ms)}", at.keys) for at in reversed(newer)
+    ]
     if older:
         first, last = older[0], older[-1]
         span = f"version {first.version}" if first is last else f"versions {first.version} to {last.version}"
-        groups.append((f"in {span}, since {moment(first.committed_ms)}", sum(at.keys for at in older)))
+        groups.append((f"in {span}, since {output.moment(first.committed_ms)}", sum(at.keys for at in older)))
     if ages.older:
         before = f"before version {changes[0].version}" if changes else "before all deltas"
         groups.append((before, ages.older))
@@ -512,7 +515,7 @@ def _age_lines(ages: Ages) -> Iterator[tuple[object, ...]]:
 
 def _recent_lines(found: Statistics) -> Iterator[tuple[object, ...]]:
     for at in found.recent:
-        yield at.version, at.puts, at.removes, size(at.delta_bytes)
+        yield at.version, at.puts, at.removes, output.size(at.delta_bytes)
 
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:
@@ -552,6 +555,6 @@ def metered(
     if prints and sys.stdout.isatty():
         yield
         return
-    with Meter(done, len(state.partitions) if partitions is None else partitions) as meter:
+    with output.Meter(done, len(state.partitions) if partitions is None else partitions) as meter:
         state.follow(meter)
         yield

@@ -22,13 +22,12 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from state_store.errors import StorageError
 
-Lock = AbstractContextManager[Any]
+Lock = contextlib.AbstractContextManager[Any]
 
 FIRST_ANSWER_S = 60.0
 """Seconds in which a service has to answer the first request."""
@@ -284,7 +283,7 @@ class _Call(Generic[R]):
 # ---- what is removed at the end -------------------------------------------------------------------------
 
 
-@contextmanager
+@contextlib.contextmanager
 def removed_at_end(remove: Remove) -> Iterator[None]:
     """Note what `remove_unfinished` has to remove if the process ends at once while the body runs."""
     key = id(remove)

@@ -26,16 +26,8 @@ from state_store.core.checkpoint.names import DELTA_DIRECTORY, VersionId
 from state_store.core.deletion.lease import read_listing
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import ScratchDirectory
+from state_store.core.settings import session
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.session import (
-    FORMAT_KEY,
-    MERGE_OPERATOR_KEY,
-    PROVIDER_CLASS,
-    PROVIDER_KEY,
-    ROW_CHECKSUMS_KEY,
-    UNNAMED,
-    WITH_DELIMITER,
-)
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.partitions import identified
 from state_store.data.dataset.rewriting import copying
@@ -91,7 +83,7 @@ class StateStore:
 
     def conf_of(self, checkpoint_format: int) -> dict[str, str]:
         """Return the settings of a session that reads or writes a checkpoint of a format."""
-        return {**dict(self.conf), FORMAT_KEY: str(checkpoint_format)}
+        return {**dict(self.conf), session.FORMAT_KEY: str(checkpoint_format)}
 
 
 HDFS = StateStore("hdfs", f"{_SPARKS}.HDFSBackedStateStoreProvider", formats=(1,), families=False)
@@ -103,7 +95,7 @@ ROCKSDB = StateStore(
     # Off: a commit uploads a snapshot, and opening a version writes nothing.
     conf=(("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),),
 )
-INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
+INCREMENTAL = StateStore("incremental", session.PROVIDER_CLASS, formats=(2, 1), families=True)
 STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
 
 
@@ -121,7 +113,7 @@ def of_provider(provider: str | None, checkpoint: str) -> StateStore:
     raise OptionError(
         f"the query of {checkpoint} {predicate}; a query can be moved between "
         + " and ".join([", ".join(list(STORES)[:-1]), list(STORES)[-1]]),
-        option=PROVIDER_KEY,
+        option=session.PROVIDER_KEY,
     )
 
 
@@ -421,7 +413,7 @@ class _Migration:
     ) -> None:
         self._query = Query.of_any_store(checkpoint)
         self._pinned = self._query.logs.pinned_conf()
-        self._from = of_provider(self._pinned.get(PROVIDER_KEY), self._query.location)
+        self._from = of_provider(self._pinned.get(session.PROVIDER_KEY), self._query.location)
         self._to = STORES[to]
         self._conf = conf
         self._batch = self._query.newest_batch()
@@ -522,15 +514,16 @@ class _Migration:
         """Refuse lists that the installed Spark cannot read from RocksDB, since a later one wrote them."""
         if (
             self._from is ROCKSDB
-            and self._pinned.get(MERGE_OPERATOR_KEY, UNNAMED[MERGE_OPERATOR_KEY]) != WITH_DELIMITER
+            and self._pinned.get(session.MERGE_OPERATOR_KEY, session.UNNAMED[session.MERGE_OPERATOR_KEY])
+            != session.WITH_DELIMITER
             and any(operator.schema_files for operator in self._query.operators)
             and joins_with_delimiter(installed_spark())
         ):
             raise OptionError(
                 f"the query of {self._query.location} began on Spark 4.2 or later, which joins the values of "
                 f"lists in RocksDB in a way that Spark {installed_spark()} cannot read "
-                f"({MERGE_OPERATOR_KEY}): migrate with the pyspark that the query ran on",
-                option=MERGE_OPERATOR_KEY,
+                f"({session.MERGE_OPERATOR_KEY}): migrate with the pyspark that the query ran on",
+                option=session.MERGE_OPERATOR_KEY,
             )
 
     @property
@@ -548,14 +541,15 @@ class _Migration:
             )
 
     def _new_pins(self) -> dict[str, str]:
-        pins = {PROVIDER_KEY: self._to.provider}
+        pins = {session.PROVIDER_KEY: self._to.provider}
         if (
             self._to is INCREMENTAL
-            and self._pinned.get(ROW_CHECKSUMS_KEY, UNNAMED[ROW_CHECKSUMS_KEY]) == "true"
+            and self._pinned.get(session.ROW_CHECKSUMS_KEY, session.UNNAMED[session.ROW_CHECKSUMS_KEY])
+            == "true"
         ):
-            pins[ROW_CHECKSUMS_KEY] = "false"  # its files have their own checksums
+            pins[session.ROW_CHECKSUMS_KEY] = "false"  # its files have their own checksums
         if self._to is ROCKSDB and joins_with_delimiter(installed_spark()):
-            pins[MERGE_OPERATOR_KEY] = WITH_DELIMITER
+            pins[session.MERGE_OPERATOR_KEY] = session.WITH_DELIMITER
         return pins
 
     def _request(self) -> _Request:

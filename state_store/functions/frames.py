@@ -24,16 +24,20 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions.checking import bounds, nullable, readable
-from state_store.functions.group_context import GROUP, Result, is_older_spark, older_series, older_struct
+from state_store.functions.checking import Call, bounds, nullable, readable
+from state_store.functions.group_context import (
+    GROUP,
+    Header,
+    Result,
+    is_older_spark,
+    older_series,
+    older_struct,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from pyspark.sql.types import StructType
-
-    from state_store.functions.checking import Call
-    from state_store.functions.group_context import Header
 
 
 def pandas_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:

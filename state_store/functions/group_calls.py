@@ -35,14 +35,19 @@ from pyspark.sql import Row, types
 from pyspark.sql.streaming.state import GroupState
 
 from state_store.core.compat import pairwise, zip
-from state_store.functions.checking import bounds, conform, nullable, struct_type
-from state_store.functions.group_context import EXISTS, GROUP, NO_TIMESTAMP, BadResultError, Changes, as_long
+from state_store.functions.checking import Call, bounds, conform, nullable, struct_type
+from state_store.functions.group_context import (
+    EXISTS,
+    GROUP,
+    NO_TIMESTAMP,
+    BadResultError,
+    Changes,
+    Header,
+    as_long,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from state_store.functions.checking import Call
-    from state_store.functions.group_context import Header
 
 
 _UTC = datetime.timezone.utc

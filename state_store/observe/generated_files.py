@@ -16,22 +16,8 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from state_store.observe import metrics
 from state_store.observe.documents import ENDPOINTS, Endpoint
-from state_store.observe.metrics import (
-    ADDED_UP,
-    BYTES,
-    LABELS,
-    LARGEST,
-    MAX_STORES,
-    METRICS,
-    OF_SPARK,
-    OLDEST,
-    PROGRESS,
-    SAME,
-    SUM,
-    TIME,
-    progress_metrics,
-)
 from state_store.observe.rest_answers import DRIVER, HISTORY, SERVE, Finding
 from state_store.observe.verdict import ALERT_SEVERITIES, RULES, WARNING, Alert, Rule
 from state_store.session import build
@@ -314,7 +300,7 @@ _PROMETHEUS = f"""\
 
 `state-store serve` has these at `/metrics`, the driver at `/checkpoints/metrics`. Labels are `query`
 (its name) and, for figures of stores, `operator`, `store` and `partition`. A query with more than
-{MAX_STORES} stores has one series for the partitions of a store together, without `partition`: their
+{metrics.MAX_STORES} stores has one series for the partitions of a store together, without `partition`: their
 sum, maximum or minimum. A figure that is not known has no series; none is 0 for that.
 `conf/prometheus/state-store-rules.yml` has alerts ([alerts.md](alerts.md)),
 `conf/grafana/state-store-dashboard.json` a dashboard. OpenTelemetry's collector scrapes the same text
@@ -344,7 +330,13 @@ report only if the Spark configuration has a `spark.metrics.conf...`.
 """
 
 
-_UNITS = {SUM: "number", BYTES: "bytes", TIME: "ms", LARGEST: "number", OLDEST: "ms"}
+_UNITS = {
+    metrics.SUM: "number",
+    metrics.BYTES: "bytes",
+    metrics.TIME: "ms",
+    metrics.LARGEST: "number",
+    metrics.OLDEST: "ms",
+}
 
 
 def metrics_page() -> str:
@@ -355,25 +347,25 @@ def metrics_page() -> str:
 
 
 def _progress_tables() -> Iterator[str]:
-    for heading, metrics in PROGRESS.items():
+    for heading, of_heading in metrics.PROGRESS.items():
         yield f"\n### {heading}\n\n| metric | unit | of the stores | meaning |\n|---|---|---|---|\n"
-        for metric in metrics:
-            together = "maximum" if metric.kind in (LARGEST, OLDEST) else "sum"
+        for metric in of_heading:
+            together = "maximum" if metric.kind in (metrics.LARGEST, metrics.OLDEST) else "sum"
             yield f"| `{metric.name}` | {_UNITS[metric.kind]} | {together} | {metric.meaning} |\n"
 
 
 def _both_names() -> Iterator[str]:
-    for name, series, relation in OF_SPARK:
+    for name, series, relation in metrics.OF_SPARK:
         yield f"| `{name}` | `{series}` | differs: {relation} |\n"
-    for metric in progress_metrics():
+    for metric in metrics.progress_metrics():
         if metric.series is not None:
-            differs = "" if metric.relation in (SAME, ADDED_UP) else "differs: "
+            differs = "" if metric.relation in (metrics.SAME, metrics.ADDED_UP) else "differs: "
             yield f"| `{metric.name}` | `{metric.series}` | {differs}{metric.relation} |\n"
 
 
 def _for_prometheus() -> Iterator[str]:
-    for metric in METRICS:
-        labels = ", ".join(f"`{name}`" for name in (*LABELS[metric.subject], *metric.labels))
+    for metric in metrics.METRICS:
+        labels = ", ".join(f"`{name}`" for name in (*metrics.LABELS[metric.subject], *metric.labels))
         over = metric.over if metric.subject == "store" else ""
         yield (
             f"| `{metric.name}` | {metric.kind} | {labels} | {', '.join(metric.sources)} | {over} | "

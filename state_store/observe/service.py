@@ -20,42 +20,11 @@ from state_store.core.settings.options import OPTIONS
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.data.query import StoreKey
 from state_store.errors import KINDS, BusyError, FormatError, MissingError, OptionError
+from state_store.observe import metrics, rest_answers
 from state_store.observe.documents import API, MAX_FILES
 from state_store.observe.figures import store_files
 from state_store.observe.look import Look, State, Watched
-from state_store.observe.metrics import (
-    COUNTER,
-    LABELS,
-    MAX_STORES,
-    METRICS,
-    OF_GROUP,
-    OF_QUERY,
-    OF_STORE,
-    Metric,
-)
 from state_store.observe.operations import Operations
-from state_store.observe.rest_answers import (
-    SERVE,
-    CheckpointDetails,
-    Checkpoints,
-    Configuration,
-    Counts,
-    FullCheckpointRequest,
-    Happening,
-    Merge,
-    Merges,
-    Operation,
-    Queries,
-    Service,
-    Setting,
-    Spread,
-    Store,
-    StoreFiles,
-    Stores,
-    Summary,
-    Verdict,
-)
-from state_store.observe.rest_answers import Query as QueryAnswer
 from state_store.observe.verdict import LEVELS, grouped
 
 _LASTING = (OptionError.KIND, FormatError.KIND)
@@ -94,23 +63,25 @@ class Answers:
         self.read_only = read_only
         self.documentation = documentation
 
-    def service(self) -> Service:
+    def service(self) -> rest_answers.Service:
         """Describe the program that answers."""
         because = "it was started with --read-only; use `state-store full DIR`" if self.read_only else None
-        return Service(API, __version__, SERVE, not self.read_only, self.documentation, because)
+        return rest_answers.Service(
+            API, __version__, rest_answers.SERVE, not self.read_only, self.documentation, because
+        )
 
-    def queries(self) -> Queries:
+    def queries(self) -> rest_answers.Queries:
         """List the queries, the worst first."""
         queries = [self.query(name) for name in self.watched]
-        return Queries(sorted(queries, key=lambda query: (-LEVELS[query.verdict], query.name)))
+        return rest_answers.Queries(sorted(queries, key=lambda query: (-LEVELS[query.verdict], query.name)))
 
-    def query(self, name: str) -> QueryAnswer:
+    def query(self, name: str) -> rest_answers.Query:
         """Describe a query."""
         watched = self.find(name)
         state = watched.state()
         look = state.look
         verdict = watched.verdict(state)
-        return QueryAnswer(
+        return rest_answers.Query(
             name=watched.name,
             checkpoint=watched.location,
             verdict=verdict.severity,
@@ -128,7 +99,7 @@ class Answers:
             operators=list(look.operators) if look else [],
         )
 
-    def verdict(self, name: str) -> Verdict:
+    def verdict(self, name: str) -> rest_answers.Verdict:
         """Say what is wrong with a query."""
         watched = self.find(name)
         state = watched.state()
@@ -136,12 +107,12 @@ class Answers:
             raise BusyError(f"query '{name}' was not read yet; try again in a moment")
         return watched.verdict(state)
 
-    def checkpoints(self, name: str, *, limit: int, before: int | None) -> Checkpoints:
+    def checkpoints(self, name: str, *, limit: int, before: int | None) -> rest_answers.Checkpoints:
         """Return the history of a query's checkpoints, newest first."""
         state, look = self._read(name)
         history = state.history
         wrote = [checkpoint.wrote for checkpoint in history]
-        counts = Counts(
+        counts = rest_answers.Counts(
             delta=sum(set(each) == {"delta"} for each in wrote),
             merge=sum("merge" in each for each in wrote),
             full=sum("full" in each for each in wrote),
@@ -150,7 +121,7 @@ class Answers:
         checkpoints = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
         page = checkpoints[::-1][:limit]
         oldest = min(look.stores, key=lambda store: store.full_ms or 0, default=None)
-        return Checkpoints(
+        return rest_answers.Checkpoints(
             counts,
             _summary(look.stores),
             page,
@@ -162,18 +133,25 @@ class Answers:
         )
 
     def latest(
-        self, name: str, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
-    ) -> CheckpointDetails:
+        self, name: str, *, chosen: Callable[[rest_answers.Store], bool], sort: str, offset: int, limit: int
+    ) -> rest_answers.CheckpointDetails:
         """Describe the newest checkpoint, store by store."""
         state, look = self._read(name)
         if not state.history:
             raise MissingError(f"Spark has not committed a batch of query '{name}' yet")
         total, page = paged(look.stores, chosen, sort, offset, limit)
-        return CheckpointDetails(state.history[-1], total, offset, page)
+        return rest_answers.CheckpointDetails(state.history[-1], total, offset, page)
 
     def checkpoint(
-        self, name: str, version: int, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
-    ) -> CheckpointDetails:
+        self,
+        name: str,
+        version: int,
+        *,
+        chosen: Callable[[rest_answers.Store], bool],
+        sort: str,
+        offset: int,
+        limit: int,
+    ) -> rest_answers.CheckpointDetails:
         """Describe a version. Figures of single stores are of the newest version only.
 
         Raises:
@@ -188,7 +166,7 @@ class Answers:
         if look.batch is not None and version == look.batch + 1:
             return self.latest(name, chosen=chosen, sort=sort, offset=offset, limit=limit)
         places = [
-            Store(
+            rest_answers.Store(
                 key.operator,
                 key.partition,
                 key.name,
@@ -199,17 +177,17 @@ class Answers:
             for key, files in _needed(look, version)
         ]
         total, page = paged(places, chosen, sort, offset, limit)
-        return CheckpointDetails(checkpoint, total, offset, page)
+        return rest_answers.CheckpointDetails(checkpoint, total, offset, page)
 
     def stores(
-        self, name: str, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
-    ) -> Stores:
+        self, name: str, *, chosen: Callable[[rest_answers.Store], bool], sort: str, offset: int, limit: int
+    ) -> rest_answers.Stores:
         """Return a page of stores."""
         _, look = self._read(name)
         total, page = paged(look.stores, chosen, sort, offset, limit)
-        return Stores(total, offset, page, look.batch + 1 if look.batch is not None else None)
+        return rest_answers.Stores(total, offset, page, look.batch + 1 if look.batch is not None else None)
 
-    def files(self, name: str, key: StoreKey, *, version: int | None = None) -> StoreFiles:
+    def files(self, name: str, key: StoreKey, *, version: int | None = None) -> rest_answers.StoreFiles:
         """Return the files of a store.
 
         Raises:
@@ -227,7 +205,7 @@ class Answers:
             )
         return files
 
-    def config(self, name: str) -> Configuration:
+    def config(self, name: str) -> rest_answers.Configuration:
         """Return the configuration that Spark pinned and the query's merges found, and the objective."""
         _, look = self._read(name)
         values = {key[len(PREFIX) :]: value for key, value in look.pinned.items() if key.startswith(PREFIX)}
@@ -236,22 +214,22 @@ class Answers:
         values["restoreObjective"] = f"{look.objective_ms}ms"
         declared: dict[str, Option] = {option.name: option for option in OPTIONS}
         settings = [
-            Setting(option, value, declared[option].default, declared[option].doc)
+            rest_answers.Setting(option, value, declared[option].default, declared[option].doc)
             for option, value in sorted(values.items())
             if option in declared
         ]
         checkpoint_format = look.pinned.get(FORMAT_KEY)
-        return Configuration(
+        return rest_answers.Configuration(
             settings,
             look.pinned.get(PROVIDER_KEY),
             int(checkpoint_format) if checkpoint_format and checkpoint_format.isdigit() else None,
         )
 
-    def merges(self, name: str) -> Merges:
+    def merges(self, name: str) -> rest_answers.Merges:
         """List the merges that were requested here."""
-        return Merges(*self.operations.merges(self.find(name).name))
+        return rest_answers.Merges(*self.operations.merges(self.find(name).name))
 
-    def request_full(self, name: str, wanted: FullCheckpointRequest) -> Operation:
+    def request_full(self, name: str, wanted: rest_answers.FullCheckpointRequest) -> rest_answers.Operation:
         """Request a full checkpoint.
 
         Raises:
@@ -275,7 +253,7 @@ class Answers:
             raise OptionError(f"query '{name}' has no store that the request names", option="operator")
         return self.operations.request(watched, wanted)
 
-    def trigger(self, name: str, request_id: str) -> Operation:
+    def trigger(self, name: str, request_id: str) -> rest_answers.Operation:
         """Return the state of a request."""
         return self.operations.find(self.find(name).name, request_id)
 
@@ -316,8 +294,12 @@ def _needed(look: Look, version: int) -> list:
 
 
 def paged(
-    stores: Sequence[Store], chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
-) -> tuple[int, list[Store]]:
+    stores: Sequence[rest_answers.Store],
+    chosen: Callable[[rest_answers.Store], bool],
+    sort: str,
+    offset: int,
+    limit: int,
+) -> tuple[int, list[rest_answers.Store]]:
     """Return the number of stores that are chosen, and a page of them: broken ones first, then the largest.
 
     Args:
@@ -342,13 +324,13 @@ def paged(
     return len(selected), selected[offset : offset + limit]
 
 
-def _latest_failure(failed: Sequence[Merge]) -> Happening | None:
+def _latest_failure(failed: Sequence[rest_answers.Merge]) -> rest_answers.Happening | None:
     """Return the newest of the merges that failed, in words."""
     if not failed:
         return None
     newest = max(failed, key=lambda merge: merge.since_ms or 0)
     why = newest.failure.message if newest.failure else "no reason is known"
-    return Happening(
+    return rest_answers.Happening(
         newest.since_ms or 0,
         f"A {newest.kind} merge failed: {why}",
         newest.operator,
@@ -358,14 +340,14 @@ def _latest_failure(failed: Sequence[Merge]) -> Happening | None:
     )
 
 
-def _summary(stores: Sequence[Store]) -> Summary:
-    def spread(name: str) -> Spread | None:
+def _summary(stores: Sequence[rest_answers.Store]) -> rest_answers.Summary:
+    def spread(name: str) -> rest_answers.Spread | None:
         values = sorted(value for store in stores if (value := getattr(store, name)) is not None)
         if not values:
             return None
-        return Spread(_quantile(values, 0.5), _quantile(values, 0.95), values[-1], sum(values))
+        return rest_answers.Spread(_quantile(values, 0.5), _quantile(values, 0.95), values[-1], sum(values))
 
-    return Summary(
+    return rest_answers.Summary(
         bytes=spread("bytes"),
         files=spread("files"),
         keys=spread("keys"),
@@ -398,37 +380,41 @@ class _Queries(Collector):
         self._states = [(watched, watched.state()) for watched in answers.watched.values()]
 
     def collect(self) -> Iterable[Family]:
-        for metric in METRICS:
-            if SERVE not in metric.sources:
+        for metric in metrics.METRICS:
+            if rest_answers.SERVE not in metric.sources:
                 continue
             names = [*self._labels(metric), *metric.labels]
-            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            kind = CounterMetricFamily if metric.kind == metrics.COUNTER else GaugeMetricFamily
             family = kind(metric.name, metric.meaning, labels=names)
             for labels, value in self._samples(metric):
                 family.add_metric(labels, value)
             yield family
 
-    def _labels(self, metric: Metric) -> tuple[str, ...]:
-        return () if metric.name == "state_store_full_checkpoint_requests_total" else LABELS[metric.subject]
+    def _labels(self, metric: metrics.Metric) -> tuple[str, ...]:
+        return (
+            ()
+            if metric.name == "state_store_full_checkpoint_requests_total"
+            else metrics.LABELS[metric.subject]
+        )
 
-    def _samples(self, metric: Metric) -> Iterator[Sample]:
+    def _samples(self, metric: metrics.Metric) -> Iterator[Sample]:
         if metric.name == "state_store_full_checkpoint_requests_total":
             for outcome, count in self._answers.operations.outcomes().items():
                 yield [outcome], count
             return
         for watched, state in self._states:
-            if metric.subject == OF_QUERY:
+            if metric.subject == metrics.OF_QUERY:
                 yield from _samples_of_query(metric, watched, state)
-            elif state.look is not None and metric.subject == OF_GROUP:
+            elif state.look is not None and metric.subject == metrics.OF_GROUP:
                 for group in grouped(state.look.stores):
                     value = getattr(group, metric.field or "")
                     if value is not None:
                         yield [watched.name, str(group.operator), group.store], value * metric.scale
-            elif state.look is not None and metric.subject == OF_STORE:
+            elif state.look is not None and metric.subject == metrics.OF_STORE:
                 yield from _samples_of_stores(metric, watched.name, state.look.stores)
 
 
-def _samples_of_query(metric: Metric, watched: Watched, state: State) -> Iterator[Sample]:
+def _samples_of_query(metric: metrics.Metric, watched: Watched, state: State) -> Iterator[Sample]:
     look = state.look
     if metric.name == "state_store_query_info":
         yield [watched.name, (look.id if look else None) or "", "", "", watched.location], 1
@@ -453,10 +439,12 @@ def _samples_of_query(metric: Metric, watched: Watched, state: State) -> Iterato
         yield [watched.name], value * metric.scale
 
 
-def _samples_of_stores(metric: Metric, query: str, stores: Iterable[Store]) -> Iterator[Sample]:
+def _samples_of_stores(
+    metric: metrics.Metric, query: str, stores: Iterable[rest_answers.Store]
+) -> Iterator[Sample]:
     """Yield a sample a store; of a query with more than 500 stores, a sample for the partitions together."""
     counted = list(stores)
-    apart = len(counted) <= MAX_STORES
+    apart = len(counted) <= metrics.MAX_STORES
     together: dict[tuple[int, str], list[float]] = {}
     for store in counted:
         value = getattr(store, metric.field or "")

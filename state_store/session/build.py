@@ -30,18 +30,7 @@ from pathlib import Path
 from state_store import __version__
 from state_store.core.settings import option_pages
 from state_store.core.storage.local_disk import remove_unneeded
-from state_store.session.releases import (
-    SUPPORTED_JAVAS,
-    BuildError,
-    NoSpark,
-    installed_pyspark,
-    is_supported,
-    jar_name,
-    jars_of,
-    minor_of,
-    spark_version,
-    supported_sparks,
-)
+from state_store.session import releases
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CHECKOUT = PACKAGE.parent / "jvm_bridge"
@@ -52,15 +41,15 @@ AGENT_CODE = "state_store_agent.zip"
 MANIFEST = "META-INF/MANIFEST.MF"
 _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
-MIN_JAVA = SUPPORTED_JAVAS[0]
+MIN_JAVA = releases.SUPPORTED_JAVAS[0]
 _HOW = (
-    f"Java {', '.join(map(str, SUPPORTED_JAVAS[:-1]))} or {SUPPORTED_JAVAS[-1]} is needed, as by Spark; "
-    "on Debian or Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`. If several are installed, "
-    "JAVA_HOME chooses."
+    f"Java {', '.join(map(str, releases.SUPPORTED_JAVAS[:-1]))} or {releases.SUPPORTED_JAVAS[-1]} is needed, "
+    "as by Spark; on Debian or Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`. If several are "
+    "installed, JAVA_HOME chooses."
 )
 
 
-class NoJava(BuildError):
+class NoJava(releases.BuildError):
     """Java is missing, or its version is not supported by Spark."""
 
 
@@ -104,10 +93,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        for pyspark in options.pyspark or [installed_pyspark()]:
+        for pyspark in options.pyspark or [releases.installed_pyspark()]:
             jar, built = build(pyspark, options.out, force=options.force)
             print(f"{jar}: {'built' if built else 'up to date'}")
-    except BuildError as error:
+    except releases.BuildError as error:
         print(f"state_store.session.build: {error}", file=sys.stderr)
         return 1
     return 0
@@ -129,15 +118,15 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     Raises:
         BuildError: Java or Spark is missing or not supported, or the sources do not compile.
     """
-    jars = jars_of(pyspark)
-    spark = spark_version(jars)
-    if not (force or is_supported(spark)):
-        raise NoSpark(
-            f"Spark {spark} is not supported: {supported_sparks()} are. --force compiles for it "
+    jars = releases.jars_of(pyspark)
+    spark = releases.spark_version(jars)
+    if not (force or releases.is_supported(spark)):
+        raise releases.NoSpark(
+            f"Spark {spark} is not supported: {releases.supported_sparks()} are. --force compiles for it "
             f"with the sources for the newest release before it; test the result before you trust it."
         )
     stamp = current(spark)
-    jar = out / jar_name(spark)
+    jar = out / releases.jar_name(spark)
     if not force and stamped(jar) == stamp:
         return jar, False
     present_classes = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
@@ -150,7 +139,7 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     try:
         _write(jar, _archive(entries))
     except OSError as error:
-        raise BuildError(f"{jar} cannot be written: {error}") from error
+        raise releases.BuildError(f"{jar} cannot be written: {error}") from error
     return jar, True
 
 
@@ -194,13 +183,13 @@ def is_checkout() -> bool:
     return source_directory() == CHECKOUT
 
 
-def scala_sources(spark_version: str) -> list[Path]:
+def scala_sources(spark: str) -> list[Path]:
     """Return the common sources and those for a version of Spark.
 
     A file of `scala-<minor>` is for that Spark and all later ones, up to the next release with a file of the
     same name. An unknown Spark gets those of the newest release before it.
     """
-    version = _numbers(spark_version)
+    version = _numbers(spark)
     own: dict[Path, Path] = {}
     for root in sorted(
         source_directory().glob("scala-*"), key=lambda root: _numbers(root.name[len("scala-") :])
@@ -212,7 +201,7 @@ def scala_sources(spark_version: str) -> list[Path]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """Return `(4, 3)` for `4.3.0` and for `4.3`."""
-    return tuple(int(part) for part in minor_of(version).split("."))
+    return tuple(int(part) for part in releases.minor_of(version).split("."))
 
 
 def resources() -> dict[str, bytes]:
@@ -267,7 +256,7 @@ def java_version() -> int:
     except (OSError, subprocess.SubprocessError) as error:
         raise NoJava(f"{program} cannot be run ({error}). {_HOW}") from None
     match = re.search(r'version "(\d+)', version_text)
-    if match is None or int(match[1]) not in SUPPORTED_JAVAS:
+    if match is None or int(match[1]) not in releases.SUPPORTED_JAVAS:
         version_line = version_text.splitlines()[0] if version_text else "of an unknown version"
         raise NoJava(f"{program} is {version_line}. {_HOW}")
     return int(match[1])
@@ -295,7 +284,7 @@ def compile_scala(jars: Path, sources: Iterable[Path], out: Path, libraries: Ite
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode:
-        raise BuildError(f"the Scala sources do not compile:\n{done.stdout}{done.stderr}")
+        raise releases.BuildError(f"the Scala sources do not compile:\n{done.stdout}{done.stderr}")
 
 
 def _target() -> list[str]:

@@ -18,27 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from state_store.core.settings import session
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.options import parse
-from state_store.core.settings.session import (
-    EXTENSION_CLASS,
-    EXTENSIONS_KEY,
-    FILE_MANAGER_CLASS,
-    FILE_MANAGER_KEY,
-    FORMAT_KEY,
-    LISTENER_CLASS,
-    LISTENERS_KEY,
-    PROVIDER_CLASS,
-    PROVIDER_KEY,
-    check_pinned,
-    pinned_conf,
-)
 from state_store.errors import OptionError
 from state_store.session.jar import jar_path
 from state_store.session.releases import BuildError, installed_pyspark
 
 _AGENT_PYTHON = PREFIX + "agentPython"
-_LISTS = (EXTENSIONS_KEY, LISTENERS_KEY, "spark.jars")
+_LISTS = (session.EXTENSIONS_KEY, session.LISTENERS_KEY, "spark.jars")
 
 
 def spark_conf(
@@ -75,8 +63,8 @@ def spark_conf(
     conf.setdefault(_AGENT_PYTHON, os.environ.get("PYSPARK_PYTHON") or sys.executable)
     parse({_AGENT_PYTHON.removeprefix(PREFIX): conf[_AGENT_PYTHON]})
     return {
-        EXTENSIONS_KEY: EXTENSION_CLASS,
-        LISTENERS_KEY: LISTENER_CLASS,
+        session.EXTENSIONS_KEY: session.EXTENSION_CLASS,
+        session.LISTENERS_KEY: session.LISTENER_CLASS,
         "spark.jars": str(jar_path(spark_version)),
         **dict(sorted(conf.items())),
     }
@@ -93,9 +81,9 @@ def _conf_of_a_query(settings: Mapping[str, Any] | None, agent_python: str | Non
         options.setdefault("agentPython", agent_python)
     parse(options)
     return {
-        PROVIDER_KEY: PROVIDER_CLASS,
-        FORMAT_KEY: "2",
-        FILE_MANAGER_KEY: FILE_MANAGER_CLASS,
+        session.PROVIDER_KEY: session.PROVIDER_CLASS,
+        session.FORMAT_KEY: "2",
+        session.FILE_MANAGER_KEY: session.FILE_MANAGER_CLASS,
         **{PREFIX + name: text for name, text in options.items()},
     }
 
@@ -166,7 +154,7 @@ def configure(
             RuntimeWarning,
             stacklevel=2,
         )
-    if is_for_here and runs_without(PROVIDER_CLASS):
+    if is_for_here and runs_without(session.PROVIDER_CLASS):
         warnings.warn(
             "a JVM without this store's jar is running: sessions of this process cannot use the store. Call "
             "configure() before the first session starts, or give the jar to spark-submit (--jars)",
@@ -186,7 +174,7 @@ def _listed(key: str, value: Any) -> list[str]:
 def _put_unless_kept(
     get: Callable[[str], str | None], put: Callable[[str, str], Any], key: str, value: str
 ) -> None:
-    if key not in (FILE_MANAGER_KEY, FORMAT_KEY) or not get(key):
+    if key not in (session.FILE_MANAGER_KEY, session.FORMAT_KEY) or not get(key):
         put(key, value)
 
 
@@ -233,7 +221,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
         batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]
         if batches:
             newest = storage.read(f"offsets/{max(batches)}")
-            check_pinned(pinned_conf(newest.decode("utf-8")), location)
+            session.check_pinned(session.pinned_conf(newest.decode("utf-8")), location)
     finally:
         storage.close()
 

@@ -27,19 +27,8 @@ from typing import Any
 
 from state_store.core.runtime import ScratchDirectory
 from state_store.errors import InternalError, OptionError
-from state_store.session import build
+from state_store.session import build, releases
 from state_store.session.build import java, java_version
-from state_store.session.releases import (
-    BuildError,
-    installed_pyspark,
-    installed_spark,
-    is_supported,
-    jar_name,
-    jars_of,
-    minor_of,
-    spark_version,
-    supported_sparks,
-)
 
 _NAME = "incremental-state-store"
 
@@ -92,9 +81,9 @@ def build_jar(out: str | os.PathLike[str] | None = None) -> Path:
     """
     if out is not None and not isinstance(out, (str, os.PathLike)):
         raise OptionError(f"out is a path, not {out!r}", option="out")
-    force = not is_supported(installed_spark())
+    force = not releases.is_supported(releases.installed_spark())
     directory = build.JAR_DIRECTORY if out is None else Path(out)
-    return build.build(installed_pyspark(), directory, force=force)[0]
+    return build.build(releases.installed_pyspark(), directory, force=force)[0]
 
 
 def jar_path(spark: str | None = None) -> Path:
@@ -110,24 +99,25 @@ def jar_path(spark: str | None = None) -> Path:
     """
     if spark is not None and not isinstance(spark, str):
         raise OptionError(f"spark is a version such as '4.2.0', not {spark!r}", option="spark")
-    version = spark or installed_spark()
-    carried = build.JAR_DIRECTORY / jar_name(version)
-    if carried.is_file() and not (build.is_checkout() and is_supported(version)):
+    version = spark or releases.installed_spark()
+    carried = build.JAR_DIRECTORY / releases.jar_name(version)
+    if carried.is_file() and not (build.is_checkout() and releases.is_supported(version)):
         return carried
-    if not is_supported(version):
+    if not releases.is_supported(version):
         raise OptionError(
-            f"there is no jar for Spark {version}: Spark {supported_sparks()} are supported. "
+            f"there is no jar for Spark {version}: Spark {releases.supported_sparks()} are supported. "
             "`state-store jar --build` tries to compile one for the installed pyspark."
         )
     try:
-        pyspark = installed_pyspark()
-        installed = spark_version(jars_of(pyspark))
-        if minor_of(installed) != minor_of(version):
-            raise BuildError(
-                f"the installed pyspark is {installed}. Install pyspark {minor_of(version)} to compile it."
+        pyspark = releases.installed_pyspark()
+        installed = releases.spark_version(releases.jars_of(pyspark))
+        if releases.minor_of(installed) != releases.minor_of(version):
+            raise releases.BuildError(
+                f"the installed pyspark is {installed}. Install pyspark {releases.minor_of(version)} to "
+                "compile it."
             )
         return _compiled_once(pyspark, installed)
-    except BuildError as error:
+    except releases.BuildError as error:
         if carried.is_file():
             return carried
         raise OptionError(
@@ -141,11 +131,11 @@ def _compiled_once(pyspark: Path, version: str) -> Path:
     directories = [build.JAR_DIRECTORY] if build.is_checkout() else []
     directories += [root / stamp.digest[:16] for root in roots]
     for directory in directories:
-        if build.stamped(directory / jar_name(version)) == stamp:
-            return directory / jar_name(version)
+        if build.stamped(directory / releases.jar_name(version)) == stamp:
+            return directory / releases.jar_name(version)
     directory = next(filter(_is_writable, directories), None) or Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
     with _alone(directory):
-        if build.stamped(directory / jar_name(version)) != stamp:
+        if build.stamped(directory / releases.jar_name(version)) != stamp:
             print(
                 f"state_store: compiling the jar for Spark {version}, once; this takes about a minute. "
                 f"It is kept in {directory}",
@@ -207,7 +197,7 @@ class JvmProgram:
             OptionError: Java, Spark or the jar is missing.
         """
         java_version()
-        self._jars = [str(jar_path()), f"{jars_of(installed_pyspark())}{os.sep}*"]
+        self._jars = [str(jar_path()), f"{releases.jars_of(releases.installed_pyspark())}{os.sep}*"]
         self._main, self._asked, self._memory = main, request, memory
         self._scratch = ScratchDirectory("state-store-")
         self._process: subprocess.Popen[bytes] | None = None

@@ -21,7 +21,6 @@ from terminal import on_terminal
 
 import state_store
 from state_store.cli import copies, output, process
-from state_store.cli import rows as row_commands
 from state_store.cli.commands import GROUPS, NAMES, load, state_store_command
 from state_store.cli.main import main
 from state_store.cli.output import Meter
@@ -284,7 +283,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             calls.append(("done", 1))
 
-    for module in (row_commands, copies):
+    for module in (output, copies):
         monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
     places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}

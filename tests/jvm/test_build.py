@@ -13,12 +13,12 @@ import pytest
 
 import state_store
 from jvm.fakes import Compilations, spark_directory
-from state_store.session import build
+from state_store.session import build, releases
 
 
 @pytest.mark.spark
 def test_the_jar_has_the_agents_code_and_no_other_python(tmp_path: Path) -> None:
-    jar, _ = build.build(build.installed_pyspark())
+    jar, _ = build.build(releases.installed_pyspark())
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
         (tmp_path / "agent.zip").write_bytes(archive.read("state_store_agent.zip"))
@@ -102,25 +102,25 @@ def test_a_damaged_jar_is_built_again(compilations: Compilations, tmp_path: Path
 
 def test_a_directory_that_cannot_be_written_is_named(compilations: Compilations, tmp_path: Path) -> None:
     (tmp_path / "out").touch()
-    with pytest.raises(build.BuildError, match=r"out/incremental.*cannot be written"):
+    with pytest.raises(releases.BuildError, match=r"out/incremental.*cannot be written"):
         build.build(spark_directory(tmp_path / "spark", "4.3.0"), tmp_path / "out")
 
 
 def test_the_refusal_of_another_spark_names_the_supported_ones(tmp_path: Path) -> None:
     with pytest.raises(
-        build.BuildError, match=r"Spark 3\.5\.1 is not supported: 4\.0, 4\.1, 4\.2 and 4\.3 are\. --force"
+        releases.BuildError, match=r"Spark 3\.5\.1 is not supported: 4\.0, 4\.1, 4\.2 and 4\.3 are\. --force"
     ):
         build.build(spark_directory(tmp_path / "old", "3.5.1"), tmp_path / "out")
 
 
 def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(build.BuildError, match="is not a pyspark package directory"):
+    with pytest.raises(releases.BuildError, match="is not a pyspark package directory"):
         build.build(tmp_path, tmp_path / "out")
 
 
 def test_a_virtual_environment_is_accepted(tmp_path: Path) -> None:
     spark_directory(tmp_path / "lib/python3.11/site-packages/pyspark", "3.5.1")
-    with pytest.raises(build.BuildError, match=r"Spark 3\.5\.1"):
+    with pytest.raises(releases.BuildError, match=r"Spark 3\.5\.1"):
         build.build(tmp_path, tmp_path / "out")
 
 
@@ -143,7 +143,7 @@ def test_a_java_that_spark_does_not_run_on_is_refused(
         (home / "bin/java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
     with pytest.raises(
-        build.BuildError, match=f"{says}.*Java 17, 21 or 25 is needed.*openjdk-17-jdk-headless"
+        releases.BuildError, match=f"{says}.*Java 17, 21 or 25 is needed.*openjdk-17-jdk-headless"
     ):
         build.java_version()
 
@@ -157,8 +157,8 @@ def test_the_java_of_this_machine_is_accepted() -> None:
 def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
     source = tmp_path / "Broken.scala"
     source.write_text("object Broken { val x: Int = nothing }\n")
-    with pytest.raises(build.BuildError, match=r"(?s)do not compile.*not found: value nothing"):
-        build.compile_scala(build.installed_pyspark() / "jars", [source], tmp_path)
+    with pytest.raises(releases.BuildError, match=r"(?s)do not compile.*not found: value nothing"):
+        build.compile_scala(releases.installed_pyspark() / "jars", [source], tmp_path)
 
 
 def test_main_prints_the_error_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -23,8 +23,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Com
     The directories `cache` and `tmp` below it are the cache and the directory for temporary files.
     """
     pyspark = spark_directory(tmp_path / "pyspark", "4.3.0")
-    monkeypatch.setattr(jar, "installed_pyspark", lambda: pyspark)
-    monkeypatch.setattr(jar, "installed_spark", lambda: "4.3.0")
+    monkeypatch.setattr(releases, "installed_pyspark", lambda: pyspark)
+    monkeypatch.setattr(releases, "installed_spark", lambda: "4.3.0")
     monkeypatch.setattr(build, "is_checkout", lambda: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tmp").mkdir()
@@ -137,7 +137,7 @@ def test_the_error_names_the_missing_part(installed, monkeypatch):
         OptionError, match=r"nowhere/bin/java cannot be run.*Java 17, 21 or 25 is needed.*apt-get"
     ):
         jar.jar_path()
-    monkeypatch.setattr(jar, "installed_pyspark", lambda: installed / "cache")
+    monkeypatch.setattr(releases, "installed_pyspark", lambda: installed / "cache")
     with pytest.raises(OptionError, match="no jars directory"):
         jar.jar_path()
 

@@ -33,11 +33,8 @@ sys.path.insert(0, str(CHECKOUT))
 import adapted  # noqa: E402
 import redirected  # noqa: E402
 
-from state_store.session import (  # noqa: E402
-    build,
-    configuration,
-    releases,
-)
+from state_store.core.settings import session  # noqa: E402
+from state_store.session import build, releases  # noqa: E402
 
 # Spark publishes its test classes for these releases.
 SPARKS = [release.tested for release in releases.RELEASES if release.minor in ("4.0", "4.1", "4.2")]
@@ -78,7 +75,7 @@ def _run_harness(suites: Path, work: Path, groups: list[str], options: argparse.
     summary.unlink(missing_ok=True)
     command = [suites / "run-suites", _environment(options), work, "--out", summary]
     command += ["--provider", options.provider]
-    if options.provider == configuration.PROVIDER_CLASS:
+    if options.provider == session.PROVIDER_CLASS:
         command += ["--jar", _jar(options.spark)]
     for group in groups:
         command += ["--only", group]
@@ -167,7 +164,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--suite", help="a single suite of `redirected.py` by its short name")
     parser.add_argument("--test", help="a single test of that suite")
     parser.add_argument(
-        "--provider", default=configuration.PROVIDER_CLASS, help="another provider's class, to compare"
+        "--provider", default=session.PROVIDER_CLASS, help="another provider's class, to compare"
     )
     parser.add_argument("--venv", type=Path, help="an environment with that pyspark; default: the project's")
     return parser.parse_args(arguments)

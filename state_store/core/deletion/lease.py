@@ -36,22 +36,11 @@ import math
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import TracebackType
 from typing import TypeVar
 
+from state_store.core.checkpoint import names
 from state_store.core.checkpoint.lineage import Lineages, Listing
-from state_store.core.checkpoint.names import (
-    DELTA_DIRECTORY,
-    LEASE_DIRECTORY,
-    SHARED_DIRECTORY,
-    SNAPSHOT_DIRECTORY,
-    TEMPORARY_SUFFIX,
-    TOMBSTONE_DIRECTORY,
-    SnapshotName,
-    is_file_list_name,
-    lease_path,
-)
 from state_store.core.checkpoint.registry import Registry, restorable_snapshots
 from state_store.core.checkpoint.stored_documents import (
     Archive,
@@ -121,7 +110,7 @@ class Tombstones:
         """
         files: dict[str, frozenset[str]] = {}
         damaged: dict[str, Entry] = {}
-        listed, unfinished = _listed_marks(storage, TOMBSTONE_DIRECTORY)
+        listed, unfinished = _listed_marks(storage, names.TOMBSTONE_DIRECTORY)
         for path, entry in listed.items():
             try:
                 files[path] = _read_mark(storage, path, unpack_tombstone)
@@ -181,7 +170,7 @@ class Leases:
             StorageError: If the storage fails.
         """
         leases: dict[str, ReadLease] = {}
-        listed, unfinished = _listed_marks(storage, LEASE_DIRECTORY)
+        listed, unfinished = _listed_marks(storage, names.LEASE_DIRECTORY)
         for path, entry in listed.items():
             try:
                 leases[path] = ReadLease(entry, _read_mark(storage, path, LeaseTerms.unpack))
@@ -200,8 +189,8 @@ def _listed_marks(storage: Storage, directory: str) -> tuple[dict[str, Entry], d
     """Return the leases or tombstones, and the unfinished writes, by path, without foreign files."""
     entries = {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
     return (
-        {path: entry for path, entry in entries.items() if is_file_list_name(entry.name)},
-        {path: entry for path, entry in entries.items() if path.endswith(TEMPORARY_SUFFIX)},
+        {path: entry for path, entry in entries.items() if names.is_file_list_name(entry.name)},
+        {path: entry for path, entry in entries.items() if path.endswith(names.TEMPORARY_SUFFIX)},
     )
 
 
@@ -279,7 +268,9 @@ class Lease:
         """Return the paths that the lease does not cover."""
         return set(paths) - self._existing - self._announced
 
-    def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
+    def publish(
+        self, snapshot: names.SnapshotName, archive: bytes, *, overwrite: bool = False
+    ) -> frozenset[str]:
         """Write the archive of a snapshot, all of whose files are held and uploaded; release the lease.
 
         Returns:
@@ -325,7 +316,7 @@ class Lease:
 
     def _write(self, paths: Iterable[str]) -> None:
         """Add a file to the lease. No name is used twice, so that no renewed lease is swept as expired."""
-        path = lease_path(self._runtime.unique())
+        path = names.lease_path(self._runtime.unique())
         self._written.append(path)
         terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._runtime.wall_ms()))
         self._storage.write(path, terms.pack())
@@ -345,7 +336,7 @@ class Lease:
             condemned |= self._existing
         existing = {
             f"{directory}/{entry.name}"
-            for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+            for directory in (names.DELTA_DIRECTORY, names.SHARED_DIRECTORY)
             for entry in self._storage.list_files(directory)
         }
         held = self._existing | self._announced
@@ -359,7 +350,7 @@ class Lease:
         newest = self._written[-1]
         written = [
             entry.modified_ms
-            for entry in self._storage.list_files(LEASE_DIRECTORY)
+            for entry in self._storage.list_files(names.LEASE_DIRECTORY)
             if newest.endswith(f"/{entry.name}")
         ]
         young = [
@@ -573,7 +564,7 @@ def read_listing(storage: Storage) -> Listing:
     """
     entries = {
         f"{directory}/{entry.name}": entry
-        for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
+        for directory in (names.DELTA_DIRECTORY, names.SNAPSHOT_DIRECTORY)
         for entry in storage.list_files(directory)
     }
     return listing_of(entries)
@@ -588,7 +579,7 @@ def listing_of(entries: Mapping[str, Entry]) -> Listing:
 
 
 def read_newest_manifest(
-    storage: Storage, snapshots: Iterable[SnapshotName]
+    storage: Storage, snapshots: Iterable[names.SnapshotName]
 ) -> tuple[Manifest | None, list[str]]:
     """Return the manifest of the newest readable snapshot (None: there is none), and warnings.
 
@@ -610,7 +601,7 @@ def read_newest_manifest(
     return None, warnings
 
 
-def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
+def read_archive(storage: Storage, snapshot: names.SnapshotName) -> Archive:
     """Return the archive of a snapshot.
 
     Raises:
@@ -648,13 +639,13 @@ class StoreContents:
         entries: all files of `delta/`, `shared/` and `snapshot/` by path, foreign and unfinished ones too.
     """
 
-    snapshots: Mapping[SnapshotName, ReadSnapshot]
+    snapshots: Mapping[names.SnapshotName, ReadSnapshot]
     tombstones: Tombstones
     entries: Mapping[str, Entry]
 
     @classmethod
     def read(
-        cls, storage: Storage, known_snapshots: Mapping[SnapshotName, ReadSnapshot] | None = None
+        cls, storage: Storage, known_snapshots: Mapping[names.SnapshotName, ReadSnapshot] | None = None
     ) -> StoreContents:
         """Read the directory: four listings, and the archives that are not as they were in `known_snapshots`.
 
@@ -662,11 +653,11 @@ class StoreContents:
             FormatError: If a tombstone is of a newer format. A snapshot of one has it as its error.
             StorageError: If the storage fails.
         """
-        entries = _entries(storage, SNAPSHOT_DIRECTORY)
+        entries = _entries(storage, names.SNAPSHOT_DIRECTORY)
         snapshots = _read_snapshots(storage, entries.values(), known_snapshots or {})
         tombstones = Tombstones.read(storage)
-        entries |= _entries(storage, DELTA_DIRECTORY)
-        entries |= _entries(storage, SHARED_DIRECTORY)
+        entries |= _entries(storage, names.DELTA_DIRECTORY)
+        entries |= _entries(storage, names.SHARED_DIRECTORY)
         return cls(snapshots, tombstones, entries)
 
     def without(self, paths: Collection[str]) -> StoreContents:
@@ -676,22 +667,22 @@ class StoreContents:
         entries = {path: entry for path, entry in self.entries.items() if path not in left_out}
         return replace(self, snapshots=snapshots, entries=entries)
 
-    @cached_property
+    @functools.cached_property
     def listing(self) -> Listing:
         """The finished files that are ours by their names."""
         return listing_of(self.entries)
 
-    @cached_property
-    def manifests(self) -> dict[SnapshotName, Manifest]:
+    @functools.cached_property
+    def manifests(self) -> dict[names.SnapshotName, Manifest]:
         """The manifests of the snapshots whose archives can be read."""
         return {name: read.manifest for name, read in self.snapshots.items() if read.manifest is not None}
 
-    @cached_property
-    def restorable_snapshots(self) -> dict[SnapshotName, Manifest]:
+    @functools.cached_property
+    def restorable_snapshots(self) -> dict[names.SnapshotName, Manifest]:
         """The snapshots all of whose files exist."""
         return restorable_snapshots(self.listing, self.manifests)
 
-    @cached_property
+    @functools.cached_property
     def lineages(self) -> Lineages:
         """The versions that these files can make."""
         return Lineages(self.listing.deltas, self.restorable_snapshots)
@@ -699,7 +690,7 @@ class StoreContents:
     @property
     def unfinished(self) -> dict[str, Entry]:
         """Unfinished writes, of live and dead writers, by path."""
-        return {path: entry for path, entry in self.entries.items() if path.endswith(TEMPORARY_SUFFIX)}
+        return {path: entry for path, entry in self.entries.items() if path.endswith(names.TEMPORARY_SUFFIX)}
 
     @property
     def committed_ms(self) -> dict[int, int]:
@@ -716,13 +707,13 @@ class StoreContents:
 
 
 def read_snapshots(
-    storage: Storage, known_snapshots: Mapping[SnapshotName, ReadSnapshot]
-) -> dict[SnapshotName, ReadSnapshot]:
+    storage: Storage, known_snapshots: Mapping[names.SnapshotName, ReadSnapshot]
+) -> dict[names.SnapshotName, ReadSnapshot]:
     """Return the present snapshots; those that are as in `known_snapshots` are not read again."""
-    return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known_snapshots)
+    return _read_snapshots(storage, storage.list_files(names.SNAPSHOT_DIRECTORY), known_snapshots)
 
 
-def refuse_newer_formats(snapshots: Mapping[SnapshotName, ReadSnapshot]) -> None:
+def refuse_newer_formats(snapshots: Mapping[names.SnapshotName, ReadSnapshot]) -> None:
     """Raise FormatError if a snapshot is of a format that this program does not know."""
     for read in snapshots.values():
         if isinstance(read.error, FormatError):
@@ -734,11 +725,11 @@ def _entries(storage: Storage, directory: str) -> dict[str, Entry]:
 
 
 def _read_snapshots(
-    storage: Storage, entries: Iterable[Entry], known_snapshots: Mapping[SnapshotName, ReadSnapshot]
-) -> dict[SnapshotName, ReadSnapshot]:
-    snapshots: dict[SnapshotName, ReadSnapshot] = {}
+    storage: Storage, entries: Iterable[Entry], known_snapshots: Mapping[names.SnapshotName, ReadSnapshot]
+) -> dict[names.SnapshotName, ReadSnapshot]:
+    snapshots: dict[names.SnapshotName, ReadSnapshot] = {}
     for entry in entries:
-        name = SnapshotName.parse(entry.name)
+        name = names.SnapshotName.parse(entry.name)
         if name is None:
             continue
         before = known_snapshots.get(name)
@@ -754,5 +745,5 @@ def _read_snapshots(
     return snapshots
 
 
-def _read_manifest(storage: Storage, name: SnapshotName) -> Manifest:
+def _read_manifest(storage: Storage, name: names.SnapshotName) -> Manifest:
     return read_again_if_damaged(lambda: read_archive(storage, name)).manifest

@@ -21,17 +21,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from state_store.core.checkpoint import names
 from state_store.core.checkpoint.lineage import Lineages
-from state_store.core.checkpoint.names import (
-    SNAPSHOT_DIRECTORY,
-    TOMBSTONE_DIRECTORY,
-    SnapshotName,
-    VersionId,
-    is_refused_path,
-    is_snapshot_path,
-    is_sst_path,
-    tombstone_path,
-)
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_documents import Manifest, pack_tombstone
 from state_store.core.deletion.lease import (
@@ -132,7 +123,7 @@ class Cleanup:
     floor: int
     deleted: tuple[str, ...] = ()
     deleted_bytes: int = 0
-    retained: tuple[VersionId, ...] = ()
+    retained: tuple[names.VersionId, ...] = ()
     registry: Registry | None = None
     swept: Mapping[str, Entry] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -154,11 +145,11 @@ class DeletionPlan:
     """
 
     contents: StoreContents
-    newest: VersionId
+    newest: names.VersionId
     floor: int
 
     @classmethod
-    def of_all(cls, contents: StoreContents, newest: VersionId) -> DeletionPlan:
+    def of_all(cls, contents: StoreContents, newest: names.VersionId) -> DeletionPlan:
         """Return the plan that retires no version.
 
         A version stays if it can be made without the files that a dead clean-up condemned, or if it could be
@@ -180,7 +171,7 @@ class DeletionPlan:
         return self.contents.tombstones.condemned()
 
     @cached_property
-    def uncondemned_snapshots(self) -> dict[SnapshotName, Manifest]:
+    def uncondemned_snapshots(self) -> dict[names.SnapshotName, Manifest]:
         return {
             name: manifest
             for name, manifest in self.contents.restorable_snapshots.items()
@@ -257,7 +248,7 @@ class DeletionPlan:
         return min((name.version for name in listed if name.path in self._needed), default=0)
 
     @cached_property
-    def _going(self) -> set[SnapshotName]:
+    def _going(self) -> set[names.SnapshotName]:
         """Return the snapshots that no version needs.
 
         A damaged snapshot stays until it is below the floor and a newer one is needed: it may be put back
@@ -323,16 +314,16 @@ class Retention:
         self._policy = policy
         self._runtime = runtime
         self._deletions = Deletions(storage, threads, runtime)
-        self._known: Mapping[SnapshotName, ReadSnapshot] = {}
+        self._known: Mapping[names.SnapshotName, ReadSnapshot] = {}
         self._committed_ms: Mapping[int, int] | None = None
 
-    def is_due(self, registry: Registry, newest: VersionId) -> bool:
+    def is_due(self, registry: Registry, newest: names.VersionId) -> bool:
         """Return True if a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
             return newest.number > MIN_CHECKPOINTS
         return bool(registry.freed_below(self._floor(newest, registry, self._committed_ms or {})))
 
-    def cleanup(self, newest: VersionId) -> Cleanup:
+    def cleanup(self, newest: names.VersionId) -> Cleanup:
         """Retire the versions that the policy does not keep, and delete the files that only they need.
 
         Nothing is deleted if `newest` cannot be restored, if a retained version needs a snapshot in doubt, or
@@ -352,7 +343,7 @@ class Retention:
         floor = self._floor(newest, contents.registry(), contents.committed_ms)
         return self._clean(contents, DeletionPlan(contents, newest, floor))
 
-    def sweep(self, newest: VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
+    def sweep(self, newest: names.VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
         """Delete old files that no restorable version needs; retire no version.
 
         Those are also leases and tombstones of dead processes, and unfinished writes. Unlike a clean-up it
@@ -406,7 +397,7 @@ class Retention:
             warnings=(*warnings, *lease_warnings, *self._deletions.warnings()),
         )
 
-    def _floor(self, newest: VersionId, registry: Registry, committed_ms: Mapping[int, int]) -> int:
+    def _floor(self, newest: names.VersionId, registry: Registry, committed_ms: Mapping[int, int]) -> int:
         """Return the lowest version that stays."""
         too_old = 0
         if self._policy.age_ms:
@@ -456,7 +447,7 @@ class Retention:
         )
         deletable = candidates - in_use
         _check(deletable, plan)
-        archives = {path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY)}
+        archives = {path for path in deletable if path.startswith(names.SNAPSHOT_DIRECTORY)}
         remaining_files = self._deletions.delete(archives)
         remaining_files |= deletable & _files_of(remaining_files, contents)
         remaining_files |= self._deletions.delete(deletable - archives - remaining_files)
@@ -490,7 +481,7 @@ class Retention:
         """Write a tombstone and return its path; return None if there is nothing to write."""
         if not paths:
             return None
-        path = tombstone_path(self._runtime.unique())
+        path = names.tombstone_path(self._runtime.unique())
         self._storage.write(path, pack_tombstone(paths))
         return path
 
@@ -510,9 +501,9 @@ class Retention:
         """
         path = written
         if path is None:
-            path = tombstone_path(self._runtime.unique())
+            path = names.tombstone_path(self._runtime.unique())
             self._storage.write(path, pack_tombstone([]))
-        entries = self._storage.list_files(TOMBSTONE_DIRECTORY)
+        entries = self._storage.list_files(names.TOMBSTONE_DIRECTORY)
         if written is None:
             self._deletions.delete([path])
         return next((entry.modified_ms for entry in entries if path.endswith(f"/{entry.name}")), 0)
@@ -583,7 +574,7 @@ def _files_of(archives: set[str], contents: StoreContents) -> set[str]:
 def _check(deletable: set[str], plan: DeletionPlan) -> None:
     """Check the plan in a second way before files are deleted. Raises InternalError."""
     needed = {file.path for file in plan.registry.entries()} & deletable
-    kinds = (is_sst_path, is_snapshot_path, is_refused_path)
+    kinds = (names.is_sst_path, names.is_snapshot_path, names.is_refused_path)
     foreign = {path for path in deletable if not any(is_of(path) for is_of in kinds)}
     if needed or foreign:
         raise InternalError(
@@ -678,7 +669,7 @@ class Deletions:
 
 def preview(
     storage: Storage,
-    newest: VersionId,
+    newest: names.VersionId,
     older_than_ms: int,
     lease_expiry_ms: int,
     discarded: Collection[str] = (),

@@ -21,7 +21,6 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Union
 
@@ -226,7 +225,7 @@ def remove_unneeded(path: StrPath) -> None:
         os.unlink(path)  # noqa: PTH108 - in every commit
 
 
-@contextmanager
+@contextlib.contextmanager
 def temporary_directory(prefix: str) -> Iterator[Path]:
     """Make a directory for temporary files and remove it afterwards.
 
@@ -257,7 +256,7 @@ def free_bytes(directory: Path) -> int:
 # ---- errors of this machine's disks ---------------------------------------------------------------------
 
 
-@contextmanager
+@contextlib.contextmanager
 def local_disk_errors(file: StrPath | None = None) -> Iterator[None]:
     """Turn any OSError inside into a LocalDiskError; use around work on local files alone.
 

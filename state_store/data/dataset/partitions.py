@@ -17,7 +17,6 @@ import contextlib
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -438,7 +437,7 @@ class Partitions:
         """Report files that are fetched from now on, and partitions that have been read, to `progress`."""
         self._progress = progress
 
-    @contextmanager
+    @contextlib.contextmanager
     def read(self, partition: int) -> Iterator[None]:
         """Remove the local database of a partition after the body, unless it existed before."""
         if self.is_local(partition) or partition in self.lost:
@@ -449,7 +448,7 @@ class Partitions:
             if self.is_local(partition):
                 self.forget(partition)
 
-    @contextmanager
+    @contextlib.contextmanager
     def local_copy(self, partition: int) -> Iterator[LocalDatabase]:
         """Yield the local database of a partition, which stays; making it is reported as progress."""
         if self.is_local(partition):
@@ -458,7 +457,7 @@ class Partitions:
         with self.reporting([self._pins[partition]], self.size_bytes(partition)):
             yield self.base(partition)
 
-    @contextmanager
+    @contextlib.contextmanager
     def reporting(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
         """Report the reading of a partition as progress; `pins` will fetch `size_bytes` bytes."""
         progress = self._progress
@@ -584,7 +583,7 @@ class Partitions:
         """Return the bytes of the files of a partition that a restore reads, over all column families."""
         return 0 if partition in self.lost else self._pins[partition].size_bytes
 
-    @contextmanager
+    @contextlib.contextmanager
     def pinned(
         self, version: int, since: int | None = None, numbers: Sequence[int] | None = None
     ) -> Iterator[Mapping[int, PinnedVersion]]:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -166,11 +165,11 @@ class Connection:
         """Return the rows as `rows` does, but with DuckDB's errors of planning."""
         import pyarrow
 
-        reader = interruptible(partial(self._reader, query), self._duckdb.interrupt)
+        reader = interruptible(functools.partial(self._reader, query), self._duckdb.interrupt)
 
         def batches() -> Iterator[pyarrow.RecordBatch]:
             while True:
-                batch = interruptible(partial(next, reader, None), self._duckdb.interrupt)
+                batch = interruptible(functools.partial(next, reader, None), self._duckdb.interrupt)
                 if batch is None:
                     return
                 yield batch

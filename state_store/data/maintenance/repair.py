@@ -12,18 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from state_store.core.checkpoint import names
 from state_store.core.checkpoint.lineage import AttemptId, Lineages
-from state_store.core.checkpoint.names import (
-    DELTA_DIRECTORY,
-    LEASE_DIRECTORY,
-    SHARED_DIRECTORY,
-    SNAPSHOT_DIRECTORY,
-    TEMPORARY_SUFFIX,
-    TOMBSTONE_DIRECTORY,
-    DeltaName,
-    SnapshotName,
-    VersionId,
-)
 from state_store.core.codec import INLINE, JsonObject, json_names
 from state_store.core.deletion.lease import StoreContents, refuse_newer_formats
 from state_store.core.deletion.retention import Cleanup, Retention, RetentionPolicy, preview
@@ -48,17 +38,21 @@ REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 _MIN_AGE_MS = 3_600_000
 """Age below which no file is removed: its writer may be at work."""
 
-_DISCARDED = tuple(f"{directory}/" for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY))
+_DISCARDED = tuple(
+    f"{directory}/" for directory in (names.DELTA_DIRECTORY, names.SHARED_DIRECTORY, names.SNAPSHOT_DIRECTORY)
+)
 _WHY = {
-    DELTA_DIRECTORY: "no version that can be restored needs it",
-    SHARED_DIRECTORY: "no snapshot names it",
-    SNAPSHOT_DIRECTORY: "no version that can be restored needs it",
-    LEASE_DIRECTORY: "its writer is dead",
-    TOMBSTONE_DIRECTORY: "left by a clean-up that died",
+    names.DELTA_DIRECTORY: "no version that can be restored needs it",
+    names.SHARED_DIRECTORY: "no snapshot names it",
+    names.SNAPSHOT_DIRECTORY: "no version that can be restored needs it",
+    names.LEASE_DIRECTORY: "its writer is dead",
+    names.TOMBSTONE_DIRECTORY: "left by a clean-up that died",
 }
 
 
-def abandoned_attempts(contents: StoreContents, committed: VersionId, before_ms: float) -> dict[str, int]:
+def abandoned_attempts(
+    contents: StoreContents, committed: names.VersionId, before_ms: float
+) -> dict[str, int]:
     """Return the deltas of attempts that no run of the query commits any more, with their versions.
 
     A delta is one if its version is above the committed one, it was written before `before_ms` and more than
@@ -75,7 +69,7 @@ def abandoned_attempts(contents: StoreContents, committed: VersionId, before_ms:
         return {}
     above = [delta for delta in contents.listing.deltas if delta.version > committed.number]
     above.sort(key=lambda delta: delta.version, reverse=True)
-    parents: set[VersionId | None] = set()
+    parents: set[names.VersionId | None] = set()
     abandoned: dict[str, int] = {}
     for version, attempts in groupby(above, key=lambda delta: delta.version):
         of_version = list(attempts)
@@ -86,7 +80,9 @@ def abandoned_attempts(contents: StoreContents, committed: VersionId, before_ms:
     return abandoned
 
 
-def _staying(contents: StoreContents, attempts: Iterable[DeltaName], before_ms: float) -> set[DeltaName]:
+def _staying(
+    contents: StoreContents, attempts: Iterable[names.DeltaName], before_ms: float
+) -> set[names.DeltaName]:
     """Return the attempts at one version that stay for their age or as the one that counts."""
     times_ms = {delta: contents.entries[delta.path].modified_ms for delta in attempts}
     limit_ms = min(before_ms, max(times_ms.values()) - LAST_RUN_MS)
@@ -128,7 +124,7 @@ class Repair(JsonObject):
 def repair_store(
     key: StoreKey,
     storage: Storage,
-    committed: Callable[[], VersionId | None],
+    committed: Callable[[], names.VersionId | None],
     *,
     apply: bool,
     older_than_ms: int,
@@ -201,7 +197,10 @@ def _bad_files(findings: Iterable[Finding]) -> set[str]:
 
 
 def _confirmed(
-    store: FoundStore, first: Iterable[Finding], second: Iterable[Finding], rebuilt: Iterable[SnapshotName]
+    store: FoundStore,
+    first: Iterable[Finding],
+    second: Iterable[Finding],
+    rebuilt: Iterable[names.SnapshotName],
 ) -> tuple[set[str], str | None]:
     """Return the files to discard by two looks at the store, or why none is."""
     looks = [list(first), list(second)]
@@ -212,7 +211,7 @@ def _confirmed(
     return useless(store, bad & _bad_files(looks[1]), rebuilt), None
 
 
-def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[SnapshotName]) -> set[str]:
+def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[names.SnapshotName]) -> set[str]:
     """Return the damaged files that exist and the snapshots that name one, except those made anew."""
     present = store.contents.entries.keys()
     bad = {file for file in damaged if file in present and file.startswith(_DISCARDED)}
@@ -223,7 +222,7 @@ def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[Snapsho
     return bad - {name.path for name in spared}
 
 
-def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]:
+def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[names.SnapshotName]:
     """Return the snapshots that are damaged, or name a damaged file, and whose versions the others can make.
 
     They are in the order of their versions: one that is made anew serves those after it.
@@ -244,7 +243,7 @@ def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]
 
 
 def _not_healed(
-    findings: Iterable[Finding], store: FoundStore, rebuilt: set[SnapshotName]
+    findings: Iterable[Finding], store: FoundStore, rebuilt: set[names.SnapshotName]
 ) -> tuple[Finding, ...]:
     """Return the findings that stay once the snapshots in `rebuilt` are made anew.
 
@@ -257,14 +256,14 @@ def _not_healed(
     return tuple(
         finding
         for finding in findings
-        if finding.file not in healed or finding.file.startswith(f"{DELTA_DIRECTORY}/")
+        if finding.file not in healed or finding.file.startswith(f"{names.DELTA_DIRECTORY}/")
     )
 
 
 def _sweep(
     store: FoundStore,
     storage: Storage,
-    committed: VersionId | None,
+    committed: names.VersionId | None,
     discarded: set[str],
     *,
     apply: bool,
@@ -296,7 +295,7 @@ def _removals(
 def _why(path: str, attempts: Mapping[str, int]) -> str:
     if path in attempts:
         return f"an attempt at version {attempts[path]} of a run that failed: Spark never committed it"
-    if path.endswith(TEMPORARY_SUFFIX):
+    if path.endswith(names.TEMPORARY_SUFFIX):
         return "an unfinished write"
     return _WHY[path.partition("/")[0]]
 

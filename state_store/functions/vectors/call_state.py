@@ -26,12 +26,11 @@ from state_store.functions.checking import (
     struct_of,
 )
 from state_store.functions.frames import pandas_frame, pandas_table, polars_frame, polars_table
-from state_store.functions.group_context import EXISTS, GROUP, Context
+from state_store.functions.group_context import EXISTS, GROUP, Context, Header
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from state_store.functions.group_context import Header
 
 Convert = Callable[[Any], Any]
 

@@ -13,14 +13,14 @@ import functools
 import importlib.util
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.core.compat import zip
-from state_store.functions.checking import output_of, struct_type
+from state_store.functions.checking import Call, output_of, struct_type
 from state_store.functions.frames import pandas_frame, pandas_struct, pandas_table, polars_table
 from state_store.functions.group_context import GROUP, BadResultError, GroupTooLargeError, Header
 from state_store.functions.processors.processor_loop import LOOP, ProcessorLoop
@@ -34,9 +34,6 @@ from state_store.functions.vectors.call_state import (
     TimerColumns,
     ValueColumns,
 )
-
-if TYPE_CHECKING:
-    from state_store.functions.checking import Call
 
 FRAME = "_state_store_frame"
 """The attribute of a marked class that says what its tables are: `arrow`, `pandas` or `polars`."""

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import state_store
+from state_store.core.settings import session
 from state_store.core.settings.option import PREFIX
 from state_store.errors import OptionError
 from state_store.session import build, configuration, releases
@@ -28,11 +29,11 @@ def test_spark_conf_switches_everything_on(jars, monkeypatch):
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     conf = state_store.spark_conf(spark_version="4.3.1")
     assert conf == {
-        configuration.PROVIDER_KEY: configuration.PROVIDER_CLASS,
+        session.PROVIDER_KEY: session.PROVIDER_CLASS,
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-        "spark.sql.extensions": configuration.EXTENSION_CLASS,
-        "spark.sql.streaming.streamingQueryListeners": configuration.LISTENER_CLASS,
-        "spark.sql.streaming.checkpointFileManagerClass": configuration.FILE_MANAGER_CLASS,
+        "spark.sql.extensions": session.EXTENSION_CLASS,
+        "spark.sql.streaming.streamingQueryListeners": session.LISTENER_CLASS,
+        "spark.sql.streaming.checkpointFileManagerClass": session.FILE_MANAGER_CLASS,
         "spark.jars": str(jars / "incremental-state-store-spark-4.3.jar"),
         PREFIX + "agentPython": sys.executable,
     }
@@ -69,26 +70,26 @@ def write_offset_log(checkpoint, batch, conf):
 
 def test_a_checkpoint_of_another_store_is_refused_by_class_and_remedy(tmp_path):
     other = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    write_offset_log(tmp_path, 9, {configuration.PROVIDER_KEY: configuration.PROVIDER_CLASS})
-    write_offset_log(tmp_path, 10, {configuration.PROVIDER_KEY: other})
+    write_offset_log(tmp_path, 9, {session.PROVIDER_KEY: session.PROVIDER_CLASS})
+    write_offset_log(tmp_path, 10, {session.PROVIDER_KEY: other})
     for checkpoint in (tmp_path, str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
         with pytest.raises(OptionError) as refused:
             configuration.check_checkpoint(checkpoint)
-        assert refused.value.option == configuration.PROVIDER_KEY
+        assert refused.value.option == session.PROVIDER_KEY
         assert other in refused.value.message
         assert "new checkpoint directory" in refused.value.message
 
 
 def test_our_own_checkpoints_and_new_ones_pass(tmp_path):
     configuration.check_checkpoint(tmp_path / "never-used")
-    write_offset_log(tmp_path, 0, {configuration.PROVIDER_KEY: configuration.PROVIDER_CLASS})
+    write_offset_log(tmp_path, 0, {session.PROVIDER_KEY: session.PROVIDER_CLASS})
     (tmp_path / "offsets" / ".0.crc").write_bytes(b"x")
     configuration.check_checkpoint(tmp_path)
 
 
 def test_offset_logs_without_metadata_pin_nothing():
-    assert configuration.pinned_conf('v1\n-\n{"x":1}') == {}
-    assert configuration.pinned_conf("") == {}
+    assert session.pinned_conf('v1\n-\n{"x":1}') == {}
+    assert session.pinned_conf("") == {}
 
 
 def test_importing_the_package_loads_nothing_heavy():

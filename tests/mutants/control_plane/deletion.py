@@ -37,8 +37,8 @@ MUTANTS = [
     Mutant(
         "snapshots are listed before deltas",
         f"{_DELETION}/lease.py",
-        "(DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)",
-        "(SNAPSHOT_DIRECTORY, DELTA_DIRECTORY)",
+        "(names.DELTA_DIRECTORY, names.SNAPSHOT_DIRECTORY)",
+        "(names.SNAPSHOT_DIRECTORY, names.DELTA_DIRECTORY)",
         ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(

@@ -146,10 +146,10 @@ MUTANTS = [
         "tombstones are read after the files",
         f"{_DELETION}/lease.py",
         "        tombstones = Tombstones.read(storage)\n"
-        "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
-        "        entries |= _entries(storage, SHARED_DIRECTORY)\n",
-        "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
-        "        entries |= _entries(storage, SHARED_DIRECTORY)\n"
+        "        entries |= _entries(storage, names.DELTA_DIRECTORY)\n"
+        "        entries |= _entries(storage, names.SHARED_DIRECTORY)\n",
+        "        entries |= _entries(storage, names.DELTA_DIRECTORY)\n"
+        "        entries |= _entries(storage, names.SHARED_DIRECTORY)\n"
         "        tombstones = Tombstones.read(storage)\n",
         (f"{_EVERY}::test_retained_versions_survive_damage_to_a_snapshot_that_is_being_read",),
     ),
