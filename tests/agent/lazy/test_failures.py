@@ -189,8 +189,8 @@ def test_readers_of_a_base_see_right_bytes_while_agents_are_killed(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Agents are killed while they fetch. Parts that are fetched in the background are damaged on their way,
-    but those of the first and the last agent. A range that was given right stays so, and all ranges come right
-    when they are asked for.
+    but those of the first and the last agent. A range that was given right stays so, and all ranges come
+    right when they are asked for.
     """
     kills, chance = 3, random.Random(1)
     right = {path.name: path.read_bytes() for path in written.location.glob("shared/*")}
