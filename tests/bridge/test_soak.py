@@ -100,7 +100,8 @@ class Soak:
             "maxDeltas": "3",
             "minPauseBetweenMerges": "0s",
             "fullAfterMerges": "4",
-            "temporaryExpiry": "60s",
+            "mergeTimeout": "20s",
+            "leaseExpiry": "60s",
             **options,
         }
         prefix = "spark.sql.streaming.stateStore."

@@ -114,7 +114,6 @@ PROFILES = (
             "retainedCheckpoints": 1,
             "mergeTimeout": "20s",
             "leaseExpiry": "60s",
-            "temporaryExpiry": "60s",
         },
         {STORES + "maintenanceInterval": "100ms", "spark.sql.streaming.minBatchesToRetain": "2"},
     ),
@@ -125,7 +124,7 @@ PROFILES = (
     ),
     Profile(
         "executors that come and go, snapshots that Spark forces",
-        {"maxDeltas": 3, "maxConcurrentMerges": 4, "mergeThreads": 1},
+        {"maxDeltas": 3, "maxConcurrentMerges": 4},
         {
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",

@@ -15,7 +15,7 @@ from simulation.provider import Task
 from simulation.simulated_storage import Weather, storage_clock
 from simulation.site import Site
 from simulation.stage import Stage
-from simulation.terms import LEASE_EXPIRY_S, TEMPORARY_EXPIRY_S, QueryFailedError
+from simulation.terms import LEASE_EXPIRY_S, QueryFailedError
 from simulation.troubles import MIN_RETAINED, Troubles
 from simulation.turns import Scheduler, Thread
 
@@ -133,7 +133,6 @@ class History:
             "maxConcurrentMerges": str(chance.randrange(1, 3)),
             "mergeTimeout": "60s",
             "leaseExpiry": f"{LEASE_EXPIRY_S}s",
-            "temporaryExpiry": f"{TEMPORARY_EXPIRY_S}s",
             "cleanupTimeout": "60s",
             "transferThreads": str(chance.randrange(1, 4)),
             "localRecovery": chance.choice(["true", "false"]),

@@ -2,7 +2,7 @@
 
 LEASE_EXPIRY_S = 120
 MAX_LEASE_S = 3600  # that of an embedded store
-TEMPORARY_EXPIRY_S = 600
+TEMPORARY_EXPIRY_S = 24 * LEASE_EXPIRY_S
 LARGE_BYTES = 1000
 """Files of this many bytes are fetched in parts."""
 

@@ -255,14 +255,6 @@ class CheckpointOptions:
         trade_off="""More finish sooner if many partitions are due, and take more cores from tasks
         meanwhile.""",
     )
-    merge_threads: int = option(
-        "mergeThreads",
-        at_least(INT, 1),
-        "2",
-        group="Merges",
-        doc="Threads that RocksDB may use for the compaction within one merge.",
-        trade_off="More shorten full checkpoints of large partitions at the cost of cores.",
-    )
     merge_rate_limit_bytes_per_s: int = option(
         "mergeRateLimit",
         BYTES,
@@ -402,18 +394,10 @@ class CheckpointOptions:
         group="Retention",
         doc="""Age after which the lease of a process that died while it wrote a snapshot, or read stored
         files, counts as abandoned. Each lease has this age in it, and every clean-up goes by the age in the
-        lease.""",
+        lease. Unfinished files in checkpoint storage, and files that no checkpoint names, are swept when they
+        are 24 times as old.""",
         trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead processes sooner; a
         slow writer has to check its files again, and readers renew their leases more often.""",
-    )
-    temporary_expiry_ms: int = option(
-        "temporaryExpiry",
-        at_least(DURATION, 60_000),
-        "1d",
-        group="Retention",
-        doc="""Age after which unfinished files in checkpoint storage, and files that no checkpoint names, are
-        swept.""",
-        trade_off="Shorter frees space sooner after crashes; must be longer than any upload takes.",
     )
     cleanup_timeout_ms: int = option(
         "cleanupTimeout",
@@ -544,6 +528,29 @@ class Options(CheckpointOptions, LocalOptions):
         trade_off="DEBUG explains every decision of merging and retention, a few lines per batch and store.",
     )
 
+    @property
+    def temporary_expiry_ms(self) -> int:
+        """Age from which unfinished files, and files that no checkpoint names, are swept.
+
+        It has to be longer than any upload takes, and a lease is longer than a merge with its uploads.
+        """
+        return _LEASES_OF_LEFTOVERS * self.lease_expiry_ms
+
+    @property
+    def merge_threads(self) -> int:
+        """Threads that RocksDB may use for the compaction within one merge."""
+        return _THREADS_OF_A_MERGE
+
+
+_LEASES_OF_LEFTOVERS = 24
+_THREADS_OF_A_MERGE = 2
+
+REMOVED = {
+    "temporaryExpiry": "Leftovers are swept when they are 24 times as old as leaseExpiry: set that.",
+    "mergeThreads": "A merge has two threads. maxConcurrentMerges is the number of merges at a time, and "
+    "more partitions are smaller ones.",
+}
+"""Options of earlier releases that are none any more, each with what takes its place."""
 
 OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute in fields(Options))
 
@@ -571,8 +578,8 @@ def parse(texts: Mapping[str, str]) -> Options:
     """Return the options from texts by name, with or without `PREFIX`; others have their defaults.
 
     Raises:
-        OptionError: A name does not exist (the message has the nearest one), a text is not of the type of
-            its option, or values contradict each other.
+        OptionError: A name does not exist (the message has the nearest one) or not any more (it says what to
+            set instead), a text is not of the type of its option, or values contradict each other.
     """
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -637,6 +644,9 @@ def _text(declared: Option, value: Any) -> str:
 def _find(name: str) -> tuple[str, Option]:
     if name in _ATTRIBUTES:
         return _ATTRIBUTES[name]
+    if name in REMOVED:
+        message = f"the option {PREFIX}{name} was removed. {REMOVED[name]}"
+        raise OptionError(message, option=PREFIX + name)
     lowered = {name_of_option.lower(): name_of_option for name_of_option in _ATTRIBUTES}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     if name in _REMOVED:

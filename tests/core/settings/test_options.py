@@ -7,8 +7,17 @@ import re
 
 import pytest
 
+from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.settings.option import PREFIX
-from state_store.core.settings.options import OPTIONS, Options, by_name, changed_texts, parse
+from state_store.core.settings.options import (
+    OPTIONS,
+    REMOVED,
+    Options,
+    by_name,
+    changed_texts,
+    options,
+    parse,
+)
 from state_store.errors import OptionError
 
 
@@ -98,6 +107,28 @@ def test_misspelt_names_are_refused_with_the_nearest(misspelt, nearest):
 def test_a_name_like_no_other_is_refused_with_where_to_look():
     with pytest.raises(OptionError, match="state-store options"):
         parse({"zzzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("temporaryExpiry", "leaseExpiry"), ("mergeThreads", "maxConcurrentMerges")]
+)
+def test_removed_options_are_refused_with_what_takes_their_place(name, instead):
+    assert name in REMOVED
+    assert instead in {option.name for option in OPTIONS}
+    for refuse in (lambda: parse({PREFIX + name: "1"}), lambda: options(name)):
+        with pytest.raises(OptionError, match=f"{name} was removed.*{instead}") as refused:
+            refuse()
+        assert refused.value.option == PREFIX + name
+
+
+def test_removed_options_are_none_and_have_advice():
+    assert not set(REMOVED) & {option.name for option in OPTIONS}
+    assert all(advice.endswith(".") for advice in REMOVED.values())
+
+
+def test_leftovers_go_when_they_are_many_times_as_old_as_a_lease():
+    assert parse({}).temporary_expiry_ms == RetentionPolicy(batches=2).temporary_expiry_ms == 86_400_000
+    assert parse({"leaseExpiry": "30min"}).temporary_expiry_ms == 12 * 3_600_000
 
 
 def test_options_that_contradict_each_other_are_refused():
