@@ -545,13 +545,6 @@ class Options(CheckpointOptions, LocalOptions):
 _LEASES_OF_LEFTOVERS = 24
 _THREADS_OF_A_MERGE = 2
 
-REMOVED = {
-    "temporaryExpiry": "Leftovers are swept when they are 24 times as old as leaseExpiry: set that.",
-    "mergeThreads": "A merge has two threads. maxConcurrentMerges is the number of merges at a time, and "
-    "more partitions are smaller ones.",
-}
-"""Options of earlier releases that are none any more, each with what takes its place."""
-
 OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute in fields(Options))
 
 _ATTRIBUTES: dict[str, tuple[str, Option]] = {
@@ -565,13 +558,16 @@ _DISK_LIMIT = (
     "that fit are local as a whole, and pages of the others."
 )
 
-_REMOVED = {
+REMOVED = {
     "hydrationDiskBudget": _DISK_LIMIT,
     "pageCacheLimit": _DISK_LIMIT,
     "lazyRestoreThreshold": "Leave it out: with restoreMode=lazy restores are lazy however small the state "
     "is, and with auto if eager ones would take longer than restoreObjective.",
+    "temporaryExpiry": "Leftovers are swept when they are 24 times as old as leaseExpiry: set that.",
+    "mergeThreads": "A merge has two threads. maxConcurrentMerges is the number of merges at a time, and "
+    "more partitions are smaller ones.",
 }
-"""Options of earlier releases, and what to set now."""
+"""Options of earlier releases, each with what to set in its place."""
 
 
 def parse(texts: Mapping[str, str]) -> Options:
@@ -649,8 +645,6 @@ def _find(name: str) -> tuple[str, Option]:
         raise OptionError(message, option=PREFIX + name)
     lowered = {name_of_option.lower(): name_of_option for name_of_option in _ATTRIBUTES}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    if name in _REMOVED:
-        raise OptionError(f"option {PREFIX}{name} was removed. {_REMOVED[name]}", option=PREFIX + name)
     hint = (
         f"The nearest is {PREFIX}{lowered[nearest[0]]}."
         if nearest

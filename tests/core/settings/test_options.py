@@ -110,7 +110,14 @@ def test_a_name_like_no_other_is_refused_with_where_to_look():
 
 
 @pytest.mark.parametrize(
-    ("name", "instead"), [("temporaryExpiry", "leaseExpiry"), ("mergeThreads", "maxConcurrentMerges")]
+    ("name", "instead"),
+    [
+        ("temporaryExpiry", "leaseExpiry"),
+        ("mergeThreads", "maxConcurrentMerges"),
+        ("pageCacheLimit", "localDiskLimit"),
+        ("hydrationDiskBudget", "localDiskLimit"),
+        ("lazyRestoreThreshold", "restoreMode"),
+    ],
 )
 def test_removed_options_are_refused_with_what_takes_their_place(name, instead):
     assert name in REMOVED
@@ -181,16 +188,3 @@ def test_changed_options_are_texts_that_mean_the_same():
     assert parse(texts) == options
     assert texts["restoreObjective"] == "90000ms"
     assert changed_texts(Options()) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("pageCacheLimit", "Set spark.sql.streaming.stateStore.incremental.localDiskLimit"),
-        ("hydrationDiskBudget", "Set spark.sql.streaming.stateStore.incremental.localDiskLimit"),
-        ("lazyRestoreThreshold", "Leave it out"),
-    ],
-)
-def test_removed_options_are_refused_with_what_to_set_now(name: str, remedy: str) -> None:
-    with pytest.raises(OptionError, match=f"{name} was removed. {remedy}"):
-        parse({PREFIX + name: "1g"})

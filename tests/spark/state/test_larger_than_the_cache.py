@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import session_options
-from waiting import paths_below
-
 from state_store.agent.lazy.page_cache import MIN_BYTES
+from waiting import paths_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long"), pytest.mark.timeout(3000)]
 
