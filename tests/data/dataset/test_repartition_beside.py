@@ -26,7 +26,7 @@ from state_store.data.dataset.rewriting.beside import HeldDeltas
 from state_store.data.dataset.rewriting.copying import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Query
-from state_store.errors import BusyError, ConflictError, DamagedError, LocalDiskError, MissingError
+from state_store.errors import BusyError, ConflictError, DamagedError, MissingError, StorageError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SOURCES = {
@@ -375,7 +375,7 @@ def test_a_disk_without_room_is_said_before_changes_are_read(tmp_path, monkeypat
     repartition(str(query.root), target, 4, running=True)
     query.batch()
     monkeypatch.setattr(store_writer, "free_bytes", lambda directory: 100)
-    with pytest.raises(LocalDiskError, match=r"has 0 MiB free"):
+    with pytest.raises(StorageError, match="has 0 MiB free"):
         repartition(str(query.root), target, 4)
 
 
