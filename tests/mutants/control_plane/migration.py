@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 TESTS = ("tests/cli/test_migrate.py",)
 TARGETS = "state_store/data/query/targets.py"
 REPARTITION = ("tests/data/dataset/test_repartition.py",)
-BESIDE = ("tests/data/dataset/test_repartition_beside.py",)
+BESIDE = ("tests/data/running/test_repartition_beside.py",)
 REWRITING = "state_store/data/dataset/rewriting"
 RECEIPTS = ("tests/data/test_receipts.py",)
 
@@ -45,7 +45,7 @@ MUTANTS = [
         f"{REWRITING}/catching_up.py",
         "                if message:\n",
         "                if False:\n",
-        ("tests/data/dataset/test_sparse_tables.py",),
+        ("tests/data/running/test_sparse_tables.py",),
     ),
     Mutant(
         "a round goes on with a checkpoint that is complete",

@@ -74,8 +74,8 @@ def test_results_are_exact_after_a_repartition_beside_the_query(
     how = {"spark": spark if by_spark else None}
     running = flow.start(sink)
     assert in_batch.wait(600)
-    begun = state_store.repartition(source, target, 7, running=True, **how)
-    assert begun.version > FIRST_CALL + 3
+    so_far = state_store.repartition(source, target, 7, running=True, **how)
+    assert so_far.version > FIRST_CALL + 3
     running.awaitTermination()
     assert running.exception() is None
     done = state_store.repartition(source, target, 7, **how)

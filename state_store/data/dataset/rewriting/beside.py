@@ -507,8 +507,8 @@ class Beside:
             return store
 
         keys = self._keys(query)
-        found = zip(keys, parallel(LISTED_AT_ONCE, known, keys, runtime=self._runtime), strict=True)
-        return {key: store for key, store in found if store is not None}
+        known_stores = parallel(LISTED_AT_ONCE, known, keys, runtime=self._runtime)
+        return {key: store for key, store in zip(keys, known_stores, strict=True) if store is not None}
 
     def _note(self) -> None:
         """Write the document, unless another process has ended the work meanwhile."""

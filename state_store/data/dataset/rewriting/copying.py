@@ -421,10 +421,10 @@ def repartition(
             return rewrite(
                 query, storage, location, partitions, workers=tasks, progress=progress, runtime=runtime
             )
-        beside = Beside(query.location, storage, location, partitions, tasks, progress, runtime)
+        work = Beside(query.location, storage, location, partitions, tasks, progress, runtime)
         if not running:
-            return _complete(query, beside, storage, partitions)
-        stores = beside.run().values()
+            return _complete(query, work, storage, partitions)
+        stores = work.run().values()
         return Rewritten(
             min(store.version for store in stores),
             sum(store.rows for store in stores),
@@ -433,13 +433,13 @@ def repartition(
         )
 
 
-def _complete(query: Query, beside: Beside, storage: Storage, partitions: int) -> Rewritten:
+def _complete(query: Query, work: Beside, storage: Storage, partitions: int) -> Rewritten:
     """Bring a repartition beside a query that has stopped meanwhile to its end."""
     stopped = Stopped(query)
     batch = query.newest_batch()
     has_ids = _has_ids(query)
     with stopped.during():
-        stores = beside.finish(query, has_ids=has_ids)
+        stores = work.finish(query, has_ids=has_ids)
     return _with_logs(query, storage, partitions, batch, stores, has_ids=has_ids)
 
 

@@ -14,7 +14,7 @@ import pytest
 from waiting import awaited, paths_below
 
 import state_store
-from dataset.running_query import RunningQuery, described
+from running.running_query import RunningQuery, described
 from state_store.cli.main import main
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.core.checkpoint.stored_documents import MARKER, LeaseTerms, pack_tombstone
@@ -123,8 +123,8 @@ def test_the_target_is_that_of_a_repartition_of_the_stopped_query(name, partitio
     query.batch()
     before = Query.open(str(query.root)).newest_batch() + 1
     meanwhile(query, 3, 2, 1)
-    begun = repartition(str(query.root), target, partitions, running=True)
-    assert not begun.is_complete and begun.version == before + 5
+    so_far = repartition(str(query.root), target, partitions, running=True)
+    assert not so_far.is_complete and so_far.version == before + 5
     assert (Path(target) / MARKER).exists()
     for _ in range(2):
         query.batch()
@@ -187,8 +187,8 @@ def test_leases_hold_what_the_rounds_need_while_a_query_retires_versions(tmp_pat
 
     monkeypatch.setattr(HeldDeltas, "follow", lambda own: held.append(own))
     monkeypatch.setattr(module, "_write_first_tables", written_meanwhile)
-    begun = repartition(str(query.root), str(target), 4, running=True)
-    assert begun.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no first table was written anew
+    so_far = repartition(str(query.root), str(target), 4, running=True)
+    assert so_far.version == 4 + 2 * 3 and len(tables(target)) == 2 * 4  # no first table was written anew
     assert not list(query.root.rglob("lease/*.json"))
     repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)
@@ -219,17 +219,17 @@ def leased(root: Path) -> set[Path]:
 @pytest.mark.parametrize("form", ["flights", "no-ids"])
 def test_a_query_that_ran_on_for_too_long_is_caught_up_with_by_another_call(form, tmp_path):
     query, target = running(form, tmp_path), tmp_path / "target"
-    begun = repartition(str(query.root), str(target), 4, running=True)
+    so_far = repartition(str(query.root), str(target), 4, running=True)
     first_tables = tables(target)
     for _ in range(3):
         query.batch(4)
         query.retire(2)
     for _ in range(2):
-        with pytest.raises(MissingError, match=rf"has version {begun.version} .* \(--running\) once more"):
+        with pytest.raises(MissingError, match=rf"has version {so_far.version} .* \(--running\) once more"):
             repartition(str(query.root), str(target), 4)
     assert tables(target) == first_tables and (target / MARKER).exists()
     again = repartition(str(query.root), str(target), 4, running=True)
-    assert again.version == begun.version + 3
+    assert again.version == so_far.version + 3
     assert not tables(target) & first_tables and len(tables(target)) == len(first_tables)
     repartition(str(query.root), str(target), 4)
     check_equal(query, str(target), tmp_path, 4)
@@ -242,13 +242,13 @@ def test_a_version_that_was_made_anew_is_not_taken_for_the_one_that_was_copied(f
     aside = tmp_path / "aside"
     shutil.copytree(query.root, aside)
     query.batch()
-    begun = repartition(str(query.root), str(target), 4, running=True)
+    so_far = repartition(str(query.root), str(target), 4, running=True)
     shutil.rmtree(query.root)
     shutil.copytree(aside, query.root)
     again = RunningQuery(query.root, seed=5)
     again.batch()
     again.batch()
-    with pytest.raises(MissingError, match=f"has version {begun.version} of store"):
+    with pytest.raises(MissingError, match=f"has version {so_far.version} of store"):
         repartition(str(query.root), str(target), 4)
     repartition(str(query.root), str(target), 4, running=True)
     repartition(str(query.root), str(target), 4)
@@ -284,8 +284,8 @@ def test_the_end_is_refused_before_all_stores_are_written(tmp_path, monkeypatch)
         repartition(str(query.root), target, 4)
     written = tables(tmp_path / "target")
     query.batch()
-    begun = repartition(str(query.root), target, 4, running=True)
-    assert begun.version == 5 and written < tables(tmp_path / "target")
+    so_far = repartition(str(query.root), target, 4, running=True)
+    assert so_far.version == 5 and written < tables(tmp_path / "target")
     repartition(str(query.root), target, 4)
     check_equal(query, target, tmp_path, 4)
 
@@ -339,13 +339,13 @@ def test_the_command_says_what_to_do_next(shown, tmp_path, capsys):
     query, target = running("flights", tmp_path), str(tmp_path / "target")
     command = ["repartition", str(query.root), target, "--partitions", "3", *([shown] if shown else [])]
     assert main([*command, "--running"]) == 0
-    begun = capsys.readouterr().out
+    so_far = capsys.readouterr().out
     assert main(command) == 0
     ended = capsys.readouterr().out
     if shown:
-        assert [json.loads(text)["complete"] for text in (begun, ended)] == [False, True]
+        assert [json.loads(text)["complete"] for text in (so_far, ended)] == [False, True]
     else:
-        assert "stop the query" in begun and "without --running" in begun and "stop" not in ended
+        assert "stop the query" in so_far and "without --running" in so_far and "stop" not in ended
     check_equal(query, target, tmp_path, 3)
 
 
