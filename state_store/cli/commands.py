@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Move or change it, as a copy": {
         "cp": "Copy a checkpoint, consistent while the query runs.",
         "import": "Replace the state of a stopped query by rows of tables.",
-        "repartition": "Give a stopped query another number of partitions.",
+        "repartition": "Give a query another number of partitions.",
         "migrate": "Move a stopped query to another state store, as a copy.",
     },
     "Prepare a job": {

@@ -166,7 +166,7 @@ def test_results_of_other_arguments_say_what_they_are(flights: str, tmp_path: Pa
         r"Copied\(version=4, files=\d+, .*\)", repr(state_store.copy(flights, tmp_path / "copy"))
     )
     written = state_store.repartition(flights, tmp_path / "three", 3)
-    assert re.fullmatch(r"Rewritten\(version=4, rows=\d+, size_bytes=\d+\)", repr(written))
+    assert re.fullmatch(r"Rewritten\(version=4, rows=\d+, size_bytes=\d+, is_complete=True\)", repr(written))
     (first, *_) = state_store.history(flights, "C1")
     assert repr(first).startswith("KeyVersion(1, wrote it: {")
     workload = state_store.Workload(keys=1000, key_bytes=16, value_bytes=16, updates_per_batch=10)

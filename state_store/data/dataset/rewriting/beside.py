@@ -92,8 +92,9 @@ def operation_beside(partitions: int) -> str:
 
 def is_beside(location: str, source: str, partitions: int) -> bool:
     """Return True if a directory has a part of such a repartition of a checkpoint."""
-    with closing(open_storage(location)) as storage:
+    with suppress(StateStoreError), closing(open_storage(location)) as storage:
         return marker_of(storage) == Marker(operation_beside(partitions), source, True)
+    return False  # whoever makes the checkpoint says what is wrong with the place
 
 
 @dataclass(frozen=True)
