@@ -279,9 +279,12 @@ def older_struct(
 
     safe: whether values that do not fit are errors. by_name: whether columns are found by their names.
     """
+    import pyspark
     from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
 
-    rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name)
+    # Since 4.1 a column that Arrow cannot make at once is made with the type of its values, and then cast.
+    casts = not pyspark.__version__.startswith("4.0.")
+    rules = ArrowStreamPandasUDFSerializer(time_zone, safe, by_name, arrow_cast=casts)
     return rules._create_struct_array(frame, pa.struct(list(schema)))
 
 
