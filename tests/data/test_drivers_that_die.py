@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from dataset.golden_states import checkpoint
+from running.running_query import RunningQuery
 
 import state_store
 from state_store.core.checkpoint.stored_documents import MARKER
 from state_store.core.storage.local import LocalStorage
+from state_store.data.dataset.rewriting import beside
 from state_store.data.dataset.rewriting import copying as module
 from state_store.data.jobs import Threads
 
@@ -87,3 +89,31 @@ def test_the_same_command_ends_what_a_driver_began_that_died(by_spark, tmp_path,
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
 def test_so_it_does_with_a_join_in_both_formats(form, by_spark, tmp_path, monkeypatch):
     check_each_death(shutil.copytree(JOIN / form, tmp_path / form), tmp_path, monkeypatch, "left")
+
+
+@pytest.mark.tier("more")
+@pytest.mark.parametrize("form", ["ids", "no-ids"])
+def test_the_end_of_a_repartition_beside_a_query_is_made_again(form, tmp_path, monkeypatch):
+    source = shutil.copytree(JOIN / form, tmp_path / form)
+    query = RunningQuery(source)
+    state_store.repartition(source, tmp_path / "begun", 2, running=True)
+    query.batch()
+    expected = rows(source, "left")
+    shutil.copytree(tmp_path / "begun", tmp_path / "whole")
+    with monkeypatch.context() as patches:
+        patches.setattr(beside, "_PIECES", 1)
+        undisturbed = Driver(patches, 1_000_000)
+        state_store.repartition(source, tmp_path / "whole", 2)
+    files = len(list((tmp_path / "whole").rglob("*.*")))
+    for step in range(0, len(undisturbed.steps), 3):
+        target = shutil.copytree(tmp_path / "begun", tmp_path / f"target-{step}")
+        with monkeypatch.context() as patches, pytest.raises(Killed):
+            patches.setattr(beside, "_PIECES", 1)
+            Driver(patches, step)
+            state_store.repartition(source, target, 2)
+        if (target / MARKER).exists():
+            state_store.repartition(source, target, 2)
+        assert rows(target, "left") == expected, undisturbed.steps[step]
+        left_over = list(target.rglob("lease/*.json"))
+        assert len(list(target.rglob("*.*"))) - len(left_over) == files, undisturbed.steps[step]
+        assert state_store.verify(target, leave_result=False).ok
