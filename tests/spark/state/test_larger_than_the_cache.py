@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import session_options
-from state_store.agent.lazy.page_cache import MIN_BYTES
 from waiting import paths_below
+
+from state_store.agent.lazy.file_cache import MIN_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.tier("long"), pytest.mark.timeout(3000)]
 
