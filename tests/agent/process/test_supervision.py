@@ -75,7 +75,6 @@ INHERITED_STEPS: list[tuple[Any, str]] = [
     *HYDRATION_STEPS,
     (local_file, "make_hole"),
     (local_file, "copy_ranges"),
-    (Prefetch, "start"),
 ]
 """Steps of a prefetch that another agent began."""
 

@@ -71,8 +71,8 @@ def test_examples_in_a_terminal_run(
 ) -> None:
     commands = re.findall(r"^    (state-store .*)$", page(checkout, "state.md"), re.MULTILINE)
     assert len(commands) >= 6
-    places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY", "FILLED")}
+    places = {name: str(tmp_path / name) for name in ("TARGET", "NEW", "EXPORTED", "COPY", "FILLED")}
     for command in commands:
-        words = [{**places, "DIR": str(data / "checkpoint")}.get(word, word) for word in shlex.split(command)]
+        words = [{**places, "DIR": str(data / "checkpoint")}.get(word, word) for word in shlex.split(command, comments=True)]
         assert main(words[1:]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.strip()
