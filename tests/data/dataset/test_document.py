@@ -73,6 +73,9 @@ def test_examples_in_a_terminal_run(
     assert len(commands) >= 6
     places = {name: str(tmp_path / name) for name in ("TARGET", "NEW", "EXPORTED", "COPY", "FILLED")}
     for command in commands:
-        words = [{**places, "DIR": str(data / "checkpoint")}.get(word, word) for word in shlex.split(command, comments=True)]
+        words = [
+            {**places, "DIR": str(data / "checkpoint")}.get(word, word)
+            for word in shlex.split(command, comments=True)
+        ]
         assert main(words[1:]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.strip()
