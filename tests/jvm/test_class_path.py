@@ -14,7 +14,7 @@ import scala_jars
 
 from state_store.session import build, releases
 
-MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.release.WhichJars"
+RELEASE = "org.apache.spark.sql.execution.streaming.state.incremental.release."
 HERE = releases.minor_of(pyspark.__version__)
 pytestmark = pytest.mark.spark
 
@@ -33,9 +33,9 @@ def restamped(directory: Path, **changed: str) -> Path:
     return copy
 
 
-def printed_by(*jars: Path) -> str:
+def printed_by(*jars: Path, program: str = "WhichJars") -> str:
     places = [scala_jars.probes_jar(), *jars, f"{scala_jars.SPARK_JARS}{os.sep}*"]
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, places)), MAIN]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, places)), RELEASE + program]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.strip()
 
 
@@ -63,3 +63,11 @@ def test_two_jars_that_differ_are_refused_with_their_places(tmp_path: Path) -> N
     assert str(right) in text
     assert f"{other} (release 0.0.1 for Spark {HERE})" in text
     assert f"Keep the one jar for Spark {HERE}" in text
+
+
+@pytest.mark.tier("more")
+def test_the_code_for_workers_is_made_anew_and_a_disk_that_fails_ends_no_task() -> None:
+    assert printed_by(scala_jars.state_store_jar(), program="PackagedCode").splitlines() == [
+        "the same: true",
+        "without a directory: None",
+    ]

@@ -458,7 +458,7 @@ class CatchingUp:
             closing(SortedSpool(Path(root) / "rows", self._piece.targets)) as spool,
         ):
             for number in self._piece.sources:
-                with closing(self._metered(self._query.storage(self._source_key(number)))) as storage:
+                with closing(self._metered(self._query.storage(self._key(number)))) as storage:
                     self._sources[str(number)] = self._read(number, storage, spool, Path(root))
             yield spool, Path(root)
 
@@ -481,7 +481,7 @@ class CatchingUp:
     def _read_delta(
         self, number: int, delta: ChainDelta, local: Path, families: dict[str, int], spool: SortedSpool
     ) -> None:
-        file = f"{self._source_key(number).path}/{delta.name.path}"
+        file = f"{self._key(number).path}/{delta.name.path}"
         metadata = DeltaMetadata.from_json(read_metadata(local), file=file)
         found_ids = {name: family.id for name, family in metadata.column_families.items()}
         if any(found_ids.get(name) != id_ for name, id_ in families.items()):
@@ -624,9 +624,6 @@ class CatchingUp:
         return str(AttemptId(0, NO_APPLICATION, 0, self._runtime.unique(4)))
 
     def _key(self, number: int) -> StoreKey:
-        return StoreKey(self._operator.id, number, self._piece.store)
-
-    def _source_key(self, number: int) -> StoreKey:
         return StoreKey(self._operator.id, number, self._piece.store)
 
     def _database_directory(self, number: int, scratch: Path) -> Path:

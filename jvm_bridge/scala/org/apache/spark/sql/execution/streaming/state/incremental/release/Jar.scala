@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
+import java.io.IOException
 import java.net.{URI, URL}
 import java.nio.file.{Files, Path, Paths, StandardCopyOption}
 import java.util.Properties
@@ -8,22 +9,32 @@ import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 import org.apache.spark.{SPARK_VERSION, SparkConf, SparkEnv}
+import org.apache.spark.internal.Logging
 import org.apache.spark.util.Utils
 
 /** The state store's jars on the class path, known by the stamp that the build puts into each. For any thread. */
-object Jar {
+object Jar extends Logging {
   private val Stamp = "incremental-state-store.properties"
 
   /** The archive of the package's Python code in the jar. */
   val PythonCode: String = "state_store_agent.zip"
 
-  /**
-   * The archive as a file of this machine, for workers whose Python lacks the package; None if the jar has none. It is
-   * removed with the JVM.
-   */
-  lazy val pythonCode: Option[Path] = {
+  private lazy val codeDirectory: Path = {
     val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    unpack(PythonCode, Utils.createTempDir(Utils.getLocalDir(conf), "state-store-code").toPath)
+    Utils.createTempDir(Utils.getLocalDir(conf), "state-store-code").toPath
+  }
+
+  /**
+   * Returns the archive as a file of this machine, for workers whose Python lacks the package; it is removed with the
+   * JVM. None if the jar has none, or the disk fails: workers that have the package do not need it.
+   */
+  def pythonCode: Option[Path] = synchronized {
+    try unpack(PythonCode, Files.createDirectories(codeDirectory))
+    catch {
+      case e: IOException =>
+        logWarning(s"Python workers that lack the package state_store do not find it in the jar either: $e")
+        None
+    }
   }
 
   /** Copies a file of the jar into a directory, unless it is there already; None if the jar does not have it. */
