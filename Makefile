@@ -2,6 +2,7 @@
 # Variables: PYTHON=<interpreter>  TESTS=<pytest arguments>  LANES=<parts at a time>  SPARK=<version>
 #   BENCH=quick|standard|full  N=<faults>  SEED=<of them>  STORAGE=local|hdfs|s3  MUTANTS=<arguments>
 #   SUITES=<arguments>  SPARKS=<older releases, joined by commas>  DRAW=<a word that draws some of the dear cases>
+#   ORDER=<the number of a random order of the tests>
 
 # Python keeps its byte code, here and in all that is started, whatever the shell says: without it every
 # process compiles pandas and pyspark anew.
@@ -22,7 +23,7 @@ demo: .newest  ## Run a real query: commit, merge, cut the chain, get killed, re
 	@$(PY) examples/demo.py
 
 test: .newest  ## Run the quick tests on the newest Spark (5 minutes; TESTS='tests/core/settings -k name' runs some)
-	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES))
+	@$(if $(TESTS),$(PY) -m pytest $(TESTS),$(PY) tests/parts.py --lanes $(LANES) $(ORDER:%=--order %))
 
 test-more: setup  ## Run the rest that a change must pass: dear tests, older Sparks, suites, packages, chaos
 	@$(PY) tests/parts.py --tier more --lanes $(LANES) --sparks $(SPARKS) $(DRAW:%=--draw %)

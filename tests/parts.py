@@ -135,15 +135,19 @@ class Part:
 
         return (not self.paths or any(map(is_below, self.paths))) and not any(map(is_below, self.ignored))
 
-    def command(self, tier: str, tests: Sequence[str] = (), seed: str = "") -> list[str]:
-        """Return the command that runs the tests of `tier` in this part, or those `tests` alone."""
+    def command(self, tier: str, tests: Sequence[str] = (), seed: str = "", order: str = "") -> list[str]:
+        """Return the command that runs the tests of `tier` in this part, or those `tests` alone.
+
+        `order`, if it is not empty, is the number of a random order of the files and of the tests in each.
+        """
         python = CHECKOUT / (f".venv-{self.spark}" if self.spark else ".venv") / "bin/python"
         is_drawn = seed and (tier == "more" or self in OWN)
         drawn = ["--draw", seed] if is_drawn else []
         if self.program:
             return [str(python), *self.program, *(drawn if self.draws else [])]
         drawn += ["--budget", f"{self.drawn_s:g}"] if is_drawn else []
-        given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier, *drawn]
+        ordered = ["--random-order", f"--random-order-seed={order}"] if order else []
+        given = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tier", tier, *drawn, *ordered]
         if tests:
             return [*given, *tests]
         given += [f"--ignore=tests/{path}" for path in self.ignored]
@@ -224,6 +228,7 @@ class Run:
         tier: the tier whose markers it selects.
         tests: the tests that it runs; empty for all.
         seed: draws some of the cases of its tests; empty for all cases.
+        order: the number of a random order of the tests; empty for that of their files.
         again: the tests or the program failed beside other parts, and run once more.
     """
 
@@ -231,6 +236,7 @@ class Run:
     tier: str
     tests: tuple[str, ...] = ()
     seed: str = ""
+    order: str = ""
     again: bool = False
     collected: int | None = None
     done: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
@@ -277,7 +283,7 @@ class Run:
         with open(self.log, "wb") as log:
             behind = [] if self.part.waits else ["nice", "-n", "1"]
             self._process = subprocess.Popen(
-                [*behind, *self.part.command(self.tier, self.tests, self.seed)],
+                [*behind, *self.part.command(self.tier, self.tests, self.seed, self.order)],
                 cwd=CHECKOUT,
                 env={**environment, **self._variables()},
                 stdin=subprocess.DEVNULL,
@@ -548,10 +554,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--draw", default="", metavar="SEED", help="run some of the cases, drawn by this word"
     )
+    parser.add_argument(
+        "--order", default="", metavar="NUMBER", help="run the files, and the tests of each, in a random order"
+    )
     given = parser.parse_args(arguments)
     sparks = [minor for minor in given.sparks.split(",") if minor]
     chosen = [
-        Run(part, tier, seed=given.draw)
+        Run(part, tier, seed=given.draw, order=given.order)
         for part, tier in parts_of(given.tier, sparks)
         if not given.parts or part.name in given.parts
     ]

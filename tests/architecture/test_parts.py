@@ -187,7 +187,7 @@ parts.LINE_S = 0.0
 for name, value in {{settings}}.items():
     setattr(parts, name, value)
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-parts.Part.command = lambda self, tier, tests=(), seed="": (
+parts.Part.command = lambda self, tier, tests=(), seed="", order="": (
     [sys.executable, *self.program] if self.program else [*PYTEST, *(tests or ["test_trial.py"])]
 )
 sys.exit(parts.main(["--lanes", "1"]))
