@@ -72,6 +72,7 @@ def test_files_come_while_the_end_of_another_is_asked_for(written: Job, job: Job
 
 def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Path) -> None:
     """Two files are under way when it fails."""
+    earlier = prefetching()
     job = reader(written, tmp_path, transferThreads="2")
     last = max(path.name for path in written.location.glob("shared/*"))
     under_way, failed = threading.Event(), threading.Event()
@@ -95,13 +96,14 @@ def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Pa
             "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
         )
     failed.set()
-    ended()
+    ended(earlier)
     assert len(started) == 2  # those that were under way
     assert not list((tmp_path / "reader").glob("**/*.sst"))
 
 
 def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None:
     """Though all that it had begun to fetch has come."""
+    earlier = prefetching()
     tables = len(list(written.location.glob("shared/*")))
     last = max(path.name for path in written.location.glob("shared/*"))
     fetched: list[str] = []
@@ -110,7 +112,7 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
     def read(path: str, is_end: bool, call: Call) -> object:
         if is_end and path.endswith(last):
             assert others_came.wait(PATIENCE_S)
-            ended()
+            ended(earlier)
             raise MissingError(f"'{path}' is gone", file=path)
         found = call()
         if not is_end:
@@ -130,10 +132,15 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
     assert bases.is_settled
 
 
-def ended() -> None:
-    """Until no thread fetches anything."""
+def prefetching() -> set[threading.Thread]:
+    """Return the threads that fetch files, those of the agents of other tests included."""
+    return {thread for thread in threading.enumerate() if thread.name == "prefetch"}
+
+
+def ended(earlier: set[threading.Thread]) -> None:
+    """Wait until no thread fetches anything but those that there were earlier."""
     end_s = time.monotonic() + PATIENCE_S
-    while any(thread.name == "prefetch" for thread in threading.enumerate()):
+    while prefetching() - earlier:
         assert time.monotonic() < end_s
         time.sleep(0.01)
 
