@@ -239,7 +239,7 @@ class _Executors:
             raise SystemExit(f"there are {len(self._trees)} executors in place of {count}")
         self._began_s = [_tree_cpu_s(process) for process in self._trees]
         self._taken_s: list[float] = []
-        self._peaks = {"peak_bytes": 0, "peak_python_bytes": 0}
+        self._peaks: dict[str, int] = {}
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -249,9 +249,10 @@ class _Executors:
         def sample() -> None:
             while not ended.wait(_SAMPLED_S):
                 for process in self._trees:
-                    memory = [_resident_bytes(each) for each in (process, *_descendants(process))]
-                    self._add("peak_bytes", sum(memory))
-                    self._add("peak_python_bytes", sum(memory[1:]))
+                    memory = [_memory(each) for each in (process, *_descendants(process))]
+                    for kind in ("", "anonymous_"):
+                        self._add(f"peak_{kind}bytes", sum(sizes[kind] for sizes in memory))
+                        self._add(f"peak_python_{kind}bytes", sum(sizes[kind] for sizes in memory[1:]))
 
         sampling = threading.Thread(target=sample)
         sampling.start()
@@ -266,7 +267,7 @@ class _Executors:
         ]
 
     def _add(self, name: str, size_bytes: int) -> None:
-        self._peaks[name] = max(self._peaks[name], size_bytes)
+        self._peaks[name] = max(self._peaks.get(name, 0), size_bytes)
 
     def result(self) -> dict[str, Any]:
         """Return the CPU seconds of all executors and of the busiest, and the largest peaks of memory."""
@@ -313,13 +314,17 @@ def _cpu_s(process: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS
 
 
-def _resident_bytes(process: int) -> int:
-    """Return the resident bytes of a process; of a page that several have each has a part."""
+def _memory(process: int) -> dict[str, int]:
+    """Return the resident bytes of a process, and those that are not pages of files.
+
+    Of a page that several processes have each has a part.
+    """
     try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+        lines = []
+    sizes = {name: int(size) << 10 for name, size, _ in (line.split() for line in lines)}
+    return {"": sizes.get("Pss:", 0), "anonymous_": sizes.get("Pss_Anon:", 0)}
 
 
 def _session(master: str, *, provider: bool) -> SparkSession:
