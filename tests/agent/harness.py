@@ -269,6 +269,20 @@ class Job:
         self.versions: dict[int, tuple[str | None, dict[bytes, bytes]]] = {0: (None, {})}
         self.attempts: dict[str, Any] = {"ordinal": 0, "seen": []}
 
+    def reopened(self, **options: str) -> Job:
+        """Return another provider of the same store, with other options, that has restored this version."""
+        other = Job(
+            self.client,
+            self.location,
+            ids=self.ids,
+            retain=self.store["retain"],
+            families=self.families,
+            **options,
+        )
+        other.versions = dict(self.versions)
+        other.restore(self.version)
+        return other
+
     def write(self, changes: dict[bytes, bytes | None]) -> dict[str, Any]:
         """Write the delta of the next version, and return the arguments of its commit."""
         state = dict(self.state)

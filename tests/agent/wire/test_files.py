@@ -119,7 +119,8 @@ def test_a_merge_that_is_slow_ends_in_time_and_takes_its_uploads_back(tmp_path: 
         assert not list(tmp_path.glob("state/shared/*"))
         assert not list(tmp_path.glob("state/lease/*"))
         assert not list(tmp_path.glob("state/snapshot/*"))
-        assert job.merge("full")["kind"] == "full"
+        # A machine may be so busy that no merge ends within that limit.
+        assert job.reopened().merge("full")["kind"] == "full"
 
 
 def test_a_clean_up_that_is_slow_ends_in_time_and_is_gone_on_with(tmp_path: Path) -> None:
@@ -137,6 +138,7 @@ def test_a_clean_up_that_is_slow_ends_in_time_and_is_gone_on_with(tmp_path: Path
             job.cleanup()
         for server in client.files:
             server.delay_s = 0.0
+        job = job.reopened()  # without that limit
         assert job.cleanup()["deleted_files"] > 0
         assert len(list(tmp_path.glob("state/delta/*"))) <= 3
         assert contents(job.restore()["directory"]) == job.state
