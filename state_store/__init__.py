@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from state_store.data.dataset.state import State as State
     from state_store.data.embedded import EmbeddedStore as EmbeddedStore
     from state_store.data.estimation.estimate import Estimate as Estimate
+    from state_store.data.estimation.estimate import Prices as Prices
     from state_store.data.estimation.estimate import estimate as estimate
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
-    from state_store.data.estimation.simulation import Prices as Prices
     from state_store.data.estimation.simulation import Workload as Workload
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
@@ -67,7 +67,7 @@ _HOMES = {
     "FullCheckpoints": "state_store.data.maintenance.full_checkpoints",
     "Measured": "state_store.data.estimation.measured",
     "Options": "state_store.core.settings.options",
-    "Prices": "state_store.data.estimation.simulation",
+    "Prices": "state_store.data.estimation.estimate",
     "ProgressUpdate": "state_store.data.query.progress",
     "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",

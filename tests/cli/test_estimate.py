@@ -58,7 +58,7 @@ def test_estimate_measures_a_checkpoint(flights, capsys):
     (price,) = [line.split()[-2:] for line in shown.splitlines() if line.startswith("dollars a month for st")]
     assert price == ["<", "0.01"]
     assert "Tools on all of this state, as jobs of Spark on 1 core" in shown
-    assert "rests on CPU time of a core, measured for rows of 140 bytes" in " ".join(shown.split())
+    assert "rests on CPU time of a core, measured for rows of 88 bytes" in " ".join(shown.split())
 
 
 @pytest.mark.tier("more")
@@ -70,7 +70,7 @@ def test_estimate_says_how_long_tools_take_on_executors(capsys):
     for before, after in zip(alone["tools"], many["tools"], strict=True):
         assert before["cpu_s"] == after["cpu_s"] and before["time_s"] > 100 * after["time_s"]
         assert after["task_disk_bytes"] > 0 and after["task_memory_bytes"] > 0
-    assert many["executor_cores"] == 4 and "140 bytes" in many["tools_rest_on"]
+    assert many["executor_cores"] == 4 and "88 bytes" in many["tools_rest_on"]
     assert main(["estimate", *plan, "--executors", "50", "--executor-cores", "4"]) == ExitCode.OK
     shown = capsys.readouterr().out
     assert "as jobs of Spark on 200 cores" in shown

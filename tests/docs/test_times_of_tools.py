@@ -34,8 +34,8 @@ def table() -> list[str]:
         lines.append(
             (
                 f"`{tool.name}`",
-                f"{tool.million_s:.1f}",
-                f"{tool.row_bytes / tool.million_s:.0f}",
+                f"{tool.million_s:.2g}",
+                f"{ROW_BYTES / tool.million_s:.0f}",
                 *(in_time(time.time_s) for time in times),
                 filesize.decimal(times[-1].task_disk_bytes),
                 filesize.decimal(times[-1].task_memory_bytes),

@@ -5,18 +5,16 @@ The last deltas of some partitions are read for records, their sizes, and keys t
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId
-from state_store.core.checkpoint.stored_documents import DeltaMetadata, Manifest
+from state_store.core.checkpoint.stored_documents import DeltaMetadata
 from state_store.core.compat import pairwise, zip
-from state_store.core.deletion.lease import StoreContents
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.core.files.transfer import PART_BYTES
 from state_store.core.planning.cost import COPIED, CostModel, RemoteTransfers, RequestTimes, RestoreWork
@@ -25,17 +23,11 @@ from state_store.core.runtime import SYSTEM, Runtime, ScratchDirectory
 from state_store.core.snapshots.context import THREADS, MeasuredStorage
 from state_store.core.snapshots.restore import MIN_SPARSE_DELTA_BYTES, Restored
 from state_store.core.storage.contract import Storage
+from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.partitions import PinnedVersion
 from state_store.data.dataset.views import default_name, view
-from state_store.data.estimation.simulation import (
-    FAMILY_BYTES,
-    TableSize,
-    Touches,
-    Workload,
-    observed,
-    table_size,
-)
+from state_store.data.estimation.simulation import FAMILY_BYTES, TableSize, Workload, observed, table_size
 from state_store.data.jobs import on_stores
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.data.query.arguments import Location, check_name, check_number, counted, require_arrow
@@ -54,163 +46,6 @@ _MIN_RESTORES, _MAX_RESTORES, _LONG_MS = 2, 9, 300
 """Restores of one partition that are timed: at least 2, at most 9, until 300 ms have passed."""
 
 _REPEATS = 8
-
-
-@dataclass(frozen=True)
-class DeltaRecords:
-    """The records of one delta.
-
-    Attributes:
-        metadata: the delta's metadata.
-        size_bytes: the size of its file.
-        written: hashes of the keys that it puts.
-        key_bytes: bytes of these keys.
-        value_bytes: bytes of their values.
-        removals: the number of keys that it removes.
-    """
-
-    metadata: DeltaMetadata
-    size_bytes: int
-    written: frozenset[int]
-    key_bytes: int
-    value_bytes: int
-    removals: int
-
-
-@dataclass(frozen=True)
-class DeltaSample:
-    """Consecutive deltas of some partitions, the same number of each, oldest first."""
-
-    partitions: tuple[tuple[DeltaRecords, ...], ...]
-
-    @classmethod
-    def of(cls, partitions: Sequence[Sequence[DeltaRecords]]) -> DeltaSample:
-        """Return a sample with the same number of last deltas of each partition, which has one at least."""
-        batches = min(len(deltas) for deltas in partitions)
-        return cls(tuple(tuple(deltas[-batches:]) for deltas in partitions))
-
-    @property
-    def batches(self) -> int:
-        """The number of deltas of each partition."""
-        return len(self.partitions[0])
-
-    @property
-    def keys(self) -> int:
-        """Keys of these partitions after the last batch."""
-        return sum(deltas[-1].metadata.keys for deltas in self.partitions)
-
-    @property
-    def puts(self) -> float:
-        """Keys that a batch puts in these partitions."""
-        return sum(len(delta.written) for delta in self._all) / self.batches
-
-    @property
-    def removals(self) -> float:
-        """Keys that a batch removes from these partitions."""
-        return sum(delta.removals for delta in self._all) / self.batches
-
-    @property
-    def new(self) -> float:
-        """Keys that a batch puts in these partitions and that were not there before."""
-        new_keys = sum(
-            after.metadata.keys - before.metadata.keys + after.metadata.removes
-            for deltas in self.partitions
-            for before, after in pairwise(deltas)
-        )
-        return min(self.puts, max(0.0, new_keys / (self.batches - 1))) if self.batches > 1 else 0.0
-
-    @property
-    def key_bytes(self) -> float:
-        """Average bytes of a put key, without its column family."""
-        return sum(delta.key_bytes for delta in self._all) / max(1, self._records)
-
-    @property
-    def value_bytes(self) -> float:
-        """Average bytes of a value."""
-        return sum(delta.value_bytes for delta in self._all) / max(1, self._records)
-
-    def table(self) -> TableSize | None:
-        """Return the sizes of the deltas by their records; None if they have none."""
-        files = len(self._all)
-        expected = table_size(self.key_bytes, self.value_bytes, self._records / files)
-        own = sum(delta.size_bytes for delta in self._all) - files * expected.file_bytes
-        own -= sum(delta.removals for delta in self._all) * expected.removal_bytes
-        if own <= 0 or not self._records:
-            return None
-        return TableSize(expected.file_bytes, own / self._records, expected.removal_bytes)
-
-    def touches(self) -> Touches:
-        """Return the distribution of the keys that batches write in these partitions."""
-        counts = [0] * (self.batches + 1)
-        for deltas in self.partitions:
-            for times in Counter(key for delta in deltas for key in delta.written).values():
-                counts[times] += 1
-        powers = {1 << power for power in range(int(math.log2(self.batches)) + 1)}
-        windows = [(width, self._distinct(width)) for width in sorted(powers | {self.batches})]
-        return observed(counts, windows, self.keys, self.new)
-
-    def _distinct(self, width: int) -> float:
-        """Return the average number of different keys in this many consecutive batches."""
-        starts = range(0, self.batches - width + 1, width)
-        distinct = sum(
-            len(frozenset().union(*(delta.written for delta in deltas[first : first + width])))
-            for deltas in self.partitions
-            for first in starts
-        )
-        return distinct / len(starts)
-
-    @property
-    def _all(self) -> list[DeltaRecords]:
-        return [delta for deltas in self.partitions for delta in deltas]
-
-    @property
-    def _records(self) -> int:
-        return sum(len(delta.written) for delta in self._all)
-
-
-def read_deltas(pin: PinnedVersion, directory: Path) -> list[DeltaRecords]:
-    """Return the last deltas of a store, oldest first.
-
-    `directory` is used meanwhile and removed. Raises DamagedError.
-    """
-    try:
-        return [_read(pin, delta, directory) for delta in _last(pin)]
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _last(pin: PinnedVersion) -> list[DeltaName]:
-    """Return the newest deltas that follow each other without a gap, within the bounds.
-
-    The first batch is left out if there are others, because it is unlike them.
-    """
-    deltas: list[DeltaName] = []
-    remaining_bytes = MAX_BYTES
-    for delta in reversed(pin.lineage[-MAX_DELTAS:]):
-        remaining_bytes -= pin.delta_bytes(delta)
-        follows = not deltas or delta.version == deltas[-1].version - 1
-        if not follows or (deltas and (remaining_bytes < 0 or delta.version == 1)):
-            break
-        deltas.append(delta)
-    return deltas[::-1]
-
-
-def _read(pin: PinnedVersion, delta: DeltaName, directory: Path) -> DeltaRecords:
-    path = pin.fetch(delta, directory)
-    metadata = DeltaMetadata.from_json(read_metadata(path), file=delta.path)
-    written = set()
-    key_bytes = value_bytes = removals = 0
-    for key, value in read_records(path):
-        if value is None:
-            removals += 1
-            continue
-        written.add(hash(key))
-        key_bytes += len(key) - FAMILY_BYTES
-        value_bytes += len(value)
-    path.unlink()
-    return DeltaRecords(
-        metadata, pin.delta_bytes(delta), frozenset(written), key_bytes, value_bytes, removals
-    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,21 +93,21 @@ class Measured:
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         work = self.workload
-        lines = [
-            ("keys", work.keys),
-            ("bytes of a key", work.key_bytes),
-            ("bytes of a value", work.value_bytes),
-            ("keys that a batch writes", work.updates_per_batch),
-            ("of these new", work.new_per_batch),
-            ("ms from a batch to the next", work.interval_ms),
-            ("bytes in storage", self.stored_bytes),
-            ("files in storage", self.stored_files),
-            ("bytes that a restore reads", self.restore_bytes),
-            ("files that a restore reads", self.restore_files),
-            ("ms that a restore took", self.restore_ms),
-        ]
+        numbers = {
+            "keys": work.keys,
+            "bytes of a key": work.key_bytes,
+            "bytes of a value": work.value_bytes,
+            "keys that a batch writes": work.updates_per_batch,
+            "of these new": work.new_per_batch,
+            "ms from a batch to the next": work.interval_ms,
+            "bytes in storage": self.stored_bytes,
+            "files in storage": self.stored_files,
+            "bytes that a restore reads": self.restore_bytes,
+            "files that a restore reads": self.restore_files,
+            "ms that a restore took": self.restore_ms,
+        }
         title = f"operator {self.operator}, store {self.store}, version {self.version}"
-        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in lines])
+        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in numbers.items()])
 
 
 def measure(
@@ -306,19 +141,15 @@ def measure(
     check_number("operator", operator)
     check_name("store", store)
     query = Query.open(checkpoint)
-    spark_name = _spark_name(query, operator, store)
-    keys = query.stores(Filter(operator, None, spark_name))
-    with reporting(progress, "measured", len(keys)) as meter:
-        return _measured(query, operator, spark_name, keys, meter, runtime)
-
-
-def _spark_name(query: Query, operator: int, store: str | None) -> str:
-    """Return Spark's name of a store that is called by it, by a side or by a variable; None: the default."""
     names = [name for each in query.operators if each.id == operator for name in each.stores]
-    if store in names or (store is None and len(names) == 1):
-        return store or names[0]
-    require_arrow()
-    return view(query, operator, store or default_name(query, operator)).store
+    if store is None and len(names) == 1:
+        store = names[0]
+    elif store not in names:
+        require_arrow()
+        store = view(query, operator, store or default_name(query, operator)).store
+    keys = query.stores(Filter(operator, None, store))
+    with reporting(progress, "measured", len(keys)) as meter:
+        return _measured(query, operator, store, keys, meter, runtime)
 
 
 def _measured(
@@ -331,57 +162,61 @@ def _measured(
 ) -> Measured:
     batch = query.newest_batch()
     version, committed = batch + 1, query.committed(batch)
-    read = on_stores(query, keys, lambda _, storage, __: StoreContents.read(storage), meter=progress)
-    contents = dict(zip(keys, read, strict=True))
-    sampled = [keys[number * len(keys) // SAMPLED] for number in range(SAMPLED)]
-    sampled = list(dict.fromkeys(sampled))
-    deltas, runs = [], []
-    cost = CostModel()
-    times = RequestTimes(runtime.lock())
+    stores = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=progress)
+    places = dict.fromkeys(number * len(keys) // SAMPLED for number in range(SAMPLED))
+    sampled = [stores[place] for place in places]
+    cost, times = CostModel(), RequestTimes(runtime.lock())
     restored: list[Restored] = []
+    deltas, runs = [], []
     with ScratchDirectory("state-store-estimate-") as name:
-        for key in sampled:
-            storage = query.storage(key)
+        for each in sampled:
+            storage = query.storage(each.key)
             if not storage.is_local:
                 storage = MeasuredStorage(storage, times, runtime)
             since = max(0, version - MAX_DELTAS)
-            pin = PinnedVersion(key, storage, version, committed[key], since=since, runtime=runtime)
+            pin = PinnedVersion(each.key, storage, version, committed[each.key], since=since, runtime=runtime)
             if progress is not None:
                 pin.follow(progress)
                 progress.expect(pin.lineage_bytes)
             try:
-                if key == sampled[0]:
+                if not restored:
                     cost = _expected(storage, Path(name), times)
                 restored.append(_restored(pin, Path(name) / "restored", progress))
-                deltas.append(read_deltas(pin, Path(name) / "deltas"))
-                runs.append(_oldest_run(pin.version, contents[key]))
+                deltas.append(_last_deltas(pin, Path(name) / "deltas"))
+                runs.append(_oldest_run(pin.version, each))
             finally:
                 pin.release()
     _fit(cost, restored)
-    chains = [_chain(contents[key], committed[key]) for key in keys]
-    readable = [records for records in deltas if records]
-    if not readable:
-        partitions = ", ".join(str(key.partition) for key in sampled)
+    if not any(deltas):
+        partitions = ", ".join(str(each.key.partition) for each in sampled)
         raise MissingError(
             f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
             "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
         )
-    sample = DeltaSample.of(readable)
+    count = min(len(records) for records in deltas if records)
+    chains = [
+        [file.size_bytes for file in each.registry.files(wanted) if not file.is_snapshot]
+        for each in stores
+        if (wanted := each.restorable(committed[each.key]))
+    ]
     return Measured(
         operator,
         store,
         version,
-        _workload(sample, runs, len(keys), _interval_ms(query)),
-        sum(entry.size_bytes for listed in read for entry in listed.entries.values()),
-        sum(len(listed.entries) for listed in read),
-        sum(size_bytes for size_bytes, _ in chains) / len(keys),
-        sum(files for _, files in chains) / len(keys),
-        _retained(query, contents[sampled[0]], version),
-        tuple(key.partition for key, records in zip(sampled, deltas, strict=True) if records),
-        sample.batches,
+        _workload([records[-count:] for records in deltas if records], runs, len(keys), _interval_ms(query)),
+        sum(entry.size_bytes for each in stores for entry in each.contents.entries.values()),
+        sum(len(each.contents.entries) for each in stores),
+        sum(map(sum, chains)) / len(keys),
+        sum(map(len, chains)) / len(keys),
+        _retained(query, sampled[0], version),
+        tuple(each.key.partition for each, records in zip(sampled, deltas, strict=True) if records),
+        count,
         mean(map(_total_ms, restored)),
         cost,
     )
+
+
+# ---- restores --------------------------------------------------------------------------------------------
 
 
 def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostModel:
@@ -424,54 +259,148 @@ def _total_ms(restored: Restored) -> float:
     return sum(restored.phases.values())
 
 
+# ---- the writes of batches -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Delta:
+    """The records of a delta: hashes of the keys that it puts, bytes of keys and values, and removals."""
+
+    metadata: DeltaMetadata
+    size_bytes: int
+    written: frozenset[int]
+    key_bytes: int
+    value_bytes: int
+    removals: int
+
+
+def _last_deltas(pin: PinnedVersion, directory: Path) -> list[_Delta]:
+    """Return the newest deltas that follow each other without a gap, within the bounds, oldest first.
+
+    The first batch is left out if there are others, because it is unlike them. `directory` is used meanwhile
+    and removed. Raises DamagedError.
+    """
+    deltas: list[DeltaName] = []
+    remaining_bytes = MAX_BYTES
+    for delta in reversed(pin.lineage[-MAX_DELTAS:]):
+        remaining_bytes -= pin.delta_bytes(delta)
+        follows = not deltas or delta.version == deltas[-1].version - 1
+        if not follows or (deltas and (remaining_bytes < 0 or delta.version == 1)):
+            break
+        deltas.append(delta)
+    try:
+        return [_read(pin, delta, directory) for delta in reversed(deltas)]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _read(pin: PinnedVersion, delta: DeltaName, directory: Path) -> _Delta:
+    path = pin.fetch(delta, directory)
+    metadata = DeltaMetadata.from_json(read_metadata(path), file=delta.path)
+    written, key_bytes, value_bytes, removals = set(), 0, 0, 0
+    for key, value in read_records(path):
+        if value is None:
+            removals += 1
+            continue
+        written.add(hash(key))
+        key_bytes += len(key) - FAMILY_BYTES
+        value_bytes += len(value)
+    path.unlink()
+    return _Delta(metadata, pin.delta_bytes(delta), frozenset(written), key_bytes, value_bytes, removals)
+
+
 def _workload(
-    sample: DeltaSample, runs: Sequence[tuple[int, int]], partitions: int, interval_ms: float
+    partitions: Sequence[Sequence[_Delta]],
+    runs: Sequence[tuple[int, int]],
+    count: int,
+    interval_ms: float,
 ) -> Workload:
-    times = partitions / len(sample.partitions)
-    keys = max(1.0, times * sample.keys)
-    deltas = sample.table()
+    """Return the workload of `count` partitions.
+
+    Args:
+        partitions: consecutive deltas of some of them, the same number of each, oldest first.
+        runs: bytes and keys of the oldest runs of these.
+        count: the number of partitions.
+        interval_ms: the time from a batch to the next.
+    """
+    batches, times = len(partitions[0]), count / len(partitions)
+    deltas = [delta for of_partition in partitions for delta in of_partition]
+    records, removals = (sum(numbers) for numbers in zip(*((len(d.written), d.removals) for d in deltas)))
+    keys = sum(of_partition[-1].metadata.keys for of_partition in partitions)
+    new = 0.0
+    if batches > 1:
+        added = sum(
+            after.metadata.keys - before.metadata.keys + after.metadata.removes
+            for of_partition in partitions
+            for before, after in pairwise(of_partition)
+        )
+        new = min(records / batches, max(0.0, added / (batches - 1)))
+    key_bytes = sum(delta.key_bytes for delta in deltas) / max(1, records)
+    value_bytes = sum(delta.value_bytes for delta in deltas) / max(1, records)
+    writes = Counter(
+        times_written
+        for of_partition in partitions
+        for times_written in Counter(key for delta in of_partition for key in delta.written).values()
+    )
+    widths = sorted({1 << power for power in range(batches.bit_length())} | {batches})
+    windows = [(width, _distinct(partitions, width)) for width in widths]
+    table = table_size(key_bytes, value_bytes, records / len(deltas))
+    removed_bytes = removals * table.removal_bytes
+    changes = _fitted(table, sum(delta.size_bytes for delta in deltas) - removed_bytes, records, len(deltas))
+    if changes is not None:
+        changes = replace(changes, removal_bytes=table.removal_bytes)
+    full_runs = [run for run in runs if run[1]]
+    run_bytes, run_keys = (sum(numbers) for numbers in zip(*full_runs)) if full_runs else (0, 0)
+    merged = table_size(key_bytes, value_bytes, run_keys / max(1, len(full_runs)))
     return Workload(
-        keys,
-        sample.key_bytes,
-        sample.value_bytes,
-        min(times * sample.puts, keys + times * sample.new),
+        max(1.0, times * keys),
+        key_bytes,
+        value_bytes,
+        min(times * records / batches, max(1.0, times * keys) + times * new),
         interval_ms,
-        partitions,
-        times * sample.new,
-        times * sample.removals,
-        delta_table=deltas,
-        merged_table=_merged_table(sample, runs) or deltas,
-        touches=sample.touches().divided(1 / times),
+        count,
+        times * new,
+        times * removals / batches,
+        delta_table=changes,
+        merged_table=_fitted(merged, run_bytes, run_keys, len(full_runs)) or changes,
+        touches=observed(writes, windows, keys, new).divided(1 / times),
     )
 
 
-def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> TableSize | None:
-    """Return the sizes of merged files by the bytes and keys of oldest runs; None without such runs."""
-    full_runs = [(size_bytes, keys) for size_bytes, keys in runs if keys]
-    keys = sum(count for _, count in full_runs)
-    if not keys:
-        return None
-    expected = table_size(sample.key_bytes, sample.value_bytes, keys / len(full_runs))
-    own = (sum(size_bytes for size_bytes, _ in full_runs) - len(full_runs) * expected.file_bytes) / keys
-    if own <= 0:
-        return None
-    return TableSize(expected.file_bytes, own, expected.removal_bytes * own / expected.put_bytes)
+def _distinct(partitions: Sequence[Sequence[_Delta]], width: int) -> float:
+    """Return the average number of different keys in this many consecutive batches."""
+    starts = range(0, len(partitions[0]) - width + 1, width)
+    distinct = sum(
+        len(frozenset().union(*(delta.written for delta in deltas[first : first + width])))
+        for deltas in partitions
+        for first in starts
+    )
+    return distinct / len(starts)
 
 
-def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
+def _fitted(table: TableSize, size_bytes: float, puts: int, files: int) -> TableSize | None:
+    """Return the sizes of records with which files of this many bytes have as many; None without records."""
+    own_bytes = size_bytes - files * table.file_bytes
+    if own_bytes <= 0 or not puts:
+        return None
+    times = own_bytes / puts / table.put_bytes
+    return TableSize(table.file_bytes, own_bytes / puts, table.removal_bytes * times)
+
+
+def _oldest_run(version: VersionId, store: FoundStore) -> tuple[int, int]:
     """Return bytes and keys of the newest full checkpoint.
 
     If it is gone, they are those of its files in the newest snapshot; 0 if there is neither.
     """
-    manifest = _snapshot(version, contents)
+    manifest = store.manifest(version)
     if manifest is not None and manifest.full is not None:
-        manifest = contents.manifests.get(SnapshotName(*manifest.full), manifest)
+        manifest = store.contents.manifests.get(SnapshotName(*manifest.full), manifest)
     if manifest is None or max((file.level for file in manifest.files), default=0) == 0:
         return 0, 0
     return oldest_run_bytes(manifest), manifest.keys
 
 
-def _retained(query: Query, contents: StoreContents, version: int) -> int | None:
+def _retained(query: Query, store: FoundStore, version: int) -> int | None:
     """Return the number of retained versions; None if none has been deleted yet.
 
     It follows from Spark's commit log, which keeps one batch more, and from the restorable versions, which an
@@ -480,23 +409,9 @@ def _retained(query: Query, contents: StoreContents, version: int) -> int | None
     batches = sorted(query.logs.commit_times_ms())
     if batches[0] == 0:
         return None
-    oldest = min((restorable.number for restorable in contents.lineages.restorable()), default=version)
+    restorable = store.contents.lineages.restorable()
+    oldest = min((restorable_version.number for restorable_version in restorable), default=version)
     return max(1, min(len(batches) - 1, version - oldest + 1))
-
-
-def _chain(contents: StoreContents, version: VersionId) -> tuple[int, int]:
-    """Return bytes and files that a restore reads."""
-    if version.checkpoint_id is None:
-        version = contents.listing.attempts.resolve(version.number) or version
-    manifest = _snapshot(version, contents)
-    files = [] if manifest is None else [file.size_bytes for file in manifest.files]
-    files += [contents.listing.deltas[delta] for delta in contents.lineages.plan(version).deltas]
-    return sum(files), len(files)
-
-
-def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
-    plan = contents.lineages.plan(version)
-    return None if plan.snapshot is None else contents.manifests[plan.snapshot]
 
 
 def _interval_ms(query: Query) -> float:

@@ -7,29 +7,25 @@ batches write. Sizes of runs and of memory follow from the distribution of the k
 The store (`SimulatedStore`) takes the writes batch by batch. Chain, policy, registry, retention and cost
 model are those of the agent. The result of a compaction is computed as RocksDB's universal compaction does,
 on sizes. Merges take no time here: each ends before the next commit. Runs are in RocksDB's order: newest
-first, each file of level 0 by itself, then the deeper levels. Requests to checkpoint storage are counted and
-priced as docs/operations.md does.
+first, each file of level 0 by itself, then the deeper levels. Requests to checkpoint storage are counted as
+docs/operations.md does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from state_store.core.checkpoint.lineage import Chain, ChainDelta
-from state_store.core.checkpoint.names import (
-    DELTA_DIRECTORY,
-    EMPTY_PARENT,
-    DeltaName,
-    SharedName,
-)
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName, SharedName
 from state_store.core.checkpoint.registry import Registry, StoredFile, reason_of
 from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
-from state_store.core.compat import pairwise, zip
+from state_store.core.compat import pairwise
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import BLOOM_BITS_PER_KEY, SIZE_RATIO_PERCENT, DatabaseSettings
-from state_store.core.planning.cost import CostModel, RestoreWork
+from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import Options
 from state_store.errors import OptionError
@@ -45,10 +41,7 @@ NULLS_BYTES = 8
 """Bytes of the first word of a row in Spark's format, which most keys of a query share."""
 
 _RESTART = 16
-_TRAILER_BYTES = 5
-_KEY_FOOTER_BYTES = 8
-_HANDLE_BYTES = 6
-_INDEX_ENTRY_BYTES = 3 + 4
+_TRAILER_BYTES, _KEY_FOOTER_BYTES, _HANDLE_BYTES, _INDEX_ENTRY_BYTES = 5, 8, 6, 3 + 4
 _FILE_BYTES = 1_450
 """Bytes of the properties, the footer, the record of the batch, and the rest of a last block."""
 
@@ -64,12 +57,6 @@ COMPRESSED_TO = 0.5
 UPLOAD_PART_BYTES = 64 << 20
 """Part size of uploads, S3A's default: each part of a larger file, its start and its end are requests."""
 
-NAME_NODE_OPERATIONS_PER_PUT = 5
-"""A status, a new file, its block, its end, and a rename."""
-
-_MINUTES_PER_MONTH = 30 * 24 * 60
-_BYTES_PER_GB = 1e9
-
 DEEPEST = 6
 _LEFT_OUT_PERCENT = 10
 """Share of the younger runs that a compaction of all may leave out."""
@@ -80,176 +67,124 @@ _UNCOUNTED_BYTES = 6_500
 _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
 """Bytes of an archive, and of each file that it names."""
 
-INPUT_BYTES = 8 << 20
-"""Bytes of an operator's input whose keys are announced at a time."""
-
-BLOCK_BYTES = 16 << 20
-"""Bytes of blocks that come into memory at a time."""
-
-ROW_BYTES = 32 << 20
-"""Bytes of rows above which no more are read ahead."""
-
-
-@dataclass(frozen=True)
-class KeyClass:
-    """A number of keys that are written `rate` times a batch on average, independently of each other."""
-
-    keys: float
-    rate: float
-
 
 @dataclass(frozen=True)
 class Touches:
     """The keys that batches write.
 
     Attributes:
-        classes: existing keys, by how often they are written.
+        classes: numbers of existing keys, and the writes of each of them in a batch on average, which are
+            independent of each other.
         new: keys of a batch that did not exist before.
         windows: measured counts of different keys in a number of consecutive batches, by that number, from 1
             up.
     """
 
-    classes: tuple[KeyClass, ...]
+    classes: tuple[tuple[float, float], ...]
     new: float = 0.0
     windows: tuple[tuple[int, float], ...] = ()
 
     def distinct(self, batches: float) -> float:
-        """Return the number of different keys that this many consecutive batches write."""
-        measured = _between(self.windows, batches)
-        if measured is not None:
-            return measured
-        if not self.windows:
-            return self._modelled(batches)
-        longest, count = self.windows[-1]
-        bound = count + max(0.0, self._modelled(batches) - self._modelled(longest))
-        return min(bound, count * (batches / longest) ** self._growth())
+        """Return the number of different keys that this many consecutive batches write.
+
+        It is interpolated between windows. After the last one it grows no faster than between the last two.
+        """
+        width, count, growth = 0, 0.0, math.inf
+        for next_width, next_count in self.windows:
+            if batches <= next_width:
+                return count + (next_count - count) * (batches - width) / (next_width - width)
+            growth = math.log(next_count / count) / math.log(next_width / width) if count else 1.0
+            width, count = next_width, next_count
+        more = max(0.0, self._modelled(batches) - self._modelled(width))
+        return min(count + more, count * (batches / width) ** growth) if width else more
 
     def hit_ratio(self, batches: float) -> float:
         """Return the share of a batch's existing keys that the last `batches` batches wrote."""
-        weights = [key_class.keys * -math.expm1(-key_class.rate) for key_class in self.classes]
-        hits = sum(
-            weight * -math.expm1(-key_class.rate * batches)
-            for weight, key_class in zip(weights, self.classes, strict=True)
-        )
-        return hits / sum(weights) if sum(weights) else 1.0
+        weights = [(keys * -math.expm1(-rate), rate) for keys, rate in self.classes]
+        hits = sum(weight * -math.expm1(-rate * batches) for weight, rate in weights)
+        return hits / sum(weight for weight, _ in weights) if weights else 1.0
 
     def batches_for(self, hit_ratio: float) -> float:
         """Return the number of last batches that wrote this share of the next batch's existing keys."""
-        low, high = 0.0, 1.0
-        while self.hit_ratio(high) < hit_ratio and high < _LONGEST_BATCHES:
-            low, high = high, high * 2
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.hit_ratio(middle) < hit_ratio else (low, middle)
-        return high
+        return _least(lambda batches: self.hit_ratio(batches) >= hit_ratio)
 
     def divided(self, parts: float) -> Touches:
         """Return the touches of one of this many partitions, which a hash of the keys makes alike."""
         return Touches(
-            tuple(replace(key_class, keys=key_class.keys / parts) for key_class in self.classes),
+            tuple((keys / parts, rate) for keys, rate in self.classes),
             self.new / parts,
             tuple((batches, count / parts) for batches, count in self.windows),
         )
 
-    def _growth(self) -> float:
-        """Return the exponent by which the last windows grow; it does not rise any more."""
-        if len(self.windows) < 2 or not self.windows[-2][1]:
-            return 1.0
-        (before, count_before), (after, count_after) = self.windows[-2:]
-        return math.log(count_after / count_before) / math.log(after / before)
-
     def _modelled(self, batches: float) -> float:
-        return self.new * batches + sum(
-            key_class.keys * -math.expm1(-key_class.rate * batches) for key_class in self.classes
-        )
+        return self.new * batches + sum(keys * -math.expm1(-rate * batches) for keys, rate in self.classes)
 
 
-def evenly(keys: float, updates: float, new: float = 0.0) -> Touches:
-    """Return the touches of batches that write all keys equally often, `updates` existing keys each."""
-    return Touches((KeyClass(keys, _rate(updates, keys)),) if updates > 0 else (), new)
-
-
-def zipf(keys: float, updates: float, exponent: float, new: float = 0.0) -> Touches:
-    """Return the touches for weights of rank r in proportion to r to the power of -`exponent`; 0: evenly."""
-    if exponent == 0 or updates <= 0:
-        return evenly(keys, updates, new)
-    classes = [KeyClass(count, weight) for count, weight in _ranks(keys, exponent)]
-    target = min(updates, keys * (1 - 1e-9))
+def _least(is_enough: Callable[[float], bool]) -> float:
+    """Return the least number above 0 that is enough, or one of more than `_LONGEST_BATCHES`."""
     low, high = 0.0, 1.0
-    while Touches(_scaled(classes, high)).distinct(1) < target and high < _LONGEST_BATCHES:
+    while not is_enough(high) and high < _LONGEST_BATCHES:
         low, high = high, high * 2
     for _ in range(60):
         middle = (low + high) / 2
-        enough = Touches(_scaled(classes, middle)).distinct(1) >= target
-        low, high = (low, middle) if enough else (middle, high)
-    return Touches(_scaled(classes, high), new)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
 
 
-def observed(counts: Sequence[int], windows: Sequence[tuple[int, float]], keys: float, new: float) -> Touches:
+def zipf(keys: float, updates: float, exponent: float, new: float = 0.0) -> Touches:
+    """Return the touches of batches that write `updates` existing keys, by Zipf's law.
+
+    The weight of rank r is r to the power of -`exponent`; 0 writes all keys equally often. The first ranks
+    are classes of their own; later ones share ever larger classes.
+    """
+    if updates <= 0:
+        return Touches((), new)
+    if exponent == 0:
+        return Touches(((keys, -math.log1p(-min(updates / max(keys, 1e-9), 1 - 1e-9))),), new)
+    ranks, rank = [], 1.0
+    while rank <= keys:
+        width = 1.0 if rank <= _SINGLE_RANKS else rank * (2 ** (1 / _CLASSES_PER_OCTAVE) - 1)
+        width = min(width, keys - rank + 1)
+        ranks.append((width, (rank + (width - 1) / 2) ** -exponent))
+        rank += width
+
+    def scaled(factor: float) -> Touches:
+        return Touches(tuple((count, weight * factor) for count, weight in ranks), new)
+
+    target = min(updates, keys * (1 - 1e-9)) + new
+    return scaled(_least(lambda factor: scaled(factor).distinct(1) >= target))
+
+
+def observed(
+    counts: Mapping[int, int], windows: Sequence[tuple[int, float]], keys: float, new: float
+) -> Touches:
     """Return the touches that consecutive deltas show.
 
-    The batch's new keys are taken to be among those that were written least often.
+    The batch's new keys are taken to be among those that were written least often. Keys that were written
+    once are taken for some of all others, each of which is written as seldom.
 
     Args:
-        counts: `counts[c]` keys were written in c of the batches; `counts[0]` is ignored.
+        counts: `counts[c]` keys were written in c of the batches.
         windows: different keys by the number of batches; the last window has all batches.
         keys: the number of keys in the store.
         new: new keys of a batch.
     """
     batches = windows[-1][0]
-    remaining = [float(count) for count in counts]
-    strangers = new * batches
-    for times in range(1, len(remaining)):
-        deducted = min(remaining[times], strangers)
-        remaining[times] -= deducted
-        strangers -= deducted
-    total = sum(remaining[1:])
-    classes = [
-        KeyClass(count, times / batches) for times, count in enumerate(remaining) if times > 1 and count
-    ]
-    once = remaining[1] if len(remaining) > 1 else 0.0
-    if once > 0:
+    strangers, once, total = new * batches, 0.0, 0.0
+    classes = []
+    for times, count in sorted(counts.items()):
+        existing = max(0.0, count - strangers)
+        strangers -= count - existing
+        total += existing
+        if times == 1:
+            once = existing
+        elif existing:
+            classes.append((existing, times / batches))
+    if once:
         seldom = once + max(0.0, keys - total)
-        classes.append(KeyClass(seldom, _singles(once / seldom) / batches))
+        share = min(once / seldom, math.exp(-1))  # of a Poisson distribution's values that are 1
+        classes.append((seldom, _least(lambda mean: mean * math.exp(-mean) >= share) / batches))
     return Touches(tuple(classes), new, tuple(windows))
-
-
-def _singles(share: float) -> float:
-    """Return the mean, at most 1, of a Poisson distribution that has the value 1 with probability `share`."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle * math.exp(-middle) < share else (low, middle)
-    return high
-
-
-def _rate(updates: float, keys: float) -> float:
-    """Return the writes of each key in a batch for which a batch writes `updates` different ones."""
-    return -math.log1p(-min(updates / max(keys, 1e-9), 1 - 1e-9))
-
-
-def _scaled(classes: Sequence[KeyClass], factor: float) -> tuple[KeyClass, ...]:
-    return tuple(replace(key_class, rate=key_class.rate * factor) for key_class in classes)
-
-
-def _ranks(keys: float, exponent: float) -> Iterator[tuple[float, float]]:
-    """Yield keys and their mean weight: single ranks first, then ever larger classes."""
-    rank = 1.0
-    while rank <= keys:
-        width = 1.0 if rank <= _SINGLE_RANKS else rank * (2 ** (1 / _CLASSES_PER_OCTAVE) - 1)
-        width = min(width, keys - rank + 1)
-        yield width, (rank + (width - 1) / 2) ** -exponent
-        rank += width
-
-
-def _between(windows: Sequence[tuple[int, float]], batches: float) -> float | None:
-    """Return the count interpolated between windows; None after the last."""
-    before, count = 0.0, 0.0
-    for after, next_count in windows:
-        if batches <= after:
-            return count + (next_count - count) * (batches - before) / (after - before)
-        before, count = after, next_count
-    return None
 
 
 @dataclass(frozen=True)
@@ -279,27 +214,18 @@ def table_size(key_bytes: float, value_bytes: float, records: float, ratio: floa
     """
     key = FAMILY_BYTES + key_bytes
     alike = min(key - 1, FAMILY_BYTES + NULLS_BYTES + math.log(max(records, 1), 256))
-    shared = alike * (_RESTART - 1) / _RESTART
-    bare = _record_bytes(key, shared, 0)
-    put = _record_bytes(key, shared, value_bytes)
+    own = key - alike * (_RESTART - 1) / _RESTART + _KEY_FOOTER_BYTES
     block = DatabaseSettings().block_bytes
     index = _TRAILER_BYTES + _INDEX_ENTRY_BYTES + _HANDLE_BYTES + min(key, alike + 1)
-    of_filter = BLOOM_BITS_PER_KEY / 8
 
-    def with_blocks(size: float) -> float:
-        return size * ratio + index * size / max(block, size) + of_filter
+    def varint_bytes(number: float) -> int:
+        return 1 + int(math.log(max(number, 1), 128))
 
-    return TableSize(_FILE_BYTES, with_blocks(put), with_blocks(bare))
+    def record_bytes(value: float) -> float:
+        size = 1 + varint_bytes(own) + varint_bytes(value) + own + value + 4 / _RESTART
+        return size * ratio + index * size / max(block, size) + BLOOM_BITS_PER_KEY / 8
 
-
-def _record_bytes(key: float, shared: float, value: float) -> float:
-    own = key - shared + _KEY_FOOTER_BYTES
-    lengths = 1 + _varint_bytes(own) + _varint_bytes(value)
-    return lengths + own + value + 4 / _RESTART
-
-
-def _varint_bytes(number: float) -> int:
-    return 1 + int(math.log(max(number, 1), 128))
+    return TableSize(_FILE_BYTES, record_bytes(value_bytes), record_bytes(0))
 
 
 @dataclass(frozen=True)
@@ -337,19 +263,18 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Raise OptionError for numbers that are impossible, or too large for a simulation."""
-        numbers = [self.keys, self.key_bytes, self.value_bytes, self.updates_per_batch, self.interval_ms]
-        numbers += [self.partitions, self.new_per_batch, self.removed_per_batch or 0, self.zipf]
+        rates = (self.key_bytes, self.value_bytes, self.zipf, self.new_per_batch, self.removed_per_batch or 0)
+        numbers = (self.keys, self.updates_per_batch, self.interval_ms, self.partitions, *rates)
         if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
             raise OptionError("an estimate needs finite numbers")
         if self.keys < 1 or self.partitions < 1 or self.interval_ms <= 0:
             raise OptionError("an estimate needs a key, a partition and an interval above 0")
-        if self.keys / self.partitions * (self.key_bytes + self.value_bytes) > MAX_PARTITION_BYTES:
+        if self.keys_per_partition * (self.key_bytes + self.value_bytes) > MAX_PARTITION_BYTES:
             raise OptionError(
                 f"a partition would have more than {MAX_PARTITION_BYTES >> 30} GiB: "
                 "estimate with more partitions"
             )
-        rates = (self.zipf, self.new_per_batch, self.removed_per_batch or 0)
-        if min(self.key_bytes, self.value_bytes, *rates) < 0:
+        if min(rates) < 0:
             raise OptionError("sizes, rates and exponents are 0 or more")
         if not self.new_per_batch <= self.updates_per_batch <= self.keys + self.new_per_batch:
             raise OptionError(
@@ -374,93 +299,13 @@ class Workload:
         touches = self.touches or zipf(self.keys, updates, self.zipf, self.new_per_batch)
         return touches.divided(self.partitions)
 
-    def deltas(self) -> TableSize:
-        """Return the sizes of the files that batches write."""
-        records = self.updates_per_batch / self.partitions
-        return self.delta_table or table_size(self.key_bytes, self.value_bytes, records)
-
-    def merged(self, *, compressed: bool) -> TableSize:
-        """Return the sizes of the files that merges write."""
-        ratio = COMPRESSED_TO if compressed else 1.0
-        return self.merged_table or table_size(
-            self.key_bytes, self.value_bytes, self.keys_per_partition, ratio
-        )
+    def table(self, records: float, ratio: float = 1.0) -> TableSize:
+        """Return the sizes of files of about this many of its records; `ratio` is that of compression."""
+        return table_size(self.key_bytes, self.value_bytes, records, ratio)
 
 
-@dataclass(frozen=True)
-class Requests:
-    """Numbers of requests by kind, in S3's terms: LIST, GET, PUT and DELETE. They can be added."""
-
-    lists: float = 0.0
-    gets: float = 0.0
-    puts: float = 0.0
-    deletes: float = 0.0
-
-    def __add__(self, other: Requests) -> Requests:
-        return Requests(
-            self.lists + other.lists,
-            self.gets + other.gets,
-            self.puts + other.puts,
-            self.deletes + other.deletes,
-        )
-
-    def __mul__(self, times: float) -> Requests:
-        return Requests(self.lists * times, self.gets * times, self.puts * times, self.deletes * times)
-
-    @property
-    def total(self) -> float:
-        """Requests of all kinds."""
-        return self.lists + self.gets + self.puts + self.deletes
-
-    @property
-    def name_node_operations(self) -> float:
-        """Operations of an HDFS NameNode for these requests."""
-        return self.lists + self.gets + self.deletes + NAME_NODE_OPERATIONS_PER_PUT * self.puts
-
-
-@dataclass(frozen=True)
-class Prices:
-    """US dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB (1e9 bytes) a month.
-
-    The defaults are the list prices of S3 Standard in us-east-1, in 2025. DELETE is free there. Traffic
-    within the region is free as well.
-    """
-
-    puts: float = 0.005
-    gets: float = 0.0004
-    gigabyte_months: float = 0.023
-
-    def requests_a_month(self, a_minute: Requests) -> float:
-        """Return the price of requests in 30 days, in dollars."""
-        dollars = (a_minute.puts + a_minute.lists) * self.puts + a_minute.gets * self.gets
-        return dollars / 1000 * _MINUTES_PER_MONTH
-
-    def storage_a_month(self, size_bytes: float) -> float:
-        """Return the price of stored bytes in a month, in dollars."""
-        return size_bytes / _BYTES_PER_GB * self.gigabyte_months
-
-
-def commit(size_bytes: float) -> Requests:
-    """Return the requests of a commit whose delta has this size, under checkpoint format 2."""
-    return Requests(puts=_puts(size_bytes))
-
-
-def incremental_merge(new_bytes: list[int]) -> Requests:
-    """Return the requests of an incremental merge that writes files of these sizes."""
-    return Requests(4, 1, 3 + sum(map(_puts, new_bytes)), 2)
-
-
-def full_merge(new_bytes: list[int]) -> Requests:
-    """Return the requests of a full merge that writes files of these sizes."""
-    return Requests(3, 0, 2 + sum(map(_puts, new_bytes)), 1)
-
-
-def clean_up(deleted: int, archives: int) -> Requests:
-    """Return the requests of a clean-up that deletes files, and reads archives that are new to it."""
-    return Requests(6, archives, 1, 1 + deleted)
-
-
-def _puts(size_bytes: float) -> int:
+def puts(size_bytes: float) -> int:
+    """Return the PUT requests for a file."""
     return 1 if size_bytes <= UPLOAD_PART_BYTES else 2 + math.ceil(size_bytes / UPLOAD_PART_BYTES)
 
 
@@ -499,7 +344,8 @@ def compact_runs(runs: Sequence[Run], settings: DatabaseSettings, merge: Merge) 
     """Return the runs after `Database.compact_runs`."""
     result = list(runs)
     while len(result) >= settings.max_runs:
-        picked = _outgrown(result, settings) or _similar(result) or _surplus(result, settings)
+        surplus = len(result) - settings.max_runs
+        picked = _outgrown(result, settings) or _similar(result) or ((0, surplus + 1) if surplus else None)
         if picked is None:
             break
         start, end = picked
@@ -507,11 +353,6 @@ def compact_runs(runs: Sequence[Run], settings: DatabaseSettings, merge: Merge) 
         level = DEEPEST if oldest else max(0, result[end].level - 1)
         result[start:end] = [merge(result[start:end], level, oldest)]
     return result
-
-
-def compact_all(runs: Sequence[Run], merge: Merge) -> list[Run]:
-    """Return the runs after `Database.compact_all`."""
-    return [merge(runs, DEEPEST, True)]
 
 
 def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
@@ -556,19 +397,13 @@ def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
     return None
 
 
-def _surplus(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
-    """Pick the youngest, so that `max_runs` remain."""
-    surplus = len(runs) - settings.max_runs
-    return (0, surplus + 1) if surplus > 0 else None
-
-
 @dataclass(frozen=True)
 class Sample:
     """A partition after a batch.
 
-    It has the files in storage (before and after a clean-up, if there was one) and their number by reason,
+    It has the files in storage (before and after a clean-up, if there was one) and bytes and files by reason,
     the size and the predicted time of a restore of the newest version, the bytes uploaded for the batch, the
-    requests, and the kind of the merge (None: there was none).
+    requests by kind in S3's terms, and the kind of the merge (None: there was none).
     """
 
     stored_bytes: int
@@ -581,7 +416,7 @@ class Sample:
     restore_ms: float
     uploaded_bytes: int
     delta_bytes: int
-    requests: Requests
+    requests: Counter[str]
     merged: str | None
 
 
@@ -602,8 +437,10 @@ class SimulatedStore:
         self._interval_ms = workload.interval_ms
         self._touches = workload.touches_per_partition()
         self._removals = workload.removals_per_partition
-        self._delta_table = workload.deltas()
-        self._merged_table = workload.merged(compressed=options.snapshot_compression != "none")
+        ratio = 1.0 if options.snapshot_compression == "none" else COMPRESSED_TO
+        changes = workload.updates_per_batch / workload.partitions
+        self._delta_table = workload.delta_table or workload.table(changes)
+        self._merged_table = workload.merged_table or workload.table(self._keys, ratio)
         self._settings = settings or DatabaseSettings()
         self._retention = retention
         self._batches_between_cleanups = max(1, round(maintenance_ms / workload.interval_ms))
@@ -618,16 +455,14 @@ class SimulatedStore:
         self._stored: dict[str, int] = {}
         self._stored_bytes = 0
         self._unneeded: dict[str, StoredFile] = {}
-        self._version = 0
-        self._tables = 0
-        self._requests = Requests()
-        self._unread_archives = 0
+        self._version = self._tables = self._unread_archives = 0
+        self._requests: Counter[str] = Counter()
 
     def batch(self) -> Sample:
         """Run one more batch."""
         before = self._chain
+        self._requests = Counter()
         uploaded = delta_bytes = self._commit()
-        self._requests = commit(delta_bytes)
         merged = None
         if before.version is not None:
             merged, size_bytes = self._merge(before)
@@ -655,17 +490,23 @@ class SimulatedStore:
         return round(self._version * self._interval_ms)
 
     def _commit(self) -> int:
+        """Store the delta of a batch and return its bytes."""
         self._version += 1
         first = self._version == 1
-        puts = self._keys if first else self._touches.distinct(1)
-        size_bytes = self._delta_table.of(puts, 0 if first else self._removals)
-        parent = EMPTY_PARENT if first else _id(self._version - 1)
-        name = DeltaName(self._version, _id(self._version), parent, 0)
+        changes = (self._keys, 0.0) if first else (self._touches.distinct(1), self._removals)
+        size_bytes = self._delta_table.of(*changes)
+        parent = EMPTY_PARENT if first else f"v{self._version - 1}"
+        name = DeltaName(self._version, f"v{self._version}", parent, 0)
         self._chain = self._chain.commit(ChainDelta(name, size_bytes))
         self._registry.commit(name, size_bytes)
         self._statistics.note_commit(round(self._keys))
         self._store(name.path, size_bytes)
         return size_bytes
+
+    def _store(self, path: str, size_bytes: int) -> None:
+        self._stored[path] = size_bytes
+        self._stored_bytes += size_bytes
+        self._requests["puts"] += puts(size_bytes)
 
     # ---- merges ------------------------------------------------------------------------------------------
 
@@ -675,9 +516,12 @@ class SimulatedStore:
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return None, 0
         self._merged_ms, self._merging_bytes = self._now_ms, chain.size_bytes
-        runs = ingested(self._runs, [self._delta_entry(delta) for delta in chain.deltas])
+        deltas = [
+            self._file(delta.name.path, delta.size_bytes, 0, delta.name.version) for delta in chain.deltas
+        ]
+        runs = ingested(self._runs, deltas)
         if due.kind == FULL:
-            self._runs = compact_all(runs, self._merged)
+            self._runs = [self._merged(runs, DEEPEST, True)]
         else:
             self._runs = compact_runs(runs, self._settings, self._merged)
         manifest = self._manifest(chain)
@@ -686,24 +530,27 @@ class SimulatedStore:
         for file in new:
             self._store(file.path, file.size_bytes)
         self._store(manifest.snapshot.path, archive_bytes)
-        sizes = [file.size_bytes for file in new]
-        self._requests += full_merge(sizes) if manifest.kind == FULL else incremental_merge(sizes)
+        if manifest.kind == FULL:
+            self._requests.update(lists=3, puts=1, deletes=1)
+        else:
+            self._requests.update(lists=4, gets=1, puts=2, deletes=2)
         self._unread_archives += 1
         self._chain = self._chain.publish(manifest)
         self._statistics.note_merge(manifest, self._now_ms)
         self._forget(self._registry.publish(manifest, archive_bytes))
         return manifest.kind, sum(file.size_bytes for file in new) + archive_bytes
 
-    def _delta_entry(self, delta: ChainDelta) -> FileEntry:
-        return FileEntry(self._table_name(), delta.name.path, delta.size_bytes, "", 0, delta.name.version)
-
     def _merged(self, runs: Sequence[Run], level: int, oldest: bool) -> Run:
         """Merge neighbours into one run. The oldest has all keys once, others the last writes of each key."""
         batches = sum(run.batches for run in runs)
-        puts, removals = (self._keys, 0.0) if oldest else self._last_changes(batches)
+        changes = (self._keys, 0.0) if oldest else self._last_changes(batches)
         table, settings = self._merged_table, self._settings.for_store(self._merging_bytes)
-        sizes = file_sizes(table.of(puts, removals), level, settings, table.file_bytes)
-        return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
+        sizes = file_sizes(table.of(*changes), level, settings, table.file_bytes)
+        files = (
+            self._file(SharedName(self._version, 0, self._tables + 1).path, size_bytes, level, self._version)
+            for size_bytes in sizes
+        )
+        return Run(batches, level, tuple(files))
 
     def _last_changes(self, batches: int) -> tuple[float, float]:
         """Return the puts and removals that remain of this many consecutive batches, each key once.
@@ -716,31 +563,25 @@ class SimulatedStore:
         written = self._touches.distinct(batches)
         lifetime = self._keys / self._removals if self._removals else float("inf")
         young = self._removals * max(0.0, batches - lifetime)
-        old = max(0.0, written - self._removals * batches) * min(1.0, batches / lifetime) / 2
+        old = max(0.0, written - removals) * min(1.0, batches / lifetime) / 2
         return max(0.0, min(written - young - old, self._keys)), removals
 
-    def _new_file(self, size_bytes: int, level: int) -> FileEntry:
-        name = self._table_name()
-        path = SharedName(self._version, 0, self._tables).path
-        return FileEntry(name, path, size_bytes, "", level, self._version)
-
-    def _table_name(self) -> str:
+    def _file(self, path: str, size_bytes: int, level: int, origin: int) -> FileEntry:
         self._tables += 1
-        return f"{self._tables:06d}.sst"
+        return FileEntry(f"{self._tables:06d}.sst", path, size_bytes, "", level, origin)
 
     def _manifest(self, chain: Chain) -> Manifest:
         files = tuple(file for run in reversed(self._runs) for file in run.files)
         assert chain.version is not None
         shares, before = any(file.path in self._stored for file in files), chain.snapshot
         full = chain.version if not shares else before.full if before else None
-        merges = 1 + (before.merges_since_full if before else 0)
         return Manifest(
             chain.version.number,
             chain.version.checkpoint_id,
             INCREMENTAL if shares else FULL,
             None if before is None else before.version_id,
             full,
-            merges if shares else 0,
+            1 + (before.merges_since_full if before else 0) if shares else 0,
             chain.version.number - (full.number if full else 0),
             round(self._keys),
             files,
@@ -748,10 +589,6 @@ class SimulatedStore:
         )
 
     # ---- files -------------------------------------------------------------------------------------------
-
-    def _store(self, path: str, size_bytes: int) -> None:
-        self._stored[path] = size_bytes
-        self._stored_bytes += size_bytes
 
     def _forget(self, files: Sequence[StoredFile]) -> None:
         self._unneeded |= {file.path: file for file in files}
@@ -768,14 +605,14 @@ class SimulatedStore:
             return
         self._forget(freed)
         going = [
-            file
-            for file in self._unneeded.values()
-            if file.origin < floor or not file.path.startswith(DELTA_DIRECTORY)
+            path
+            for path, file in self._unneeded.items()
+            if file.origin < floor or not path.startswith(DELTA_DIRECTORY)
         ]
-        for file in going:
-            del self._unneeded[file.path]
-            self._stored_bytes -= self._stored.pop(file.path, 0)
-        self._requests += clean_up(len(going), self._unread_archives)
+        for path in going:
+            del self._unneeded[path]
+            self._stored_bytes -= self._stored.pop(path, 0)
+        self._requests.update(lists=6, gets=self._unread_archives, puts=1, deletes=1 + len(going))
         self._unread_archives = 0
 
     def _reasons(self) -> dict[str, tuple[int, int]]:
@@ -788,18 +625,3 @@ class SimulatedStore:
             so_far_bytes, files = totals.get(reason, (0, 0))
             totals[reason] = so_far_bytes + size_bytes, files + 1
         return totals
-
-
-def _id(version: int) -> str:
-    return f"v{version}"
-
-
-def look_ahead_bytes(options: Options, cost: CostModel, samples: Sequence[Sample]) -> int:
-    """Return the bytes of heap for look-ahead in each task; 0 if no restore leaves parts in storage."""
-    is_sparse = options.snapshot_compression == "none" and (
-        options.local_disk_limit_bytes > 0
-        or any(
-            cost.is_lazy(RestoreWork(sample.chain_files, sample.chain_bytes, deltas=0)) for sample in samples
-        )
-    )
-    return INPUT_BYTES + BLOCK_BYTES + ROW_BYTES if options.look_ahead and is_sparse else 0

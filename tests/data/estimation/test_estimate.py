@@ -16,16 +16,15 @@ from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.planning.cost import CostModel, RestoreWork
 from state_store.core.settings.options import parse
-from state_store.data.estimation.estimate import Estimate, estimate
-from state_store.data.estimation.simulation import (
+from state_store.data.estimation.estimate import (
     BLOCK_BYTES,
     INPUT_BYTES,
-    ROW_BYTES,
+    ROWS_AHEAD_BYTES,
+    Estimate,
     Prices,
-    SimulatedStore,
-    Workload,
-    full_merge,
+    estimate,
 )
+from state_store.data.estimation.simulation import SimulatedStore, Workload, puts
 from state_store.errors import OptionError
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100
@@ -169,7 +168,7 @@ def test_requests_have_a_price() -> None:
     assert usual.requests_dollars_per_month == pytest.approx(monthly, rel=0.1)
     assert dear.requests_dollars_per_month == pytest.approx(10 * monthly)
     assert dear.storage_dollars_per_month == pytest.approx(10 * usual.storage_dollars_per_month)
-    assert full_merge([1, 100 << 20]).puts == 2 + 1 + 4, "the large file has a begin, two parts and an end"
+    assert (puts(1), puts(100 << 20)) == (1, 4), "the large file has a begin, two parts and an end"
 
 
 def test_a_large_job_keeps_its_goals() -> None:
@@ -284,7 +283,7 @@ def test_look_ahead_takes_heap_where_restores_are_lazy(
     [
         ("LookAheadExec.scala", "MaxBytes", INPUT_BYTES),
         ("RowsAhead.scala", "maxBlockBytes", BLOCK_BYTES),
-        ("RowsAhead.scala", "maxBytes", ROW_BYTES),
+        ("RowsAhead.scala", "maxBytes", ROWS_AHEAD_BYTES),
     ],
 )
 def test_the_heap_for_look_ahead_is_that_of_the_data_plane(

@@ -12,8 +12,8 @@ import pytest
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.data.estimation.simulation import (
+    DEEPEST,
     Run,
-    compact_all,
     compact_runs,
     file_sizes,
     ingested,
@@ -94,5 +94,5 @@ def test_runs_are_merged_as_rocksdb_merges_them(database: Database, tmp_path: Pa
         assert computed == pytest.approx(files, rel=0.1, abs=2)
     assert merged > 10
     database.compact_all()
-    (run,) = compact_all(model.runs, model.merged)
+    run = model.merged(model.runs, DEEPEST, True)
     assert len(run.files) == pytest.approx(len(database.files()), rel=0.1, abs=2)

@@ -34,7 +34,7 @@ def test_a_last_round_of_few_tasks_takes_as_long_as_a_full_one():
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_larger_rows_cost_more_each_and_less_by_the_byte(tool):
     small, large = tool.cpu_s(ROWS, ROW_BYTES), tool.cpu_s(ROWS / 4, 4 * ROW_BYTES)
-    assert tool.cpu_s(ROWS, tool.row_bytes) == pytest.approx(1000 * tool.million_s)
+    assert tool.cpu_s(ROWS, ROW_BYTES) == pytest.approx(1000 * tool.million_s)
     assert tool.cpu_s(ROWS, 4 * ROW_BYTES) > small > 0
     assert large < 1.05 * small
     assert tool.cpu_s(ROWS, 20) > 0
@@ -54,7 +54,7 @@ def test_an_estimate_has_the_times_for_its_rows_and_cores():
     workload = Workload(1e8, 24, 400, 1e6, partitions=40)
     found = estimate(workload, executors=3, executor_cores=4, batches=10)
     assert found.tools == tool_times(1e8, table_size(24, 400, 1e8 / 40).put_bytes, 40, 12)
-    assert "140 bytes" in found.tools_rest_on
+    assert "88 bytes" in found.tools_rest_on
     assert ("seconds of full on the executors", found.tools[4].time_s, None) in found.rows()
     for wrong in (0, 1025, True, "4"):
         with pytest.raises(OptionError, match="executor_cores"):

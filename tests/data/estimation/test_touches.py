@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from state_store.data.estimation.simulation import evenly, observed, zipf
+from state_store.data.estimation.simulation import observed, zipf
 
 KEYS = 2000
 
@@ -38,7 +38,7 @@ def test_few_batches_predict_many(exponent: float) -> None:
     seen = batches[:16]
     times = Counter(Counter(key for batch in seen for key in batch).values())
     windows = [(width, distinct(seen, width)) for width in (1, 2, 4, 8, 16)]
-    found = observed([times[number] for number in range(17)], windows, KEYS, 0.0)
+    found = observed(times, windows, KEYS, 0.0)
     for width in (1, 3, 16):
         assert found.distinct(width) == pytest.approx(distinct(batches, width), rel=0.08)
     near = 0.15 if exponent <= 1 else 0.25
@@ -49,7 +49,7 @@ def test_few_batches_predict_many(exponent: float) -> None:
 
 def test_new_keys_are_counted_apart_from_existing_ones() -> None:
     windows = [(1, 10.0), (2, 20.0), (4, 40.0)]
-    found = observed([0, 40, 0, 0, 0], windows, KEYS, 10.0)
+    found = observed({1: 40}, windows, KEYS, 10.0)
     assert [found.distinct(width) for width in (1, 3, 4, 8)] == pytest.approx([10, 30, 40, 80])
 
 
@@ -67,4 +67,4 @@ def test_the_share_of_look_ups_of_recent_keys_is_predicted(exponent: float) -> N
 
 
 def test_partitions_share_the_keys() -> None:
-    assert evenly(KEYS, 100, 10).divided(4).distinct(1) == pytest.approx(110 / 4)
+    assert zipf(KEYS, 100, 0, 10).divided(4).distinct(1) == pytest.approx(110 / 4)
