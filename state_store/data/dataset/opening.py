@@ -23,6 +23,7 @@ from state_store.data.query import Operator, Progress, ProgressOption, Query, re
 from state_store.data.query.arguments import (
     Location,
     check_flag,
+    check_name,
     check_number,
     check_text,
     require_arrow,
@@ -84,8 +85,7 @@ def open(
     if on_damage not in ("raise", "skip"):
         raise OptionError(f"on_damage is 'raise' or 'skip', not {on_damage!r}", option="on_damage")
     check_number("operator", operator)
-    if store is not None and not isinstance(store, str):
-        raise OptionError(f"store is a name, not {store!r}", option="store")
+    check_name("store", store)
     numbers = None
     if partitions is not None:
         if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
