@@ -89,14 +89,14 @@ def figures(measured: Path) -> dict[str, str]:
             values[f"{name}_times"] = _times(result["times_stock"])
             values[f"{name}_cpu_times"] = _times(result["times_stock_cpu"])
     few = [result for result in ours if result["groups"] == FEW]
-    for form in ("stock", "batched"):
-        times_ms = [result[form]["median_ms"] for result in few]
-        values[f"few_{form}_least"], values[f"few_{form}_most"] = (
-            f"{min(times_ms):.0f}",
-            f"{max(times_ms):.0f}",
-        )
-    ratios = [result["times_stock"] for result in few]
-    values["few_times_least"], values["few_times_most"] = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
+    ranges = {
+        f"{form}_{{}} .0f": [result[form]["median_ms"] for result in few] for form in ("stock", "batched")
+    }
+    ranges["times_{} .1f"] = [result["times_stock"] for result in few]
+    for pattern, numbers in ranges.items():
+        name, digits = pattern.split()
+        for end, number in (("least", min(numbers)), ("most", max(numbers))):
+            values[f"few_{name.format(end)}"] = f"{number:{digits}}"
     return values
 
 

@@ -115,35 +115,37 @@ def _speed(results: Results) -> Picture:
     )
 
 
-def _over_age(results: Results, kind: str, figure: str, title: str, label: str, unit: int) -> Picture:
-    """Return the medians of a figure by the age of the query, for each store."""
-    lines: dict[str, list[tuple[int, float]]] = {}
-    for step, subjects in results.scenarios.get("age", {}).get("cases", {}).get("age", {}).items():
-        for subject, stats in subjects.items():
-            if step.startswith(f"{kind} at ") and kind in stats:
-                point = int(step.removeprefix(f"{kind} at ")), stats[kind][figure]["median"] / unit
-                lines.setdefault(subject, []).append(point)
-    lines = {subject: sorted(lines[subject]) for subject in NAMES if subject in lines}
-    others = [line[-1][1] for subject, line in lines.items() if not subject.startswith(OURS)]
-    if kind == "restore" and others and "incremental-full" in lines:
-        age, last = lines["incremental-full"][-1]
-        title = f"After {age} batches: {last:.0f} ms to restore, the others {min(others):.0f} ms and more"
-    return Picture(title, lines, "batches since the start of the query (constant live state)", label)
+def _over_age(kind: str, figure: str, title: str, label: str, unit: int) -> Callable[[Results], Picture]:
+    """Return the function that draws the medians of a figure by the age of the query, for each store."""
+
+    def picture(results: Results) -> Picture:
+        lines: dict[str, list[tuple[int, float]]] = {}
+        for step, subjects in results.scenarios.get("age", {}).get("cases", {}).get("age", {}).items():
+            for subject, stats in subjects.items():
+                if step.startswith(f"{kind} at ") and kind in stats:
+                    point = int(step.removeprefix(f"{kind} at ")), stats[kind][figure]["median"] / unit
+                    lines.setdefault(subject, []).append(point)
+        lines = {subject: sorted(lines[subject]) for subject in NAMES if subject in lines}
+        others, result = (
+            [line[-1][1] for subject, line in lines.items() if not subject.startswith(OURS)],
+            title,
+        )
+        if kind == "restore" and others and "incremental-full" in lines:
+            age, last = lines["incremental-full"][-1]
+            result = (
+                f"After {age} batches: {last:.0f} ms to restore, the others {min(others):.0f} ms and more"
+            )
+        return Picture(result, lines, "batches since the start of the query (constant live state)", label)
+
+    return picture
 
 
-def _restore_over_age(results: Results) -> Picture:
-    title, label = "Restore time over the age of the query", "restore on a new machine, ms"
-    return _over_age(results, "restore", "total_ms", title, label, 1)
-
-
-def _storage_over_age(results: Results) -> Picture:
-    title = "Bytes in checkpoint storage over the age of the query"
-    return _over_age(results, "storage", "bytes", title, "in checkpoint storage, MB", MB)
-
+_RESTORE = ("total_ms", "Restore time over the age of the query", "restore on a new machine, ms", 1)
+_STORAGE = ("bytes", "Bytes in checkpoint storage over the age of the query", "in checkpoint storage, MB", MB)
 
 PICTURES: Mapping[str, Callable[[Results], Picture]] = {
     "speed": _speed,
-    "restore-over-age": _restore_over_age,
-    "storage-over-age": _storage_over_age,
+    "restore-over-age": _over_age("restore", *_RESTORE),
+    "storage-over-age": _over_age("storage", *_STORAGE),
 }
 """The pictures that the short page shows and the repository keeps."""

@@ -97,8 +97,7 @@ def _goals(outcomes: Sequence[Outcome]) -> str:
     if not outcomes:
         return "The goals are for states that this extent is too small for."
     rows = [outcome._asdict() for outcome in outcomes]
-    names = ("setting", "against", "aim", "measured")
-    return table(rows, *((name, name) for name in names), ("", "verdict"))
+    return table(rows, "setting: setting; against: against; aim: aim; measured: measured; : verdict")
 
 
 def reasons() -> dict[str, str]:
@@ -122,28 +121,19 @@ def _machine(results: Results) -> str:
     rows = list(_measurements(results))
     facts = table(
         rows,
-        ("", "name"),
-        ("extent", "bench"),
-        ("processor", "machine.processor"),
-        ("cores", "machine.cores"),
-        ("GiB", "machine.memory_bytes", "{:.0f}", 1 << 30),
-        ("disk", "machine.file_system"),
-        ("Linux", "machine.kernel"),
-        ("source", "machine.commit"),
-        ("began", "machine.time"),
-        ("load", "machine.load_average", "{:.1f}"),
-        ("seconds", "seconds", "{:.0f}"),
-        *((f"{name} ms", f"machine.fsync_ms.{name}") for name in ("write", "file", "link", "directory")),
+        ": name; extent: bench; processor: machine.processor; cores: machine.cores",
+        "GiB: machine.memory_bytes .0f GiB; disk: machine.file_system; Linux: machine.kernel",
+        "source: machine.commit; began: machine.time; load: machine.load_average .1f; seconds: seconds .0f",
+        *(f"{name} ms: machine.fsync_ms.{name}" for name in ("write", "file", "link", "directory")),
     )
     versions = "".join(f"- {text}\n" for text in dict.fromkeys(_versions(row["machine"]) for row in rows))
     options: dict[str, str] = {}
     for result in results.scenarios.values():
         for case in result.get("specs", {}).values():
             for subject in case["subjects"]:
-                short = {
-                    key.removeprefix("spark.sql.streaming."): subject["conf"][key] for key in subject["conf"]
-                }
-                text = ", ".join(sorted(f"`{key}={value}`" for key, value in short.items()))
+                conf = subject["conf"].items()
+                short = (f"`{key.removeprefix('spark.sql.streaming.')}={value}`" for key, value in conf)
+                text = ", ".join(sorted(short))
                 options.setdefault(subject["title"], text)
     listed = "".join(f"- {title}: {text}\n" for title, text in options.items())
     return f"{facts}\nVersions:\n\n{versions}\nOptions that differ from Spark's defaults:\n\n{listed}"

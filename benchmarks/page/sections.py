@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.environment import s3_service
@@ -12,18 +13,31 @@ from benchmarks.results import CHANGELOG, HDFS, MEASURES, NAMES, OURS, ROCKSDB, 
 from benchmarks.scenarios import executors, large_store, services
 
 Row = Mapping[str, Any]
-Column = tuple[Any, ...]
-"""A heading; the path of a figure in the row (`segments.written_bytes.median`), or a function of the row; how
-it is written (`{:.2f}`); the unit by which it is divided first. One with quartiles needs only its path."""
+Column = Any
+"""A heading and a function of the row, with the form in which its value is written, if that is not plain.
+Or a text of several columns: `MB written: segments.written_bytes.median .2f MB; files: files`. It has the path
+of a figure in the row, its form, and the unit by which it is divided first. Quartiles need no form."""
+
+_UNITS = {"GiB": 1 << 30, "MB": MB, "M": 1e6, "ms": 1e-3}
 
 
 def table(rows: Iterable[Row], *columns: Column) -> str:
     """Return a Markdown table of columns; empty if there are no rows."""
-    lines = ["| " + " | ".join(_cell(row, *column[1:]) for column in columns) + " |" for row in rows]
+    cells = [
+        cell for column in columns for cell in (_parsed(column) if isinstance(column, str) else [column])
+    ]
+    lines = ["| " + " | ".join(_cell(row, *cell[1:]) for cell in cells) + " |" for row in rows]
     if not lines:
         return ""
-    head = "| " + " | ".join(column[0] for column in columns) + " |"
-    return "\n".join([head, "|" + "---|" * len(columns), *lines]) + "\n"
+    head = "| " + " | ".join(cell[0] for cell in cells) + " |"
+    return "\n".join([head, "|" + "---|" * len(cells), *lines]) + "\n"
+
+
+def _parsed(text: str) -> Iterator[tuple[Any, ...]]:
+    for column in text.split("; "):
+        heading, _, figure = column.partition(": ")
+        path, form, unit = [*figure.split(), "", ""][:3]
+        yield heading, path, f"{{:{form}}}", _UNITS.get(unit)
 
 
 def _cell(row: Row, figure: Any, form: str = "{}", unit: float | None = None) -> str:
@@ -56,7 +70,7 @@ def _rows(by_label: Mapping[str, Mapping[str, Row]], *figures: str) -> Iterator[
                 yield {"label": label, "subject": subject, "store": NAMES[subject], **stats}
 
 
-_LABEL, _PROVIDER = ("", "label"), ("provider", "store")
+_OF_STORE = ": label; provider: store; "
 
 
 def _cases(results: Results, scenario: str) -> Mapping[str, Mapping[str, Mapping[str, Row]]]:
@@ -124,14 +138,10 @@ def _costs(steps: Mapping[str, Mapping[str, Row]]) -> str:
     """Return a table of batches by phase, with CPU, written bytes, and the bytes in storage after."""
     text = table(
         _rows(steps, "batch", "segments"),
-        *(_LABEL, _PROVIDER),
-        ("open ms", "batch.open_ms"),
-        ("get + put us a key", "batch.row_us"),
-        ("commit ms", "batch.commit_ms"),
-        ("CPU ms", lambda row: goals.cpu_of(row["segments"]), "{:.0f}", 1e-3),
-        ("MB written", "segments.written_bytes.median", "{:.2f}", MB),
-        ("MB in storage", "segments.last.storage_bytes", "{:.0f}", MB),
-        ("files", "segments.last.storage_files"),
+        f"{_OF_STORE}open ms: batch.open_ms; get + put us a key: batch.row_us; commit ms: batch.commit_ms",
+        ("CPU ms", lambda row: goals.cpu_of(row["segments"]) * 1e3, "{:.0f}"),
+        "MB written: segments.written_bytes.median .2f MB; MB in storage: segments.last.storage_bytes .0f MB",
+        "files: segments.last.storage_files",
     )
     summary = "<details><summary>A batch by phase, CPU, bytes</summary>"
     return f"\n{summary}\n\n{text}\n</details>\n" if text else ""
@@ -145,31 +155,22 @@ def _storage(results: Results) -> str:
             segments = labels.get(f"uniform {size}", {}).get(row["subject"], {}).get("segments")
             written = goals.written_per_changed_byte(results, row["subject"], size)
             if segments and written:
-                rows.append({**row, "written": written, "cpu_s": goals.cpu_of(segments)})
+                held, live = (row["storage"][name]["median"] for name in ("bytes", "live_bytes"))
+                rows.append({**row, "written": written, "cpu": goals.cpu_of(segments), "held": held / live})
     text = table(
         rows,
-        *(_LABEL, _PROVIDER),
-        ("MB held", "storage.bytes.median", "{:.0f}", MB),
-        ("per live byte", lambda row: _median_ratio(row["storage"], "bytes", "live_bytes"), "{:.2f}"),
-        ("files", "storage.files.median", "{:.0f}"),
-        ("written per changed byte", "written", "{:.2f}"),
-        ("CPU ms a batch", "cpu_s", "{:.0f}", 1e-3),
+        f"{_OF_STORE}MB held: storage.bytes.median .0f MB; per live byte: held .2f",
+        "files: storage.files.median .0f; written per changed byte: written .2f; CPU ms a batch: cpu .0f ms",
     )
     return f"{text}\n{_compared('storage')(results)}"
 
 
-def _median_ratio(stats: Row, figure: str, by: str) -> float:
-    return float(stats[figure]["median"] / stats[by]["median"])
-
-
 def _restore(results: Results) -> str:
     steps = _cases(results, "restore").get("restore", {})
-    phases = {"init": "init", "open": "open", "first row": "first_row", "total": "total"}
     by_phase = table(
         _rows(steps, "restore"),
-        *(_LABEL, _PROVIDER),
-        *((f"{phase} ms", f"restore.{name}_ms") for phase, name in phases.items()),
-        ("copy of live bytes ms", "restore.copy_ms"),
+        f"{_OF_STORE}init ms: restore.init_ms; open ms: restore.open_ms; first row ms: restore.first_row_ms",
+        "total ms: restore.total_ms; copy of live bytes ms: restore.copy_ms",
     )
     own = [
         {"label": label, "metrics": ", ".join(f"{name} {value:g}" for name, value in metrics.items())}
@@ -177,49 +178,38 @@ def _restore(results: Results) -> str:
         if (custom := _at(subjects, f"{OURS}.restore.custom"))
         if (metrics := {name: value for name, value in custom.items() if "estore" in name and value})
     ]
-    account = table(own, _LABEL, ("metrics", "metrics"))
+    account = table(own, ": label; metrics: metrics")
     text = f"{comparison(results, 'restore', 'restore')}\nBy phase:\n\n{by_phase}"
     return f"{text}\nThis store's own account of it:\n\n{account}" if account else text
 
 
 def _size(results: Results) -> str:
     rows = [
-        {"label": step, "work": work}
+        {"label": step, **asdict(work)}
         for step in large_store.labels(results)
         if (work := large_store.amplification(results, step)) is not None
     ]
     text = table(
         rows,
-        ("this store", "label"),
-        ("look-ups that memory did not answer", lambda row: row["work"].misses_share, "{:.2f}"),
-        ("filters", lambda row: row["work"].filters, "{:.2f}"),
-        ("blocks", lambda row: row["work"].blocks, "{:.2f}"),
-        ("written", lambda row: row["work"].written, "{:.2f}"),
-        ("held", lambda row: row["work"].held, "{:.2f}"),
+        "this store: label; look-ups that memory did not answer: misses_share .2f",
+        "filters: filters .2f; blocks: blocks .2f; written: written .2f; held: held .2f",
     )
     return f"{comparison(results, large_store.SCENARIO, large_store.SCENARIO)}\n{text}" if text else ""
 
 
 def _memory(results: Results) -> str:
-    def megabytes(heading: str, name: str) -> Column:
-        return heading, f"memory.{name}.median", "{:.0f}", MB
-
+    steps = _cases(results, "memory").get("memory", {})
     return table(
-        [
-            row
-            for row in _rows(_cases(results, "memory").get("memory", {}), "memory")
-            if row["label"] != "empty"
-        ],
-        *(_LABEL, _PROVIDER),
-        megabytes("heap MB", "heap_bytes"),
-        megabytes("store says MB", "reported_bytes"),
+        [row for row in _rows(steps, "memory") if row["label"] != "empty"],
+        f"{_OF_STORE}heap MB: memory.heap_bytes.median .0f MB",
+        "store says MB: memory.reported_bytes.median .0f MB",
         (
             "native and agent MB",
             lambda row: goals.native_megabytes(results, row["subject"], row["label"]),
             "{:.0f}",
         ),
-        megabytes("of it agent MB", "children_pss_bytes"),
-        megabytes("mapped files MB", "jvm_file_bytes"),
+        "of it agent MB: memory.children_pss_bytes.median .0f MB",
+        "mapped files MB: memory.jvm_file_bytes.median .0f MB",
     )
 
 
@@ -234,18 +224,15 @@ def _executors(results: Results) -> str:
         for subject in NAMES
         if (cells := executors.row(results, subject, count)) is not None
     ]
-    return table(rows, _LABEL, _PROVIDER, *((heading, heading) for heading in executors.HEADER))
+    return table(rows, ": label; provider: store", *((heading, heading) for heading in executors.HEADER))
 
 
 def _queries(results: Results) -> str:
     return table(
         _rows(results.scenarios.get("queries", {}).get("queries", {}), "durations_ms"),
-        ("query", "label"),
-        _PROVIDER,
-        ("batch ms", "durations_ms.triggerExecution"),
-        ("addBatch ms", "durations_ms.addBatch"),
-        ("commits ms (all tasks)", "operators.commitTimeMs"),
-        ("keys written", "operators.numRowsUpdated.median", "{:.0f}"),
+        "query: label; provider: store; batch ms: durations_ms.triggerExecution",
+        "addBatch ms: durations_ms.addBatch; commits ms (all tasks): operators.commitTimeMs",
+        "keys written: operators.numRowsUpdated.median .0f",
         ("store's share", lambda row: goals.store_share(results, row["label"], row["subject"]), "{:.1%}"),
     )
 
@@ -298,8 +285,7 @@ def _vectorized(results: Results) -> str:
         ("a batch", lambda row: f"{row['groups']:,} groups of {row['rows']} rows"),
         _STORE,
         ("function", lambda row: _FORMS[row["form"]]),
-        ("batch ms", "median_ms", "{:,.0f}"),
-        ("CPU s", "median_cpu_s", "{:.2f}"),
+        "batch ms: median_ms ,.0f; CPU s: median_cpu_s .2f",
         *_FASTER,
     )
 
@@ -325,10 +311,8 @@ def _processors(results: Results) -> str:
         ("a batch", "groups", "{:,} groups of 2 rows"),
         _STORE,
         ("a processor with", lambda row: PROCESSORS[row["case"]]),
-        ("batch ms in Spark's worker", "stock.median_ms", "{:,.0f}"),
-        ("in batches", "batched.median_ms", "{:,.0f}"),
-        ("CPU s in Spark's worker", "stock.median_cpu_s", "{:.2f}"),
-        ("in batches", "batched.median_cpu_s", "{:.2f}"),
+        "batch ms in Spark's worker: stock.median_ms ,.0f; in batches: batched.median_ms ,.0f",
+        "CPU s in Spark's worker: stock.median_cpu_s .2f; in batches: batched.median_cpu_s .2f",
         *_FASTER,
     )
 
@@ -338,12 +322,8 @@ def _engines(results: Results) -> str:
     text = table(
         found.get("runs", []),
         ("engine", lambda run: _ENGINES[run["form"]]),
-        ("rows a key", "rows_a_key", "{:.0f}"),
-        ("keys", "keys", "{:,.0f}"),
-        ("rows a second", "rows_a_second", "{:,.0f}"),
-        ("CPU us a row", "cpu_us_a_row", "{:.1f}"),
-        ("bytes written a row", "written_bytes_a_row", "{:.0f}"),
-        ("peak MB", "peak_mb", "{:,.0f}"),
+        "rows a key: rows_a_key .0f; keys: keys ,.0f; rows a second: rows_a_second ,.0f",
+        "CPU us a row: cpu_us_a_row .1f; bytes written a row: written_bytes_a_row .0f; peak MB: peak_mb ,.0f",
     )
     load = f"The load of the machine at the end was {found.get('load', [0])[0]:.1f}.\n\n"
     return load + text if text else ""
@@ -353,15 +333,10 @@ def _merges(results: Results) -> str:
     kinds = results.scenarios.get("merges", {}).get("kinds", {})
     return table(
         [{"kind": kind, "deltas": n, **stats} for kind, sizes in kinds.items() for n, stats in sizes.items()],
-        ("kind", "kind"),
-        ("deltas a merge", "deltas"),
-        ("ms a merge", "merge_ms"),
-        ("M records/s", "records_per_s", "{:.2f}", 1e6),
-        ("MB/s", "bytes_per_s", "{:.0f}", 1e6),
-        ("CPU us a record", "cpu_us_per_record", "{:.2f}"),
-        ("rewritten per changed byte", "rewritten_per_changed_byte", "{:.2f}"),
-        ("files", "files"),
-        ("size / live", "space_amplification", "{:.2f}"),
+        "kind: kind; deltas a merge: deltas; ms a merge: merge_ms; M records/s: records_per_s .2f M",
+        "MB/s: bytes_per_s .0f M; CPU us a record: cpu_us_per_record .2f",
+        "rewritten per changed byte: rewritten_per_changed_byte .2f; files: files",
+        "size / live: space_amplification .2f",
     )
 
 
@@ -387,7 +362,7 @@ def against(peers: tuple[str, ...]) -> Callable[[Results], str]:
                 own = _at(step, f"{ours}.{figure}")
                 row = {"theirs": f"{spread(theirs)} ms", "own": f"{spread(own)} ms", "ratio": ratio}
                 rows.append({"label": setting, **row})
-        return table(rows, _LABEL, (NAMES[peers[0]], "theirs"), ("this store", "own"), ("ratio", "ratio"))
+        return table(rows, f": label; {NAMES[peers[0]]}: theirs; this store: own; ratio: ratio")
 
     return text
 

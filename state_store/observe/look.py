@@ -30,23 +30,11 @@ from state_store.core.storage.open import without_secret
 from state_store.data.dataset.checkpoints import FoundStore
 from state_store.data.dataset.moments import latest
 from state_store.data.maintenance.verification import NEVER_VERIFIED, KnownProblem, Verified, read_verified
-from state_store.data.query import (
-    LISTED_AT_ONCE,
-    CommitTimes,
-    Operator,
-    Query,
-    SparkFileProblem,
-    StoreKey,
-)
+from state_store.data.query import LISTED_AT_ONCE, CommitTimes, Operator, Query, SparkFileProblem, StoreKey
 from state_store.data.query.arguments import Location, check_text, checked_location
 from state_store.data.query.query import not_committed
 from state_store.errors import MissingError, OptionError, StateStoreError, StorageError, as_store_error
-from state_store.observe.figures import (
-    VersionFigures,
-    broken_store,
-    lineage_figures,
-    store_figures,
-)
+from state_store.observe.figures import VersionFigures, broken_store, lineage_figures, store_figures
 from state_store.observe.rest_answers import Checkpoint, Failure, OperatorNames, Store, Verdict
 from state_store.observe.verdict import Totals, judge, totals_of
 

@@ -19,13 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Optional
 
-from state_store.core.files.sparse import (
-    INCOMING_PREFIX,
-    PAGE_BYTES,
-    SparseFile,
-    data_ranges,
-    metadata_bytes,
-)
+from state_store.core.files.sparse import INCOMING_PREFIX, PAGE_BYTES, SparseFile, data_ranges, metadata_bytes
 from state_store.core.files.transfer import copy_ranges, make_hole, read_end
 from state_store.core.runtime import Runtime
 from state_store.core.storage.local_disk import remove_unneeded

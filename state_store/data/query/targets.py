@@ -22,13 +22,7 @@ from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import StoreKey
 from state_store.data.query.query import root_files
-from state_store.errors import (
-    ConflictError,
-    Interrupted,
-    OptionError,
-    StateStoreError,
-    from_json,
-)
+from state_store.errors import ConflictError, Interrupted, OptionError, StateStoreError, from_json
 
 SCRATCH_PREFIX = ".bootstrap-"
 
