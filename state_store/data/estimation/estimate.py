@@ -138,12 +138,12 @@ class Tool:
 
 
 TOOLS = (
-    Tool("repartition", 2.2, 12, _HALVED, filter_bytes=_FILTER_BYTES // 2),
-    Tool("import", 4.2, 47, 2 * SPOOL_RATIO + 1, filter_bytes=_FILTER_BYTES),
-    Tool("verify", 0.75, 4, 1),
-    Tool("export", 0.8, 8, 2),
-    Tool("full", 0.55, 6, 2),
-    Tool("migrate", 3.8, 30, 2, task_s=5.0, memory_bytes=_PYTHON_BYTES + TASK_MEMORY_BYTES),
+    Tool("repartition", 2.2, 8, _HALVED, filter_bytes=_FILTER_BYTES // 2),
+    Tool("import", 4.2, 12, 2 * SPOOL_RATIO + 1, filter_bytes=_FILTER_BYTES),
+    Tool("verify", 0.75, 2.5, 1),
+    Tool("export", 0.75, 4, 2),
+    Tool("full", 0.55, 4.7, 2),
+    Tool("migrate", 3.8, 12, 2, task_s=5.0, memory_bytes=_PYTHON_BYTES + TASK_MEMORY_BYTES),
 )
 """The tools that read or write all rows; `repartition` to twice as many partitions."""
 
