@@ -13,7 +13,7 @@ from benchmarks.results import CHANGELOG, HDFS, MEASURES, NAMES, OURS, ROCKSDB, 
 from benchmarks.scenarios import executors, large_store, services
 
 Row = Mapping[str, Any]
-Column = Any
+Column = str | tuple[Any, ...]
 """A heading and a function of the row, with the form in which its value is written, if that is not plain.
 Or a text of several columns: `MB written: segments.written_bytes.median .2f MB; files: files`. Each has the
 path of a figure in the row, its form, and the unit by which it is divided first. Quartiles need no form."""

@@ -102,7 +102,8 @@ class Touches:
         """Return the share of a batch's existing keys that the last `batches` batches wrote."""
         weights = [(keys * -math.expm1(-rate), rate) for keys, rate in self.classes]
         hits = sum(weight * -math.expm1(-rate * batches) for weight, rate in weights)
-        return hits / sum(weight for weight, _ in weights) if weights else 1.0
+        total = sum(weight for weight, _ in weights)
+        return hits / total if total else 1.0
 
     def batches_for(self, hit_ratio: float) -> float:
         """Return the number of last batches that wrote this share of the next batch's existing keys."""
