@@ -84,8 +84,8 @@ DEAR_S = 1.5
 """Processor seconds that a test of the tier `every` may take without the marker `dear`."""
 
 MAX_DEAR = 10
-"""The largest number of such tests that the report names. It never fails for them: other work on the machine, and
-a slower one, make processor time longer, too."""
+"""The largest number of such tests that the report names. It never fails for them: other work on the machine,
+and a slower one, make processor time longer, too."""
 
 REPEATED = 3
 """The largest number of failed tests that run once more; if more fail, it is not for the machine's load."""
