@@ -82,7 +82,7 @@ def test_stores_agree_with_their_rows_while_everything_happens_at_once(
 
 
 def test_single_pieces_agree_with_their_models(class_path: str, tmp_path: Path) -> None:
-    assert "11 pieces agree" in walk(class_path, tmp_path, "StatePieces")
+    assert "13 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 
 
 @pytest.mark.tier("long")

@@ -9,7 +9,8 @@ import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try}
 
 import org.rocksdb.{
-  BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter
+  BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionOptions, CompressionType, DataBlockIndexType, EnvOptions,
+  IndexType, Options, RocksDB, SstFileWriter
 }
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationException
@@ -29,10 +30,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
  */
 object StatePieces {
   private val random = new Random(11)
+  private var count = 0
   private val pieces: Seq[(String, File => Unit)] = Seq(
     ("tables", directory => ChecksumType.values.foreach(readsWhatRocksWrites(directory, _, blockBytes = 4096))),
     ("blocks", readsWhatRocksWrites(_, ChecksumType.kCRC32c, blockBytes = 1)), // a block of every length
-    ("compressed", refusesCompressed),
+    ("compressed", readsCompressed),
+    ("pieces", readsPieces),
+    ("others", refusesOthers),
     ("sorting", sorts),
     ("prefixes", findsPrefixes),
     ("large", takesLargeAndEmptyRows(_, 8 << 20)),
@@ -70,35 +74,84 @@ object StatePieces {
 
   private def readsWhatRocksWrites(directory: File, checksum: ChecksumType, blockBytes: Int): Unit = {
     val keys = someKeys()
-    val file = written(directory, keys, CompressionType.NO_COMPRESSION, checksum, blockBytes)
-    if (checksum == ChecksumType.kCRC32c) {
-      val table = SstTable.map(file)
-      checkFilter(table, keys)
-      checkFinder(table, keys)
-      checkCursor(table, keys)
-      table.close()
-      val read = SstTable.read(file)
-      expect(read.entries == keys.length, s"${read.entries} entries")
-      checkCursor(read, keys)
-      read.close()
-    } else expect(Try(SstTable.map(file)).failed.get.isInstanceOf[UnsupportedSstException], s"$checksum is not refused")
+    val file = written(directory, keys, CompressionType.NO_COMPRESSION, _.setChecksumType(checksum).setBlockSize(blockBytes))
+    if (checksum == ChecksumType.kCRC32c) readsAll(file, keys) else refuses(file, "checksums")
   }
 
-  private def refusesCompressed(directory: File): Unit = {
-    val file = written(directory, someKeys(), CompressionType.LZ4_COMPRESSION, ChecksumType.kCRC32c, blockBytes = 4096)
-    expect(Try(SstTable.map(file)).failed.get.isInstanceOf[UnsupportedSstException], "compression is not seen")
+  private def readsAll(file: File, keys: Seq[Array[Byte]], pieceBytes: Int = 1 << 30): Unit = {
+    val table = SstTable.map(file, pieceBytes = pieceBytes)
+    checkFilter(table, keys)
+    checkFinder(table, keys)
+    checkCursor(table, keys)
+    table.close()
+    val read = SstTable.read(file)
+    expect(read.entries == keys.length, s"${read.entries} entries")
+    checkFinder(read, keys)
+    checkCursor(read, keys)
+    read.close()
+  }
+
+  private def refuses(file: File, why: String): Unit = {
+    val error = Try(SstTable.map(file)).failed.toOption
+    expect(error.exists(_.isInstanceOf[UnsupportedSstException]), s"$file is not refused: $error")
+    expect(error.get.getMessage.contains(file.getPath) && error.get.getMessage.contains(why), error.get.getMessage)
+  }
+
+  private def readsCompressed(directory: File): Unit = {
+    val keys = someKeys()
+    for {
+      compression <- Seq(CompressionType.LZ4_COMPRESSION, CompressionType.LZ4HC_COMPRESSION,
+        CompressionType.ZSTD_COMPRESSION, CompressionType.SNAPPY_COMPRESSION)
+      blockBytes <- Seq(1, 4096)
+    } {
+      val file = written(directory, keys, compression, _.setBlockSize(blockBytes))
+      val plain = written(directory, keys, CompressionType.NO_COMPRESSION, _.setBlockSize(blockBytes))
+      expect(file.length < plain.length, s"$compression with blocks of $blockBytes bytes does not compress")
+      readsAll(file, keys)
+      readsAll(file, keys, pieceBytes = 10000)
+    }
+  }
+
+  /** A file in pieces of which some end within a block, within the index, or within the filter. */
+  private def readsPieces(directory: File): Unit = {
+    val keys = someKeys()
+    val file = written(directory, keys, CompressionType.NO_COMPRESSION, _.setBlockSize(1000))
+    for (pieceBytes <- Seq(1 << 30, file.length.toInt, file.length.toInt - 1, 50000, 5000, 100)) {
+      val table = SstTable.map(file, pieceBytes = pieceBytes)
+      expect(table.mappings == (file.length + pieceBytes - 1) / pieceBytes, s"${table.mappings} mappings")
+      table.close()
+      readsAll(file, keys, pieceBytes)
+    }
+  }
+
+  /** Files that RocksDB can write and this store never does are refused by name. */
+  private def refusesOthers(directory: File): Unit = {
+    val keys = someKeys()
+    refuses(written(directory, keys, CompressionType.ZLIB_COMPRESSION), "compression 2")
+    refuses(written(directory, keys, CompressionType.NO_COMPRESSION, _.setIndexType(IndexType.kTwoLevelIndexSearch)),
+      "partitioned")
+    refuses(written(directory, keys, CompressionType.ZSTD_COMPRESSION, dictionaryBytes = 4096), "dictionary")
+    val hashed = written(directory, keys, CompressionType.NO_COMPRESSION,
+      _.setDataBlockIndexType(DataBlockIndexType.kDataBlockBinaryAndHash))
+    val table = SstTable.map(hashed)
+    val error = Try(new SstCursor(table).seekToFirst()).failed.toOption
+    expect(error.exists(e => e.isInstanceOf[UnsupportedSstException] && e.getMessage.contains(hashed.getPath)), s"$error")
+    table.close()
   }
 
   private def written(
       directory: File,
       keys: Seq[Array[Byte]],
       compression: CompressionType,
-      checksum: ChecksumType,
-      blockBytes: Int): File = {
-    val file = new File(directory, s"$compression-$checksum-$blockBytes.sst")
+      configure: BlockBasedTableConfig => BlockBasedTableConfig = identity,
+      dictionaryBytes: Int = 0): File = {
+    count += 1
+    val file = new File(directory, s"$compression-$count.sst")
     val filter = new BloomFilter(10, false)
-    val options = new Options().setCompressionType(compression).setTableFormatConfig(new BlockBasedTableConfig()
-      .setFormatVersion(5).setFilterPolicy(filter).setChecksumType(checksum).setBlockSize(blockBytes))
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter)
+      .setChecksumType(ChecksumType.kCRC32c)
+    val options = new Options().setCompressionType(compression).setTableFormatConfig(configure(table))
+      .setCompressionOptions(new CompressionOptions().setMaxDictBytes(dictionaryBytes))
     val environment = new EnvOptions
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)

@@ -17,7 +17,7 @@ MUTANTS = [
     ),
     Mutant(
         "files of level 0 are asked oldest first",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "newest.sortBy(-_.newest)",
         "newest.sortBy(_.newest)",
         MODEL,
@@ -31,7 +31,7 @@ MUTANTS = [
     ),
     Mutant(
         "damage that is found before it is read is not reported",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e)",
         "case e @ (_: DamagedSstException | _: InternalError) => throw e",
         VERIFIED,
@@ -52,28 +52,28 @@ MUTANTS = [
     ),
     Mutant(
         "a file of another length is opened",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "    files.find(_.isOtherLength).foreach(file => throw file.otherLength)\n",
         "",
         CONTRADICTIONS,
     ),
     Mutant(
         "a database that nobody opened may have other files than it lists",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "      checkNames(runs)\n",
         "",
         DAMAGE,
     ),
     Mutant(
         "a delta beside a database may be another",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "    check(Array(Array(run)), delta.path, delta.version, -1)\n",
         "",
         DAMAGE,
     ),
     Mutant(
         "a database below deltas may be another version",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "      if (restored.deltas.nonEmpty) check(",
         "      if (false) check(",
         DAMAGE,
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "an incomplete delta is not fetched",
-        f"{ROOT}/base/TableBase.scala",
+        f"{ROOT}/base/BaseReader.scala",
         "val sparseName = new File(directory.path).toPath.relativize(file.toPath).toString",
         "val sparseName = file.getName",
         SPARSE,
@@ -153,13 +153,6 @@ MUTANTS = [
         f"{ROOT}/checkpoint/DeltaMetadata.scala",
         "    CheckpointFormat.check(fields, file)\n",
         "    ()\n",
-        DAMAGE,
-    ),
-    Mutant(
-        "a scan by RocksDB that failed ends as if there were no more rows",
-        f"{ROOT}/base/RocksBase.scala",
-        "      if (failure != null) throw failure\n      atRow\n",
-        "      atRow\n",
         DAMAGE,
     ),
 ]

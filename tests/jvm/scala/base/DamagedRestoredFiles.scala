@@ -99,7 +99,7 @@ final class DamagedRestoredFiles(files: WholeBases) {
     for (scanFirst <- Seq(true, false)) {
       remote.forget()
       val before = remote.fetchedBytes
-      val base = TableBase.open(directory, new TableCache(1000), memory)
+      val base = Base.open(directory, memory, new TableCache(1000))
       expect(remote.fetchedBytes == before, "opening fetches")
       isDown = true
       expect(check(base, scanFirst).exists(_.isInstanceOf[RemoteRowsException]), "rows that are missing are read")
@@ -113,7 +113,7 @@ final class DamagedRestoredFiles(files: WholeBases) {
     remote.forget()
     val file = remote.names.head
     val wrong = directory.copy(restored = directory.restored.map(_.copy(fetch = _ => ())))
-    val base = TableBase.open(wrong, new TableCache(1000), memory)
+    val base = Base.open(wrong, memory, new TableCache(1000))
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
     expect(base.damaged, "the base does not report the damage")
     base.release()

@@ -85,14 +85,14 @@ final class DamagedTables(files: WholeBases) {
   }
 }
 
-/** Compressed bases, which RocksDB reads: flipped bytes, cut ends, uses after the end. */
+/** Compressed bases: flipped bytes, cut ends, uses after the end. */
 final class DamagedCompressed(files: WholeBases) {
   import files._
 
-  /** Flips bytes of bases that RocksDB reads. */
+  /** Flips bytes of tables whose blocks and index are compressed. */
   def flipsOfCompressed(n: Int): Unit = {
     val path = build(ChecksumType.kCRC32c, compressed = true)
-    val intact = openCompressed(path)
+    val intact = openReporting(path)
     expect(check(intact, scanFirst = false).isEmpty && !intact.damaged, "a good compressed base does not read")
     intact.release()
     val tables = tablesOf(path)
@@ -100,9 +100,9 @@ final class DamagedCompressed(files: WholeBases) {
     for (i <- 0 until n) {
       val file = tables(random.nextInt(tables.length))
       val original = Files.readAllBytes(file.toPath)
-      val opened = if (i % 2 == 0) Some(openCompressed(path)) else None // else it is opened after the damage
+      val opened = if (i % 2 == 0) Some(openReporting(path)) else None // else it is opened after the damage
       val at = flip(file, file.length / (if (opened.isDefined) 2 else 1))
-      Try(opened.getOrElse(openCompressed(path))) match {
+      Try(opened.getOrElse(openReporting(path))) match {
         case Failure(_: IOException) => seen += 1
         case Failure(e) => throw e
         case Success(base) =>
@@ -119,14 +119,12 @@ final class DamagedCompressed(files: WholeBases) {
     expect(seen > n / 2, s"only $seen of $n flips of a compressed base were seen")
   }
 
-  /**
-   * Cuts files. RocksDB keeps blocks that it has read, so that much of a file may go unread: then the rows are right.
-   */
+  /** Cuts files. What is read no more may go unseen: then the rows are right. */
   def cutOffCompressed(): Unit = {
     var seen = 0
     for (part <- Seq(0.0, 0.3, 0.9); scanFirst <- Seq(true, false)) {
       val path = build(ChecksumType.kCRC32c, compressed = true)
-      val base = openCompressed(path)
+      val base = openReporting(path)
       val access = new RandomAccessFile(tablesOf(path).maxBy(_.length), "rw")
       access.setLength((access.length * part).toLong)
       access.close()
@@ -141,7 +139,7 @@ final class DamagedCompressed(files: WholeBases) {
   }
 
   def refusesUsesAfterTheEndOfCompressed(): Unit = {
-    val base = openCompressed(build(ChecksumType.kCRC32c, compressed = true))
+    val base = openReporting(build(ChecksumType.kCRC32c, compressed = true))
     val reader = base.reader()
     val scan = reader.cursor(Array[Byte](0, 0), null)
     scan.next()
@@ -149,7 +147,7 @@ final class DamagedCompressed(files: WholeBases) {
     reader.close()
     val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)),
       () => reader.contains(KeyHash.of(key(1)), key(1)),
-      () => reader.cursor(key(1), null), () => scan.next(), () => base.reader())
+      () => reader.cursor(key(1), null), () => scan.next(), () => base.reader().get(KeyHash.of(key(1)), key(1)))
     def refused(use: () => Any): Boolean = Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException])
     late.init.foreach(use => expect(refused(use), "used after its end"))
     base.release()

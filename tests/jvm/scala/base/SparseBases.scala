@@ -152,8 +152,8 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     remote.noteUses(pageBytes)
     val cache = new TableCache(1000)
     val paged = base.copy(pageBytes = pageBytes, fetch = remote.fetchAll)
-    val made = TableBase.open(
-      BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), cache, memory)
+    val made = Base.open(
+      BaseDirectory(path.getPath, version(3), -1, () => (), Some(paged), () => damages += 1), memory, cache)
     val reader = made.reader()
     some.foreach(check(reader, _))
     expect(cache.mappings == 2 * remote.names.size, s"${cache.mappings} mappings of ${remote.names.size} files")

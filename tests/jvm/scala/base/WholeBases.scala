@@ -74,14 +74,10 @@ final class WholeBases(val random: Random, val directory: File) {
     deltas.write(fresh("delta"), meta, changes, replaced)
 
   def open(path: File, cache: TableCache): Base =
-    TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache, memory)
+    Base.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), memory, cache)
 
-  def openCompressed(path: File): RocksBase =
-    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1),
-      memory) match {
-      case base: RocksBase => base
-      case other => throw new AssertionError(s"a compressed base is read as $other")
-    }
+  def openReporting(path: File): Base =
+    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => reports += 1), memory)
 
   def tablesOf(path: File): Seq[File] = path.listFiles.toSeq.filter(_.getName.endsWith(".sst"))
 

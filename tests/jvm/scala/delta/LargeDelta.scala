@@ -5,21 +5,19 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, StandardOpenOption}
 import java.util.Arrays
 
-import scala.util.Try
-
 import org.rocksdb.{Options, RocksDB, SstFileReader}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  Base, BaseDirectory, RestoredFiles, RestoredDelta, NeedsDatabaseException
+  Base, BaseDirectory, RestoredDelta, RestoredFiles
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, DeltaMetadata, Reserved, VersionId
 }
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
 
-/** A delta of more than 2 GiB: too long for a mapping, and for 32-bit offsets of blocks. */
+/** A delta of more than 2 GiB: too long for one mapping, and for 32-bit offsets of blocks. */
 object LargeDelta {
   private val changes = 34
   private val valueBytes = 64 << 20
@@ -34,7 +32,7 @@ object LargeDelta {
       write(file)
       readAsFeed(file)
       readByRocksDb(file)
-      asksForADatabase(file)
+      readsMapped(file)
       expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes stay taken")
       println(s"all $changes changes of ${file.length} bytes were read")
     } finally TestFiles.delete(directory)
@@ -91,15 +89,28 @@ object LargeDelta {
     options.close()
   }
 
-  /**
-   * A base with such a delta beside its database is read by RocksDB, after a restore that makes it part of the
-   * database.
-   */
-  private def asksForADatabase(file: File): Unit = {
+  /** A base with such a delta beside its database reads it through two mappings, and the block across them as a copy. */
+  private def readsMapped(file: File): Unit = {
     val restored = RestoredFiles(VersionId.empty, 0, Seq(RestoredDelta(file.getPath, version)))
     val directory = BaseDirectory(file.getParent, version, -1, () => (), Some(restored),
       () => throw new AssertionError("damage"))
-    val opened = Try(Base.open(directory, memory))
-    expect(opened.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$opened")
+    val base = Base.open(directory, memory)
+    val reader = base.reader()
+    val wanted = new Array[Byte](valueBytes)
+    (0 until changes).reverse.foreach { n =>
+      Arrays.fill(wanted, n.toByte)
+      expect(Arrays.equals(reader.get(KeyHash.of(key(n)), key(n)), wanted), s"the value of key $n is another")
+    }
+    expect(reader.get(KeyHash.of(key(changes)), key(changes)) == null, "an absent key has a value")
+    val cursor = reader.cursor(key(0), null)
+    (0 until changes).foreach { n =>
+      Arrays.fill(wanted, n.toByte)
+      expect(cursor.valid && Bytes.equal(null, cursor.valueAddress, wanted, OffHeap.arrayBase, valueBytes),
+        s"the scan has another value of key $n")
+      cursor.next()
+    }
+    expect(!cursor.valid, "the scan goes on")
+    reader.close()
+    base.release()
   }
 }

@@ -98,7 +98,8 @@ private final class ReaderFuzz(random: Random, directory: File) {
         mostly(DataBlockIndexType.kDataBlockBinarySearch, DataBlockIndexType.kDataBlockBinaryAndHash))
     if (random.nextInt(4) > 0) table.setFilterPolicy(filter)
     val options = new Options().setTableFormatConfig(table).setMergeOperator(new StringAppendOperator(','))
-      .setCompressionType(mostly(CompressionType.NO_COMPRESSION, CompressionType.LZ4_COMPRESSION))
+      .setCompressionType(oneOf(CompressionType.NO_COMPRESSION, CompressionType.NO_COMPRESSION,
+        CompressionType.LZ4_COMPRESSION, CompressionType.ZSTD_COMPRESSION, CompressionType.SNAPPY_COMPRESSION))
     val environment = new EnvOptions
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)

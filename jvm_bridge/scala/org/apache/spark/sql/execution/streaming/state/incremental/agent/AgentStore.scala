@@ -68,12 +68,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
    *
    * @param snapshot the version whose snapshot the agent has to use; None: the agent chooses
    * @param thorough true to verify every file as a whole
-   * @param ingest true to have the deltas in the database itself
    */
-  def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
+  def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean): RestoreAnswer = {
     val answer = Answers.restore(call("restore",
       versioned(version) ++
-        Seq("thorough" -> thorough, "ingest" -> ingest) ++
+        Seq("thorough" -> thorough, "ingest" -> false) ++
         snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
     held.add(answer.directory)
     answer

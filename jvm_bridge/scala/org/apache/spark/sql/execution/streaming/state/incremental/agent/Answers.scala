@@ -60,7 +60,6 @@ final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of such pages that a call may bring, so that they stay until they are read
  * @param stored paths of such files in storage, by their path below the directory
- * @param needsRocksDb true if RocksDB alone can read a table of the database
  */
 final case class RestoreAnswer(
     id: Option[String],
@@ -72,7 +71,6 @@ final case class RestoreAnswer(
     pageBytes: Int,
     pagesAtOnce: Long,
     stored: Map[String, String],
-    needsRocksDb: Boolean,
     keys: Long,
     files: Long,
     deltas: Long,
@@ -242,7 +240,6 @@ private[agent] object Answers {
       pageBytes = ok.number("page_bytes").toInt,
       pagesAtOnce = ok.number("pages_at_once"),
       stored = stored(ok),
-      needsRocksDb = ok.flag("needs_rocksdb"),
       keys = ok.number("keys"),
       files = ok.number("files"),
       deltas = ok.number("deltas"),

@@ -5,14 +5,11 @@ import java.net.SocketTimeoutException
 import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 
-import org.rocksdb.RocksDBException
-
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, DeltaMetadata, Reserved, VersionId
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, UnsupportedSstException}
 
 /**
  * A local RocksDB directory that holds all rows of a store at a version. Nobody writes to it any more.
@@ -44,8 +41,6 @@ final case class BaseDirectory(
  * @param pageBytes length of the pages of those files that may be evicted at any moment; 0: what was fetched stays
  * @param pagesAtOnce bytes of pages that a call of `fetch` may bring, so that they stay until they are read
  * @param openStored opens the stored files, to be read past the disk; None if there is no such way
- * @param needsRocksDb true if RocksDB alone can read some table of the database. The control plane says so, since the
- *     files are not opened before they are read
  */
 final case class RestoredFiles(
     database: VersionId,
@@ -53,7 +48,6 @@ final case class RestoredFiles(
     deltas: Seq[RestoredDelta],
     sparse: Set[String] = Set.empty,
     fetch: Seq[(String, Long, Long)] => Unit = _ => (),
-    needsRocksDb: Boolean = false,
     pageBytes: Int = 0,
     pagesAtOnce: Long = Long.MaxValue,
     openStored: Option[() => StoredRanges] = None) {
@@ -114,9 +108,6 @@ final class RemoteRowsException(message: String, cause: Throwable) extends IOExc
  */
 final class GoneRowsException(message: String, cause: Throwable) extends IOException(message, cause)
 
-/** A base with deltas beside its database has to be read by RocksDB, which reads only databases. */
-final class NeedsDatabaseException(cause: IOException) extends IOException(cause.getMessage, cause)
-
 /**
  * The result of a read that verified a stretch of a file.
  *
@@ -126,49 +117,54 @@ final class NeedsDatabaseException(cause: IOException) extends IOException(cause
 final case class VerifiedStretch(next: Int, bytes: Long)
 
 /**
- * A version of the store in a local RocksDB directory, read only. References are counted: the store holds one, and so
- * does each open transaction. The last release closes the base and gives its directory back. Readers are cheap; each is
- * used by one thread at a time.
+ * A version of the store in a local RocksDB directory, read only and without native calls. References are counted: the
+ * store holds one, and so does each open transaction. The last release closes the base and gives its directory back.
+ * Readers are cheap; each is used by one thread at a time. The operating system keeps or drops the pages of mapped
+ * files: they take nothing from the budget.
+ *
+ * @param runs files that may have a key, newest first: each file of level 0 by itself, then each level with its files
+ *     in key order
  */
-private[incremental] abstract class Base(directory: BaseDirectory) {
+private[incremental] final class Base private (
+    directory: BaseDirectory,
+    runs: Array[Array[LevelFile]],
+    memory: StoreMemory) {
   private val references = new AtomicInteger(1)
   private val failed = new AtomicBoolean
   @volatile private var gone = false
   private var metadata: DeltaMetadata = _
 
-  final def version: VersionId = directory.version
-  final def keys: Long = metadata.keys
+  def version: VersionId = directory.version
+  def keys: Long = metadata.keys
 
   /** The column families of that version. */
-  final def families: ColumnFamilies = metadata.families
+  def families: ColumnFamilies = metadata.families
 
   /** Adds a reference. */
-  final def retain(): Unit = references.incrementAndGet()
+  def retain(): Unit = references.incrementAndGet()
 
   /** Drops a reference; the last one closes the base. */
-  final def release(): Unit = if (references.decrementAndGet() == 0) {
+  def release(): Unit = if (references.decrementAndGet() == 0) {
     try close()
     finally directory.onClose()
   }
 
-  /** Bytes of memory that the base takes from the budget. */
-  def bytes: Long
+  /** Bytes of memory that the base takes from the budget: compressed indexes. */
+  def bytes: Long = runs.iterator.flatten.map(_.table.bytes).sum
 
-  /**
-   * Returns a reader, which the caller closes.
-   *
-   * @throws IllegalStateException if the base is closed
-   */
-  def reader(): BaseReader
+  /** Returns a reader, which the caller closes. It throws an IllegalStateException if the base is closed. */
+  def reader(): BaseReader =
+    new BaseReader(runs, noteFailure, directory.restored.filter(_.sparse.nonEmpty), memory)
 
   /** Returns true if parts of its files may be missing. */
-  final def isSparse: Boolean = directory.restored.exists(_.sparse.nonEmpty)
+  def isSparse: Boolean = directory.restored.exists(_.sparse.nonEmpty)
 
-  /**
-   * The complete files, each with its length in bytes, whose blocks are verified when they are first read; none if
-   * RocksDB reads them.
-   */
-  def unreadFiles: Map[String, Long] = Map.empty
+  /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
+  private lazy val completeFiles: Map[String, LevelFile] =
+    runs.iterator.flatten.filterNot(_.table.isSparse).map(file => file.table.file.getName -> file).toMap
+
+  /** The complete files, each with its length in bytes, whose blocks are verified when they are first read. */
+  def unreadFiles: Map[String, Long] = completeFiles.map { case (name, file) => name -> file.bytes }
 
   /**
    * Verifies unread blocks of a file of [[unreadFiles]], from a block on.
@@ -176,7 +172,14 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
    * @return None if all blocks are verified or there is no such file
    * @throws IOException as a reader does
    */
-  def verifyUnread(file: String, from: Int): Option[VerifiedStretch] = None
+  def verifyUnread(file: String, from: Int): Option[VerifiedStretch] =
+    completeFiles.get(file).flatMap { levelFile =>
+      try {
+        val held = levelFile.table.hold()
+        try held.verifyUnread(from).map { case (next, bytes) => VerifiedStretch(next, bytes) }
+        finally levelFile.table.release()
+      } catch { case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e) }
+    }
 
   /**
    * Checks that the directory's own record has that version and this number of keys.
@@ -188,10 +191,10 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
   }
 
   /** Returns true if a read of it found damage. Any thread. */
-  final def damaged: Boolean = failed.get
+  def damaged: Boolean = failed.get
 
   /** Returns true if a read of it failed for good: its rows have to come from elsewhere. Any thread. */
-  final def isOver: Boolean = gone || damaged
+  def isOver: Boolean = gone || damaged
 
   private def markDamaged(): Unit = if (failed.compareAndSet(false, true)) directory.onDamage()
 
@@ -200,13 +203,10 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
    *
    * @return the exception to throw instead
    */
-  final def noteFailure(error: Throwable): Throwable = error match {
+  def noteFailure(error: Throwable): Throwable = error match {
     case e: InternalError =>
       markDamaged()
       explained(e)
-    case e: RocksDBException =>
-      markDamaged()
-      new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
     case e @ (_: RemoteRowsException | _: UnsupportedSstException) => e
     case e: GoneRowsException =>
       gone = true
@@ -221,30 +221,25 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 
   /**
    * Returns the JVM's error for a page of a mapped file that cannot be read as an exception of the one task that read
-   * it.
+   * it. The operating system does not say which file failed, so the files' lengths are compared.
    */
-  protected def explained(error: InternalError): Throwable =
-    new IOException(s"The local copy of the state in ${directory.path} cannot be read: a mapped file failed", error)
+  private def explained(error: InternalError): Throwable =
+    runs.iterator.flatten.find(_.isCutOff).map(_.cutOff(error)).getOrElse(
+      new IOException(s"The local copy of the state in ${directory.path} cannot be read: a mapped file failed", error))
 
-  protected def close(): Unit
+  private def close(): Unit = runs.foreach(_.foreach(_.table.drop()))
 }
 
-private[incremental] object Base extends Logging {
+private[incremental] object Base {
 
   /**
-   * Opens a directory: memory-mapped if its files and the operating system allow that, else through RocksDB.
+   * Opens a directory, whose files are mapped if the operating system allows that.
    *
-   * @throws IOException if it cannot be read, or does not say itself that it holds that version;
-   *     [[NeedsDatabaseException]] if only the deltas beside the database prevent that RocksDB reads it
+   * @throws IOException if it cannot be read, or does not say itself that it holds that version; an
+   *     [[UnsupportedSstException]] if a file is of a kind that this store does not write
    */
-  def open(directory: BaseDirectory, memory: StoreMemory, tables: TableCache = TableCache.shared): Base =
-    try openAsItCan(directory, memory, tables)
-    catch {
-      case e: RocksDBException =>
-        throw new IOException(s"The local copy of the state in ${directory.path} cannot be opened: ${e.getMessage}", e)
-    }
-
-  private def verified(base: Base): Base =
+  def open(directory: BaseDirectory, memory: StoreMemory, tables: TableCache = TableCache.shared): Base = {
+    val base = new Base(directory, new BaseOpening(directory, tables, memory).open().toArray, memory)
     try {
       base.verify()
       base
@@ -254,23 +249,7 @@ private[incremental] object Base extends Logging {
         catch { case other: Throwable => e.addSuppressed(other) }
         throw e
     }
-
-  /** Opens the base and reads the reserved record. That read may be the first one that needs a mapping, and fail. */
-  private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
-    try {
-      if (directory.restored.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
-      else verified(TableBase.open(directory, tables, memory))
-    } catch {
-      case e: UnsupportedSstException => byRocks(directory, memory, e)
-      case e: IOException if TableCache.isOutOfMappings(e) =>
-        logWarning(s"No file of ${directory.path} can be mapped any more; RocksDB reads it, more slowly", e)
-        byRocks(directory, memory, e)
-    }
-
-  private def byRocks(directory: BaseDirectory, memory: StoreMemory, why: IOException): Base =
-    if (directory.restored.exists(files => files.deltas.nonEmpty || files.sparse.nonEmpty))
-      throw new NeedsDatabaseException(why)
-    else verified(new RocksBase(directory, memory))
+  }
 
   /**
    * Returns the reserved record, read by a reader that is closed afterwards.
@@ -293,43 +272,4 @@ private[incremental] object Base extends Logging {
     }
     found
   }
-}
-
-/**
- * Reads a base for one transaction. One thread at a time. Methods throw an IOException if the files cannot be read, and
- * IllegalStateException after [[close]].
- */
-private[incremental] abstract class BaseReader {
-
-  /** Numbers of filters and of blocks that look-ups of single keys have read so far; 0 if RocksDB reads. */
-  def filters: Long = 0
-  def blocks: Long = 0
-
-  /** The number of blocks that were fetched because of [[expect]]. */
-  def blocksAhead: Long = 0
-
-  /**
-   * Returns the value of a key, or null if it is absent.
-   *
-   * @param hash the key's [[KeyHash]]
-   */
-  def get(hash: Long, key: Array[Byte]): Array[Byte]
-
-  /** Returns true if the key is there. */
-  def contains(hash: Long, key: Array[Byte]): Boolean
-
-  /** Announces keys that will be looked up, so that the missing blocks that they need are fetched together. */
-  def expect(keys: Iterable[Array[Byte]]): Unit = ()
-
-  /** Takes over the rows that another reader of the same base has read ahead. Nobody uses that one meanwhile. */
-  def inherit(from: BaseReader): Unit = ()
-
-  /**
-   * Returns the rows from a key on, in key order, without the reserved record. The cursor may end at `until` if that is
-   * not null.
-   */
-  def cursor(from: Array[Byte], until: Array[Byte]): Cursor
-
-  /** Closes the reader and its cursors. */
-  def close(): Unit
 }

@@ -39,7 +39,7 @@ private[base] object DatabaseManifest {
   /**
    * Returns the live files in the order in which they were added.
    *
-   * @throws UnsupportedSstException if the log has an edit of an unknown kind, which RocksDB may know
+   * @throws UnsupportedSstException if the log has an edit of a kind that this store does not write
    * @throws IOException if the log cannot be read or is damaged
    */
   def files(directory: File): Seq[ManifestFile] = {

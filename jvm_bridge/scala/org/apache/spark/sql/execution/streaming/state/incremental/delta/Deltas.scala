@@ -197,7 +197,10 @@ private[incremental] object OverwrittenChanges {
    */
   def in(table: SstTable, room: SstRoom): Iterator[Change] =
     (table.blocksNamed(withoutAppended) ++ table.blocksNamed(withAppended)).iterator
-      .flatMap(block => changes(table, table.content(block, room), block.bytes))
+      .flatMap { block =>
+        table.read(block, room)
+        changes(table, room.start, room.bytes)
+      }
 
   private def changes(table: SstTable, at: Long, bytes: Long): Iterator[Change] =
     new Iterator[Change] {

@@ -10,8 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{
   AgentException, AgentStore, MergedStore, RangeReads, RestoreAnswer, Supervised
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{
-  BaseDirectory, GoneRowsException, NeedsDatabaseException, RemoteRowsException, RestoredDelta, RestoredFiles,
-  StoredRanges, VerifiedStretch
+  BaseDirectory, GoneRowsException, RemoteRowsException, RestoredDelta, RestoredFiles, StoredRanges, VerifiedStretch
 }
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{
   ColumnFamilies, UnknownFormatException, VersionId
@@ -51,16 +50,14 @@ private[local] final class StoreBases(
    * it now, all files are verified at once.
    *
    * @param thorough true to verify all files at once
-   * @param ingest true if RocksDB has to read the deltas
    * @return the answer of the agent, and the column families of the version
    * @throws AgentException if the version cannot be restored
    */
   def restore(
       version: VersionId,
       snapshot: Option[VersionId],
-      thorough: Boolean,
-      ingest: Boolean = false): (RestoreAnswer, ColumnFamilies) = {
-    val answer = agent.restore(version, snapshot, thorough, ingest)
+      thorough: Boolean): (RestoreAnswer, ColumnFamilies) = {
+    val answer = agent.restore(version, snapshot, thorough)
     answer.warnings.foreach(text => logWarning(s"$name: $text"))
     restored(answer)
     try {
@@ -68,11 +65,10 @@ private[local] final class StoreBases(
       (answer, families)
     } catch {
       case e: UnknownFormatException => throw AgentException.of(e)
-      case _: NeedsDatabaseException if !ingest => restore(version, snapshot, thorough, ingest = true)
       case e @ (_: ClosedByInterruptException | _: RemoteRowsException | _: GoneRowsException) => throw e
       case e: IOException if !thorough =>
         logWarning(s"The restored files of version ${version.number} of $name cannot be read: verifying all of them", e)
-        restore(version, snapshot, thorough = true, ingest)
+        restore(version, snapshot, thorough = true)
     }
   }
 
@@ -80,7 +76,6 @@ private[local] final class StoreBases(
     withLooseDeltas(answer.directory, version, answer.keys, answer.looseDeltas,
       deltas =>
         RestoredFiles(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _),
-          answer.needsRocksDb,
           answer.pageBytes,
           answer.pagesAtOnce,
           storedIn(answer.stored)))

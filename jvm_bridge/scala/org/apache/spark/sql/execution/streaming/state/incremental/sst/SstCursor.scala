@@ -2,6 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import java.util.zip.CRC32C
 
+import com.github.luben.zstd.Zstd
+import net.jpountz.lz4.LZ4Factory
+import org.xerial.snappy.Snappy
+
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record, RowSizes}
 
 // Entries of an SST in key order, and the blocks that a cursor reads them from.
@@ -118,10 +122,10 @@ private[incremental] final class SstCursor(table: SstTable, lent: SstRoom = null
     block += 1
     valid = false
     if (block < table.blocks) {
-      val handle = table.block(block)
-      blockStart = table.content(block, handle, room, ahead)
+      table.read(block, room, ahead)
+      blockStart = room.start
       ahead = math.min(2 * ahead + 1, SstCursor.maxAhead)
-      restartsEnd = blockStart + handle.bytes - 4
+      restartsEnd = blockStart + room.bytes - 4
       end = table.restartsAt(blockStart, restartsEnd)
       valid = true
     }
@@ -188,14 +192,13 @@ private object SstCursor {
   private val closed = Int.MinValue
 }
 
-/** The blocks of a file, verified by their checksums. Any number of threads. */
+/** The blocks of a file, verified by their checksums, and decompressed. Any number of threads. */
 private[sst] final class SstBlocks(source: SstFile) {
 
   /**
    * Reads a block, with its trailer, from the file.
    *
    * @throws DamagedSstException if its checksum is wrong or the file is too short
-   * @throws UnsupportedSstException if it is compressed
    */
   def read(handle: SstHandle): Array[Byte] = {
     val block = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
@@ -208,19 +211,90 @@ private[sst] final class SstBlocks(source: SstFile) {
    *
    * @param from index in `content` at which the block begins
    * @throws DamagedSstException if its checksum is wrong
-   * @throws UnsupportedSstException if it is compressed
    */
-  def verify(content: Array[Byte], from: Int, handle: SstHandle): Unit = {
+  def verify(content: Array[Byte], from: Int, handle: SstHandle): Unit =
     if (!holds(content, from, handle)) {
       source.damaged(handle.offset, s"the checksum of the block of ${handle.bytes} bytes there is wrong")
     }
-    source.require(content(from + handle.bytes) == SstFormat.uncompressed,
-      s"the block at ${handle.offset} is compressed")
-  }
 
   /** Returns true if the block that begins at that index matches its checksum. */
   def holds(content: Array[Byte], from: Int, handle: SstHandle): Boolean = SstChecksum.holds(content, from,
     handle.bytes)
+
+  /**
+   * Shows a verified block in a room, where it lies if that is possible. A compressed block is verified each time: its
+   * lengths are followed.
+   *
+   * @param at address of the block
+   */
+  def show(at: Long, handle: SstHandle, room: SstRoom): Unit =
+    if (OffHeap.getByte(null, at + handle.bytes) == SstFormat.uncompressed) room.show(at, handle.bytes)
+    else {
+      val block = Bytes.array(at, handle.bytes + SstFormat.trailerBytes)
+      verify(block, 0, handle)
+      put(block, handle, room)
+    }
+
+  /**
+   * Puts the content of a verified block into a room.
+   *
+   * @param block the block with its trailer
+   * @throws DamagedSstException if it cannot be decompressed
+   * @throws UnsupportedSstException if the kind of compression is unknown
+   */
+  def put(block: Array[Byte], handle: SstHandle, room: SstRoom): Unit = {
+    val kind = block(handle.bytes)
+    if (kind == SstFormat.uncompressed) room.put(block, handle.bytes)
+    else {
+      val content =
+        try SstCompression.content(kind, block, handle.bytes)
+        catch { case e: Exception => source.damaged(handle.offset, s"the block there cannot be decompressed: $e") }
+      source.require(content != null, s"the block at ${handle.offset} has the unknown compression $kind")
+      room.put(content, content.length)
+    }
+  }
+}
+
+/** The kinds of compression: LZ4, which merges use if they are told to compress, and other usual ones of RocksDB. */
+private object SstCompression {
+  private lazy val lz4 = LZ4Factory.fastestInstance.safeDecompressor
+
+  /** Returns the content of a block, null if the kind is unknown. An exception of any kind says that it is damaged. */
+  def content(kind: Byte, block: Array[Byte], bytes: Int): Array[Byte] = kind match {
+    case SstFormat.snappy =>
+      val content = ofLength(Snappy.uncompressedLength(block, 0, bytes), 64L * bytes)
+      filled(content, Snappy.uncompress(block, 0, bytes, content, 0))
+    case SstFormat.lz4 | SstFormat.lz4High =>
+      val (length, from) = sizeOf(block)
+      val content = ofLength(length, 256L * bytes)
+      filled(content, lz4.decompress(block, from, bytes - from, content, 0))
+    case SstFormat.zstd =>
+      val (length, from) = sizeOf(block)
+      val content = ofLength(length, Zstd.getFrameContentSize(block, from, bytes - from))
+      filled(content, Zstd.decompressByteArray(content, 0, content.length, block, from, bytes - from))
+    case _ => null
+  }
+
+  /** Returns the length of the content, by which a block begins, and the place of what comes after it. */
+  private def sizeOf(block: Array[Byte]): (Long, Int) = {
+    var (length, at) = (0L, 0)
+    do {
+      length |= (block(at) & 0x7fL) << 7 * at
+      at += 1
+    } while (block(at - 1) < 0 && at < 5)
+    (length, at)
+  }
+
+  /** @param most no block of its length has more */
+  private def ofLength(length: Long, most: Long): Array[Byte] = {
+    if (length > most) throw new IllegalArgumentException(s"it cannot have $length bytes")
+    new Array[Byte](Math.toIntExact(length))
+  }
+
+  private def filled(content: Array[Byte], bytes: Long): Array[Byte] = {
+    if (bytes != content.length) throw new IllegalArgumentException(s"it has $bytes bytes instead of ${content.length}")
+    content
+  }
 }
 
 /**
@@ -257,10 +331,18 @@ private[incremental] object BlockLender {
   val none: BlockLender = (_, _) => null
 }
 
-/** Memory outside the heap for one block at a time. One thread. */
+/** The content of one block at a time, in a mapped file or in memory of its own outside the heap. One thread. */
 private[incremental] final class SstRoom {
   private var address = 0L
   private var room = 0
+
+  /** Place and length of the content, without a trailer, until the next block, [[free]], or the end of the table. */
+  var start = 0L
+  var bytes = 0
+
+  /** Bytes of its own memory. */
+  def ownBytes: Int = room
+
   private var lender: BlockLender = BlockLender.none
 
   /** Has blocks in memory that readers take rather than read them, from now on. */
@@ -269,19 +351,21 @@ private[incremental] final class SstRoom {
   /** Returns a block, with its trailer, that was read before but not verified; null if there is none. */
   def lent(table: SstTable, block: Int): Array[Byte] = lender.block(table, block)
 
-  /**
-   * Copies a block into the memory, over the block before.
-   *
-   * @return the address, valid until the next call or [[free]]
-   */
-  def put(block: Array[Byte]): Long = {
-    if (block.length > room) {
+  /** Shows content that lies at an address. */
+  def show(at: Long, length: Int): Unit = {
+    start = at
+    bytes = length
+  }
+
+  /** Copies the first `length` bytes of an array into the memory, over the block before. */
+  def put(content: Array[Byte], length: Int): Unit = {
+    if (length > room) {
       free()
-      address = OffHeap.allocate(block.length)
-      room = block.length
+      address = OffHeap.allocate(length)
+      room = length
     }
-    Bytes.put(block, address)
-    address
+    OffHeap.copyMemory(content, OffHeap.arrayBase, null, address, length)
+    show(address, length)
   }
 
   /** Frees the memory. May be called repeatedly. */

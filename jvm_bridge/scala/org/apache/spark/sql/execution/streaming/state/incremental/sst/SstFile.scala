@@ -14,8 +14,9 @@ import scala.collection.mutable
 import com.sun.management.UnixOperatingSystemMXBean
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
+import org.apache.spark.storage.StorageUtils
 
-// The bytes of an SST: RocksDB's constants and numbers, the open and mapped file, and what of it has been verified.
+// The bytes of an SST: RocksDB's constants and numbers, the open and mapped file, and the parts that were verified.
 
 /**
  * The place of a block in its file.
@@ -34,7 +35,13 @@ private[sst] object SstFormat {
   /** Length of the trailer of a block: the kind of compression and the checksum. */
   val trailerBytes = 5
   val crc32c: Byte = 1
+
+  /** Kinds of compression, by the first byte of a trailer. */
   val uncompressed: Byte = 0
+  val snappy: Byte = 1
+  val lz4: Byte = 4
+  val lz4High: Byte = 5
+  val zstd: Byte = 7
 
   /** Length of a key's footer in a data block: sequence number (7 bytes) and kind. */
   val keyFooterBytes = 8
@@ -43,6 +50,7 @@ private[sst] object SstFormat {
 
   val filterName = "fullfilter.rocksdb.BuiltinBloomFilter"
   val propertiesName = "rocksdb.properties"
+  val dictionaryName = "rocksdb.compression_dict"
   val comparatorName = "leveldb.BytewiseComparator"
 
   /** Returns a CRC-32C in the form in which files store it. */
@@ -103,7 +111,7 @@ private[sst] final class VarintReader(var at: Long) {
   }
 }
 
-/** An SST whose format only RocksDB itself can read. */
+/** A file of a kind that this store never writes, and does not read. */
 private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
 
 /**
@@ -204,17 +212,23 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     if (!condition) throw new UnsupportedSstException(s"$file: $otherwise")
 
   /**
-   * Maps the whole file into memory.
+   * Maps the whole file into memory, in pieces of that length.
    *
-   * @throws UnsupportedSstException if the file has more than 2 GiB
    * @throws IOException if the operating system has no mapping left
    */
-  def map(): MappedByteBuffer = {
-    if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file has more than 2 GiB, which only RocksDB reads")
-    OffHeap.fileUse()
-    try locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
-    catch {
-      case e: IOException if e.getCause.isInstanceOf[OutOfMemoryError] =>
+  def map(pieceBytes: Int): SstMapping = {
+    val pieces = mutable.ArrayBuffer.empty[MappedByteBuffer]
+    try {
+      for (offset <- 0L until bytes by pieceBytes.toLong) {
+        val length = math.min(bytes - offset, pieceBytes.toLong)
+        OffHeap.fileUse()
+        pieces += locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, offset, length))
+      }
+      new SstMapping(pieces.toArray, pieceBytes)
+    } catch {
+      case e: IOException =>
+        pieces.foreach(StorageUtils.dispose)
+        if (!e.getCause.isInstanceOf[OutOfMemoryError]) throw e
         throw new IOException(
           s"$file cannot be mapped: this process has as many mappings as vm.max_map_count allows, or no " +
             "address space is left. Merge more often, use fewer partitions or raise the limit",
@@ -238,6 +252,39 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     try closeDescriptor()
     finally lock.unlock()
     true
+  }
+}
+
+/**
+ * The bytes of a file as mappings, which each have less than 2 GiB. Any number of threads.
+ *
+ * @param pieces the mappings, all but the last of `pieceBytes` bytes
+ */
+private[sst] final class SstMapping(pieces: Array[MappedByteBuffer], pieceBytes: Int) {
+  private val addresses = pieces.map(OffHeap.mapped(_))
+  private val first = addresses.headOption.getOrElse(0L)
+
+  def count: Int = pieces.length
+
+  /** Returns the address of a block, 0 if its content and trailer do not lie in one piece. */
+  def at(block: SstHandle): Long =
+    if (addresses.length == 1) first + block.offset
+    else {
+      val piece = block.offset / pieceBytes
+      val from = block.offset % pieceBytes
+      if (from + block.bytes + SstFormat.trailerBytes > pieceBytes) 0 else addresses(piece.toInt) + from
+    }
+
+  /** Returns the place in the file of an address; 0 for any other. */
+  def placeOf(address: Long): Long = {
+    val piece = pieces.indices.indexWhere(i => address >= addresses(i) && address < addresses(i) + pieces(i).capacity)
+    if (piece < 0) 0 else address - addresses(piece) + piece.toLong * pieceBytes
+  }
+
+  /** Removes the mappings. No thread may read them meanwhile or afterwards. Called once. */
+  def close(): Unit = for (i <- pieces.indices) {
+    OffHeap.unmapped(addresses(i))
+    StorageUtils.dispose(pieces(i))
   }
 }
 

@@ -12,35 +12,39 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena,
  * when it is read. The blocks lie in the mapping of the file, or in copies that stay until [[close]].
  */
 private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
-  private var mapped = 0L
-  private var isSparse = false
+  private var mapping: SstMapping = _
   private var isVerified = false
   private var copies = List.empty[SstRoom]
   private var properties = Map.empty[String, Long]
   private var otherBlocks = Vector.empty[(String, SstHandle)]
 
-  /** Results of [[read]]: the verified blocks, the filter, and place and address of the index. */
-  var blocks: SstBlocks = _
+  /** Results of [[read]]: the filter, and place and content of the index. */
   var filter: SstFilter = SstFilter.none
   var indexHandle: SstHandle = _
-  var index = 0L
+  var index: SstRoom = _
+
+  /** The verified blocks of the file. */
+  val blocks = new SstBlocks(source)
+
+  /** Bytes of memory outside the heap. */
+  def copiedBytes: Long = copies.iterator.map(_.ownBytes.toLong).sum
 
   /**
    * Reads the metadata. Called once.
    *
-   * @param mapped address of the file's mapping; 0 if there is none: then the filter is not read
-   * @param isSparse true if parts of the file may be missing
+   * @param mapping the mapping of the file; null if there is none: then the filter is not read
    * @param isVerified true if this process has verified the metadata of this file before
-   * @throws UnsupportedSstException if only RocksDB can read the file
-   * @throws DamagedSstException if the file is no SST or its metadata is damaged
+   * @throws UnsupportedSstException if the file is of a kind that this store does not write
+   * @throws DamagedSstException if the file is not an SST or its metadata is damaged
    */
-  def read(mapped: Long, isSparse: Boolean, isVerified: Boolean): Unit = {
-    this.mapped = mapped
-    this.isSparse = isSparse
+  def read(mapping: SstMapping, isVerified: Boolean): Unit = {
+    this.mapping = mapping
     this.isVerified = isVerified
     if (source.bytes < SstFormat.footerBytes) source.damaged(0, "the file is too short for an SST")
     val footerAt = source.bytes - SstFormat.footerBytes
-    val footer = copyOf(source.read(footerAt, SstFormat.footerBytes))
+    val copy = newCopy()
+    copy.put(source.read(footerAt, SstFormat.footerBytes), SstFormat.footerBytes)
+    val footer = copy.start
     if (OffHeap.getLong(null, footer + SstFormat.footerBytes - 8) != SstFormat.magic) {
       source.damaged(footerAt, "the file does not end as an SST does")
     }
@@ -48,7 +52,6 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     source.require(version >= 2 && version <= 5, s"its format_version is $version")
     val kind = OffHeap.getByte(null, footer)
     source.require(SstChecksum.is(kind), s"its checksums are of kind $kind")
-    blocks = new SstBlocks(source)
     val handles = new VarintReader(footer + 1)
     val meta = source.handle(handles)
     indexHandle = source.handle(handles)
@@ -65,44 +68,48 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
   def blocksNamed(prefix: String): Seq[SstHandle] =
     otherBlocks.collect { case (name, handle) if name.startsWith(prefix) => handle }
 
-  /** Returns the address of a block's content, verified. */
-  private def content(handle: SstHandle): Long = {
-    val block = if (isVerified) null else blocks.read(handle)
-    if (mapped != 0) mapped + handle.offset else copyOf(block)
+  /** Returns a block's content, verified. */
+  private def content(handle: SstHandle): SstRoom = {
+    val content = newCopy()
+    val at = if (mapping == null) 0 else mapping.at(handle)
+    val block = if (isVerified && at != 0) null else blocks.read(handle)
+    if (at != 0) blocks.show(at, handle, content) else blocks.put(block, handle, content)
+    content
   }
 
-  private def copyOf(block: Array[Byte]): Long = {
-    val copy = new SstRoom
-    copies ::= copy
-    copy.put(block)
+  private def newCopy(): SstRoom = {
+    copies ::= new SstRoom
+    copies.head
   }
 
   private def readMeta(handle: SstHandle): Unit =
     foreachPlainEntry(handle) { (name, at, _) =>
       val block = source.handle(new VarintReader(at))
       if (name == SstFormat.propertiesName) readProperties(block)
-      else if (name == SstFormat.filterName) { if (mapped != 0) filter = SstFilter.in(content(block), block.bytes) }
-      else otherBlocks :+= name -> block
+      else if (name == SstFormat.filterName) { if (mapping != null) filter = filterIn(content(block)) }
+      else {
+        source.require(name != SstFormat.dictionaryName, "its blocks are compressed with a dictionary")
+        otherBlocks :+= name -> block
+      }
     }
+
+  private def filterIn(content: SstRoom): SstFilter = SstFilter.in(content.start, content.bytes)
 
   private def readProperties(handle: SstHandle): Unit =
     foreachPlainEntry(handle) { (name, at, length) =>
       if (name == "rocksdb.comparator") {
         val comparator = new String(Bytes.array(at, length), UTF_8)
         source.require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
-      } else if (isSparse && name == "rocksdb.compression") {
-        val compression = new String(Bytes.array(at, length), UTF_8)
-        source.require(compression == "NoCompression",
-          s"it is compressed ($compression)") // its first block may not be there
       } else if (name == "rocksdb.block.based.table.index.type") properties += name -> OffHeap.getInt(null, at).toLong
       else if (SstMetadata.numbers(name)) properties += name -> new VarintReader(at).varint()
     }
 
   private def foreachPlainEntry(handle: SstHandle)(use: (String, Long, Int) => Unit): Unit = {
     def damaged(): Nothing = source.damaged(handle.offset, "its metadata cannot be read")
-    val start = content(handle)
-    val restarts = OffHeap.getInt(null, start + handle.bytes - 4)
-    val end = start + handle.bytes - 4 - 4L * restarts
+    val block = content(handle)
+    val start = block.start
+    val restarts = OffHeap.getInt(null, start + block.bytes - 4)
+    val end = start + block.bytes - 4 - 4L * restarts
     if (restarts < 0 || end < start) damaged()
     val entry = new VarintReader(start)
     var name = Array.emptyByteArray
@@ -138,8 +145,8 @@ private object SstMetadata {
  * threads, until [[close]].
  */
 private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: SstMetadata) {
-  private val start = metadata.index
-  private val restartsEnd = start + metadata.indexHandle.bytes - 4
+  private val start = metadata.index.start
+  private val restartsEnd = start + metadata.index.bytes - 4
   private var count = OffHeap.getInt(null, restartsEnd)
 
   /** Address of the index's restarts; there is a restart for each data block. */

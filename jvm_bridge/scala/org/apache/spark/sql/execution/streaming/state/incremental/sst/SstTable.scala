@@ -11,19 +11,18 @@ import org.apache.spark.storage.StorageUtils
 // of pages are noted for the agent.
 
 /**
- * An SST, read without RocksDB: a block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
- * index and a full bloom filter of format_version 5, or none. Index, filter and properties are verified when the table
- * is opened, and each block before it is read for the first time: once in a process, however often the file is opened
- * ([[Verified]]). If the data blocks of a file are evicted, each is copied and verified whenever it is read, so that
- * nobody has to know what is there. Any number of threads may read a table. After [[close]] a read throws
- * IllegalStateException where a block begins.
+ * An SST, read without RocksDB: a block-based table of format_version 2 to 5 with one bytewise sorted index and a full
+ * bloom filter of format_version 5, or none. Blocks may be compressed. Index, filter and properties are verified when
+ * the table is opened, and each block before it is read for the first time: once in a process, however often the file is
+ * opened ([[Verified]]). A block is read in place if it is mapped as a whole, stays, and is not compressed. Any other is
+ * copied and verified whenever it is read, so that nobody has to know which pages of a file were evicted. Any number of
+ * threads may read a table. After [[close]] a read throws IllegalStateException where a block begins.
  */
-private[incremental] final class SstTable private (val file: File, isMapped: Boolean, missing: MissingBytes)
+private[incremental] final class SstTable private (val file: File, pieceBytes: Int, missing: MissingBytes)
     extends AutoCloseable {
   private val source = new SstFile(file)
   private val metadata = new SstMetadata(source)
-  private var mapping: MappedByteBuffer = _
-  private var address = 0L
+  private var mapping: SstMapping = _
   private var index: SstIndex = _
   private var filter = SstFilter.none
 
@@ -31,19 +30,16 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   private var uses: PageUses = _
 
   /** The verified parts of the file; empty for a table that is not mapped or not complete. */
-  private val known = if (isMapped && missing == null) Verified.of(file) else new Verified
+  private val known = if (pieceBytes > 0 && missing == null) Verified.of(file) else new Verified
 
-  /** For each data block of a mapped table, true if its checksum was found right. Null if not mapped, or closed. */
+  /** For each data block, true if its checksum was found right. Null after [[close]]. */
   private var verified: Array[Boolean] = _
 
   /** For each data block, true if it was read past the disk. Threads that overwrite the notes of others do no harm. */
   private var readPast: Array[Boolean] = _
 
   try {
-    if (isMapped) {
-      mapping = source.map()
-      address = OffHeap.mapped(mapping)
-    }
+    if (pieceBytes > 0) mapping = source.map(pieceBytes)
     if (missing != null) uses = missing.openUses()
     source.keepEnd()
     open()
@@ -55,19 +51,19 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   }
 
   private def open(): Unit = {
-    metadata.read(address, isSparse, isVerified = known.metadata)
+    metadata.read(mapping, isVerified = known.metadata)
     filter = metadata.filter
     index = new SstIndex(this, source, metadata)
     if (!known.metadata) index.verify()
-    if (isMapped) verified = known.blocks(index.blocks)
-    if (index.blocks > 0) source.require(compressionOf(block(0)) == SstFormat.uncompressed, "it is compressed")
-    known.metadata = isMapped
+    verified = known.blocks(index.blocks)
+    known.metadata = true
   }
 
-  private def compressionOf(handle: SstHandle): Byte = source.read(handle.offset + handle.bytes, 1)(0)
+  /** Mappings that the table takes: of the file, and of the notes of the pages that are read. */
+  val mappings: Int = (if (mapping == null) 0 else mapping.count) + (if (uses == null) 0 else 1)
 
-  /** Mappings that the table takes: one, and one for the notes of the pages that are read. */
-  def mappings: Int = if (uses == null) 1 else 2
+  /** Bytes of memory outside the heap: a compressed index, and the metadata of a table that is not mapped. */
+  val bytes: Long = metadata.copiedBytes
 
   /**
    * Number of data blocks.
@@ -97,7 +93,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
    * offset in it.
    */
   def changed(at: Long): Nothing =
-    source.damaged(if (isMapped) at - address else 0, "content that was verified before has changed")
+    source.damaged(if (mapping == null) 0 else mapping.placeOf(at), "content that was verified before has changed")
 
   /**
    * Returns the length of a value as cursors show it, by the kind of its entry: [[Record.removed]] for a removal.
@@ -144,13 +140,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     val handle = block(i)
     val content = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
     val isThere = metadata.blocks.holds(content, 0, handle)
-    if (isThere && uses == null) noteVerified(i, handle, content)
+    if (isThere && uses == null) verified(i) = true
     !isThere
-  }
-
-  private def noteVerified(i: Int, handle: SstHandle, content: Array[Byte]): Unit = {
-    metadata.blocks.verify(content, 0, handle)
-    verified(i) = true
   }
 
   /** Notes that the pages of a data block may be evicted before others. */
@@ -181,64 +172,60 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     before
   }
 
-  /** Returns true if a data block of a mapped table has been read and verified, and stays. */
+  /** Returns true if a data block has been read and verified, and stays. */
   def isVerified(i: Int): Boolean = {
     val known = verified
     known != null && known(i)
   }
 
   /**
-   * Returns the address of a data block's content, verified. It is valid until the table is closed or the room is used
-   * again.
+   * Shows the content of a data block, verified, in a room.
    *
-   * @param handle the place of the i-th block
-   * @param room memory of the reader, for a table that is not mapped or whose blocks are evicted, and for blocks that it
-   *     was lent; null: a block that is evicted is fetched, and has no address
+   * @param room memory of the reader, for a block that is not read in place; it may lend blocks that are not there
    * @param ahead number of blocks after this one that the reader will want, too
    * @throws DamagedSstException if the block is damaged
    */
-  def content(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
+  def read(i: Int, room: SstRoom, ahead: Int): Unit = {
     val known = verified
-    if (known == null || !known(i)) load(i, handle, room, ahead)
-    else address + handle.offset
+    if (known == null) throw closed
+    val handle = block(i)
+    val at = if (mapping == null || uses != null) 0 else mapping.at(handle)
+    if (at == 0) copy(i, handle, room, ahead)
+    else if (known(i) || !isLent(i, handle, room)) {
+      if (!known(i)) verifyFrom(i, handle, ahead)
+      metadata.blocks.show(at, handle, room)
+    }
   }
 
-  private def load(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long =
-    if (index.blocks < 0) throw closed
-    else if (!isMapped) content(handle, room)
-    else if (uses != null) copied(i, handle, room, ahead)
-    else {
-      val lent = if (missing == null || room == null) null else room.lent(this, i)
-      if (lent != null && metadata.blocks.holds(lent, 0, handle)) {
-        metadata.blocks.verify(lent, 0, handle)
-        room.put(lent)
-      } else {
-        verifyFrom(i, handle, ahead)
-        address + handle.offset
-      }
-    }
+  /** Takes a block that is not in the file out of memory. Returns false if it is not there either. */
+  private def isLent(i: Int, handle: SstHandle, room: SstRoom): Boolean = {
+    val lent = if (missing == null) null else room.lent(this, i)
+    val holds = lent != null && metadata.blocks.holds(lent, 0, handle)
+    if (holds) metadata.blocks.put(lent, handle, room)
+    holds
+  }
 
   /**
-   * Copies a block of a file whose pages are evicted, and fetches it if it is not there. It may be evicted again between
-   * its fetch and its read.
+   * Copies a block that is not read in place, and fetches it if it is not there. It may be evicted again between its
+   * fetch and its read.
    */
-  private def copied(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
+  private def copy(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Unit = {
     val length = handle.bytes + SstFormat.trailerBytes
-    var lent = if (room == null) null else room.lent(this, i)
+    var lent = room.lent(this, i)
     var content = if (lent == null) source.read(handle.offset, length) else lent
-    def isMissing: Boolean = !metadata.blocks.holds(content, 0, handle)
+    def isMissing: Boolean = missing != null && !metadata.blocks.holds(content, 0, handle)
     def fromStorage(bytes: Int): Unit = {
       lent = readAhead(i, handle, room, bytes)
       if (lent != null) content = lent
     }
-    if (ahead > 0 && room != null && isMissing) fromStorage(SstTable.evictedAheadBytes)
+    if (ahead > 0 && uses != null && isMissing) fromStorage(SstTable.evictedAheadBytes)
     var tries = 0
     while (tries < SstTable.fetches && isMissing) {
       try {
-        missing.fetch(handle.offset, toFetch(i, handle, if (ahead > 0) SstTable.evictedAheadBytes else 0))
+        missing.fetch(handle.offset, toFetch(i, handle, ahead))
         content = source.read(handle.offset, length)
       } catch {
-        case e: IOException if room != null => // the disk may be full
+        case e: IOException => // the disk may be full
           fromStorage(0)
           if (lent == null || isMissing) throw e
       }
@@ -246,15 +233,15 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     }
     metadata.blocks.verify(content, 0, handle)
     // A scan reads a block once: it takes no room from what look-ups read.
-    if (content eq lent) ()
+    if (uses == null || (content eq lent)) ()
     else if (ahead == 0) uses.note(handle.offset, length)
     else if (tries > 0) uses.forget(handle.offset, length)
-    if (room == null) 0 else room.put(content)
+    metadata.blocks.put(content, handle, room)
   }
 
   /** Reads a block, and blocks after it, into memory. Returns the first; null if that is not possible. */
   private def readAhead(i: Int, handle: SstHandle, room: SstRoom, bytes: Int): Array[Byte] = {
-    val window = missing.read(handle.offset, Math.toIntExact(toFetch(i, handle, bytes)))
+    val window = missing.read(handle.offset, Math.toIntExact(bytesFrom(i, handle, bytes)))
     if (window != null) room.borrow { (table, number) =>
       val (offset, length) = if (table eq this) rangeOf(number) else (-1L, 0L)
       val from = offset - handle.offset
@@ -264,8 +251,8 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     if (window == null) null else room.lent(this, i)
   }
 
-  /** Returns the address of the content of a metadata block, or of any block of a table that is not mapped. */
-  def content(handle: SstHandle, room: SstRoom): Long = room.put(metadata.blocks.read(handle))
+  /** Shows the content of a block of [[blocksNamed]] in a room. */
+  def read(handle: SstHandle, room: SstRoom): Unit = metadata.blocks.put(metadata.blocks.read(handle), handle, room)
 
   /**
    * Verifies unread data blocks from a block on, as many as are read at once.
@@ -281,7 +268,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       (last + 1, end.offset + end.bytes + SstFormat.trailerBytes - start.offset)
     }
 
-  /** Verifies a block and some after it in one read. Returns the last of them. */
+  /** Verifies a block and some after it in one read, those of them that are there. Returns the last of them. */
   private def verifyFrom(first: Int, handle: SstHandle, ahead: Int): Int = {
     var last = first
     var end = handle
@@ -296,29 +283,38 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     }
     val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
     var content = source.read(handle.offset, length)
-    if (missing != null && !areComplete(first, last, handle, content)) {
-      missing.fetch(handle.offset,
-        toFetch(last, handle, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
+    def holds(part: SstHandle): Boolean = metadata.blocks.holds(content, (part.offset - handle.offset).toInt, part)
+    if (missing != null && !holds(handle)) {
+      missing.fetch(handle.offset, toFetch(first, handle, ahead))
       content = source.read(handle.offset, length)
     }
     var i = first
     while (i <= last) {
       val part = if (i == first) handle else block(i)
-      metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)
-      verified(i) = true
-      i += 1
+      if (i > first && isSparse && !holds(part)) last = i - 1
+      else {
+        metadata.blocks.verify(content, (part.offset - handle.offset).toInt, part)
+        verified(i) = true
+        i += 1
+      }
     }
     last
   }
 
+  /** Returns the number of bytes to fetch from a missing block on. */
+  private def toFetch(i: Int, handle: SstHandle, ahead: Int): Long = bytesFrom(i, handle,
+    if (uses != null) { if (ahead > 0) SstTable.evictedAheadBytes else 0 }
+    else if (ahead > 0) SstTable.fetchedAheadBytes
+    else SstTable.fetchedBytes)
+
   /**
-   * Returns the number of bytes to fetch from a block on: up to the last block that is needed, and then up to about
-   * `maxBytes` bytes. The range ends before a block that was verified and before the metadata: these are read without
-   * another check, and a damaged answer would overwrite them.
+   * Returns the number of bytes from a block on, of blocks up to about `maxBytes` bytes. The range ends before a block
+   * that was verified and before the metadata: these are read without another check, and a damaged answer would
+   * overwrite them.
    */
-  private def toFetch(last: Int, handle: SstHandle, maxBytes: Int): Long = {
-    var until = last
-    var end = endOf(block(last))
+  private def bytesFrom(i: Int, handle: SstHandle, maxBytes: Int): Long = {
+    var until = i
+    var end = endOf(handle)
     while (until + 1 < index.blocks && !verified(until + 1) && end - handle.offset < maxBytes) {
       until += 1
       end = math.max(end, endOf(block(until)))
@@ -327,13 +323,6 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   }
 
   private def endOf(handle: SstHandle): Long = handle.offset + handle.bytes + SstFormat.trailerBytes
-
-  /** Returns true if the content has all of the blocks and no hole. */
-  private def areComplete(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =
-    (first to last).forall { i =>
-      val part = if (i == first) handle else block(i)
-      metadata.blocks.holds(content, (part.offset - handle.offset).toInt, part)
-    }
 
   /**
    * Returns the first block that can hold the key or a greater one, or [[blocks]] if there is none.
@@ -353,10 +342,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     filter = SstFilter.none
     source.close()
     metadata.close()
-    if (mapping != null) {
-      OffHeap.unmapped(address)
-      StorageUtils.dispose(mapping)
-    }
+    if (mapping != null) mapping.close()
     mapping = null
   }
 }
@@ -375,21 +361,23 @@ private[incremental] object SstTable {
   private val fetches = 8
 
   /**
-   * Opens a table whose blocks are read in place, from a mapping of the file.
+   * Opens a table whose blocks are read in place, from a mapping of the file, if they can be.
    *
    * @param missing fetches parts of the file that are missing; null if the file is complete
-   * @throws UnsupportedSstException if the file is of another kind than described above, or has more than 2 GiB
-   * @throws DamagedSstException if the file is no SST or its metadata is damaged
+   * @param pieceBytes the longest mapping: a longer file takes several, and blocks across their ends are copied
+   * @throws UnsupportedSstException if the file is of another kind than described above
+   * @throws DamagedSstException if the file is not an SST or its metadata is damaged
    * @throws IOException if the file cannot be read or mapped
    */
-  def map(file: File, missing: MissingBytes = null): SstTable = new SstTable(file, isMapped = true, missing)
+  def map(file: File, missing: MissingBytes = null, pieceBytes: Int = 1 << 30): SstTable =
+    new SstTable(file, pieceBytes, missing)
 
   /**
-   * Opens a table of any length, whose data blocks are read into memory one at a time.
+   * Opens a table that is not mapped: its data blocks are read into memory one at a time.
    *
    * @throws IOException as [[map]] does
    */
-  def read(file: File): SstTable = new SstTable(file, isMapped = false, null)
+  def read(file: File, missing: MissingBytes = null): SstTable = new SstTable(file, pieceBytes = 0, missing)
 }
 
 /** Fetches bytes that a local file lacks, and writes them into it. Any number of threads. */
@@ -444,9 +432,9 @@ private[incremental] final class SstPointReader extends AutoCloseable {
   def find(table: SstTable, key: Array[Byte]): Boolean = {
     val block = table.blockOf(key, OffHeap.arrayBase, key.length)
     block < table.blocks && {
-      val handle = table.block(block)
-      val start = table.content(block, handle, room, 0)
-      val restartsEnd = start + handle.bytes - 4
+      table.read(block, room, 0)
+      val start = room.start
+      val restartsEnd = start + room.bytes - 4
       val end = table.restartsAt(start, restartsEnd)
       entry.at = lastRestartNotAfter(table, key, start, end, ((restartsEnd - end) >>> 2).toInt)
       scan(table, key, end)

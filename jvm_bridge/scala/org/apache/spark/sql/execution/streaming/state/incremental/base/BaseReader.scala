@@ -13,62 +13,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{
   Cursor, DamagedSstException, MissingBytes, PageUses, SstPointReader, SstTable, Verified
 }
 
-/**
- * A base whose SSTs are memory-mapped and read here, without native calls. The operating system keeps or drops their
- * pages: the base takes nothing from the budget.
- *
- * @param runs files that may have a key, newest first: each file of level 0 by itself, then each level with its files
- *     in key order
- */
-private[base] final class TableBase private (
-    directory: BaseDirectory,
-    runs: Array[Array[LevelFile]],
-    memory: StoreMemory)
-    extends Base(directory) {
-  def bytes: Long = 0
+// The files of a base, as they are opened, held by a reader, and closed again for others.
 
-  def reader(): BaseReader =
-    new TableBaseReader(runs, noteFailure, directory.restored.filter(_.sparse.nonEmpty), memory)
-
-  /** The complete files by name. A sparse file is verified when its last bytes are fetched. */
-  private lazy val completeFiles: Map[String, LevelFile] =
-    runs.iterator.flatten.filterNot(_.table.isSparse).map(file => file.table.file.getName -> file).toMap
-
-  override def unreadFiles: Map[String, Long] = completeFiles.map { case (name, file) => name -> file.bytes }
-
-  override def verifyUnread(file: String, from: Int): Option[VerifiedStretch] =
-    completeFiles.get(file).flatMap { levelFile =>
-      try {
-        val held = levelFile.table.hold()
-        try held.verifyUnread(from).map { case (next, bytes) => VerifiedStretch(next, bytes) }
-        finally levelFile.table.release()
-      } catch { case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e) }
-    }
-
-  /**
-   * Explains the error of a mapped page: the operating system does not say which file failed, so the files' lengths are
-   * compared.
-   */
-  override protected def explained(error: InternalError): Throwable =
-    runs.iterator.flatten.find(_.isCutOff).map(_.cutOff(error)).getOrElse(super.explained(error))
-
-  protected def close(): Unit = runs.foreach(_.foreach(_.table.drop()))
-}
-
-private[base] object TableBase {
-
-  /**
-   * Opens the files of a directory.
-   *
-   * @throws UnsupportedSstException if some file is compressed, or of a kind that [[SstTable]] does not know
-   * @throws IOException if some file is damaged or cannot be read
-   */
-  def open(directory: BaseDirectory, cache: TableCache, memory: StoreMemory): TableBase =
-    new TableBase(directory, new TableBaseOpening(directory, cache).open().toArray, memory)
-}
-
-/** Opens the files of a [[TableBase]], as its runs. If that fails no file stays open. */
-private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache) {
+/** Opens the files of a [[Base]], as its runs. If that fails no file stays open. */
+private[base] final class BaseOpening(directory: BaseDirectory, cache: TableCache, memory: StoreMemory) {
   private var opened = List.empty[CachedTable]
 
   def open(): Seq[Array[LevelFile]] =
@@ -93,7 +41,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     }
 
   private def check(runs: Array[Array[LevelFile]], path: String, version: VersionId, keys: Long): Unit =
-    Base.checkRecord(new TableBaseReader(runs, identity), path, version, keys)
+    Base.checkRecord(new BaseReader(runs, identity), path, version, keys)
 
   private def deltaFile(delta: RestoredDelta): LevelFile = {
     val file = new File(delta.path)
@@ -159,7 +107,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
   }
 
   private def table(file: File): CachedTable = {
-    val table = new CachedTable(file, cache, missingIn(file))
+    val table = new CachedTable(file, cache, memory, missingIn(file))
     opened ::= table
     table
   }
@@ -179,7 +127,7 @@ private[base] final case class LevelFile(
     largest: Array[Byte],
     newest: Long) {
 
-  /** Number of entries. This opens the file: a file that cannot be read, or only by RocksDB, is known then. */
+  /** Number of entries. This opens the file: a file that cannot be read is known then. */
   def entries: Long = {
     val held = table.hold()
     try held.entries
@@ -208,17 +156,17 @@ private[base] final case class LevelFile(
 }
 
 /**
- * A reader of the files of a [[TableBase]], for one transaction. It holds each file that it has looked into.
+ * A reader of a [[Base]], for one transaction. It holds each file that it has looked into. One thread at a time. Methods
+ * throw an IOException if the files cannot be read, and IllegalStateException after [[close]].
  *
  * @param sparse the restored files if parts of them may be missing
  * @param memory gives memory for rows that are read ahead; null: none are
  */
-private[base] final class TableBaseReader(
+private[incremental] final class BaseReader private[base] (
     private val runs: Array[Array[LevelFile]],
     failed: Throwable => Throwable,
     sparse: Option[RestoredFiles] = None,
-    memory: StoreMemory = null)
-    extends BaseReader {
+    memory: StoreMemory = null) {
   private val ahead = sparse.map(
     new RowsAhead(_, memory, sparseBytes, blocksOf,
       key => valueOf(KeyHash.of(key), key), lender => finder.borrow(lender))
@@ -233,10 +181,18 @@ private[base] final class TableBaseReader(
   private var blockCount = 0L
   private var aheadCount = 0L
 
-  override def filters: Long = filterCount
-  override def blocks: Long = blockCount
-  override def blocksAhead: Long = aheadCount
+  /** Numbers of filters and of blocks that look-ups of single keys have read so far. */
+  def filters: Long = filterCount
+  def blocks: Long = blockCount
 
+  /** The number of blocks that were fetched because of [[expect]]. */
+  def blocksAhead: Long = aheadCount
+
+  /**
+   * Returns the value of a key, or null if it is absent.
+   *
+   * @param hash the key's [[KeyHash]]
+   */
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
     try if (ahead == null) valueOf(hash, key) else ahead.get(key).getOrElse(valueOf(hash, key))
     catch { case e: Throwable => throw failed(e) }
@@ -246,19 +202,19 @@ private[base] final class TableBaseReader(
 
   private def isThere(hash: Long, key: Array[Byte]): Boolean = find(hash, key) && finder.valueLength != Record.removed
 
+  /** Returns true if the key is there. */
   def contains(hash: Long, key: Array[Byte]): Boolean =
     try if (ahead == null) isThere(hash, key) else ahead.get(key).fold(isThere(hash, key))(_ != null)
     catch { case e: Throwable => throw failed(e) }
 
-  override def expect(keys: Iterable[Array[Byte]]): Unit =
+  /** Announces keys that will be looked up, so that the missing blocks that they need are fetched together. */
+  def expect(keys: Iterable[Array[Byte]]): Unit =
     try if (ahead != null) aheadCount += ahead.read(keys)
     catch { case e: Throwable => throw failed(e) }
 
-  override def inherit(from: BaseReader): Unit = from match {
-    case other: TableBaseReader if ahead != null && other.ahead != null && (other.runs eq runs) =>
-      ahead.inherit(other.ahead)
-    case _ => ()
-  }
+  /** Takes over the rows that another reader of the same base has read ahead. Nobody uses that one meanwhile. */
+  def inherit(from: BaseReader): Unit =
+    if (ahead != null && from.ahead != null && (from.runs eq runs)) ahead.inherit(from.ahead)
 
   /** Bytes of the sparse files. */
   private def sparseBytes: Long = runs.iterator.flatten.filter(_.table.isSparse).map(_.bytes).sum
@@ -320,6 +276,10 @@ private[base] final class TableBaseReader(
 
   private def check(): Unit = if (!open) throw new IllegalStateException("A reader of a base is closed")
 
+  /**
+   * Returns the rows from a key on, in key order, without the reserved record. The cursor may end at `until` if that is
+   * not null.
+   */
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
     check()
     val cursor = new MergingCursor(runs, from, until, cursors, failed)
@@ -358,9 +318,16 @@ private[base] final class TableCache(
   private val resting = new java.util.LinkedHashSet[CachedTable]
   private var mapped = 0
   private var warned = false
+  private var warnedUnmapped = false
 
   /** Number of mappings of open tables. */
   def mappings: Int = synchronized(mapped)
+
+  /** Notes that a table is read without a mapping. */
+  private[base] def noteUnmapped(error: IOException): Unit = {
+    if (!synchronized(warnedUnmapped)) logWarning("No file can be mapped any more: files are read, more slowly", error)
+    synchronized { warnedUnmapped = true }
+  }
 
   private[base] def opened(table: SstTable): Unit = synchronized(mapped += table.mappings)
   private[base] def closed(table: SstTable): Unit = synchronized(mapped -= table.mappings)
@@ -417,45 +384,62 @@ private[base] object TableCache {
  * An SST of a base that is opened on demand, and closed when it has been unused for long. A reader holds it meanwhile.
  * Any number of threads.
  */
-private[base] final class CachedTable(val file: File, cache: TableCache, missing: MissingBytes = null) {
+private[base] final class CachedTable(
+    val file: File,
+    cache: TableCache,
+    memory: StoreMemory,
+    missing: MissingBytes = null) {
   private val lock = new ReentrantLock
 
   /**
    * Keeps the verified parts while the table is not open: before the first read, and after it was closed for others.
    */
   private val verified = if (missing == null) Verified.of(file) else null
-  private var table: SstTable = _
+  @volatile private var table: SstTable = _
   private var holders = 0
   private var dropped = false
 
   /** Returns true if parts of the file may be missing. */
   def isSparse: Boolean = missing != null
 
+  /** Bytes of memory that the table takes from the budget while it is open. */
+  def bytes: Long = {
+    val opened = table
+    if (opened == null) 0 else opened.bytes
+  }
+
   /**
-   * Opens the table if necessary. It stays open until there was a [[release]] for each hold.
+   * Opens the table if necessary. It stays open until there was a [[release]] for each hold. If nothing can be mapped any
+   * more, it is read without a mapping.
    *
    * @throws IllegalStateException after [[drop]]
    * @throws IOException as [[SstTable.map]] does
    */
   def hold(): SstTable = {
     val held =
-      try tryHold()
+      try tryHold(cache.map)
       catch {
         case e: IOException if TableCache.isOutOfMappings(e) =>
           cache.closeResting()
-          tryHold()
+          try tryHold(cache.map)
+          catch {
+            case e: IOException if TableCache.isOutOfMappings(e) =>
+              cache.noteUnmapped(e)
+              tryHold(SstTable.read(_, _))
+          }
       }
     cache.trim()
     held
   }
 
-  private def tryHold(): SstTable = {
+  private def tryHold(openTable: (File, MissingBytes) => SstTable): SstTable = {
     lock.lock()
     try {
       if (dropped) throw new IllegalStateException(s"$file is closed")
       if (table == null) {
-        table = cache.map(file, missing)
+        table = openTable(file, missing)
         cache.opened(table)
+        memory.take(table.bytes)
       } else if (holders == 0) cache.wakes(this)
       holders += 1
       table
@@ -495,6 +479,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
   private def close(): Unit = if (table != null) {
     table.close()
     cache.closed(table)
+    memory.release(table.bytes)
     table = null
   }
 }
