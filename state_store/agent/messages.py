@@ -354,7 +354,6 @@ class RestoredStore(Answer):
     loose_deltas: Sequence[LooseDelta]
     sparse: Sequence[str]
     paging: Paging
-    needs_rocksdb: bool
     keys: int
     column_families: Mapping[str, Any]
     bytes: int
@@ -381,7 +380,6 @@ class RestoredStore(Answer):
             loose_deltas=[_loose(delta) for delta in restored.deltas],
             sparse=[file.name for file in restored.sparse],
             paging=paging,
-            needs_rocksdb=restored.needs_rocksdb,
             keys=base.keys,
             column_families=_encoded(base.column_families),
             bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),

@@ -1,4 +1,4 @@
-"""A base with compressed files, or some compressed files, is read by RocksDB."""
+"""A base with compressed files, or some compressed files, is read as any other, also if it is remote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.tier("more")]
 
 @pytest.mark.parametrize("deltas", [0, 2])
 def test_a_restored_base_of_compressed_files_is_read(jvm: Jvm, tmp_path: Path, deltas: int) -> None:
-    """The deltas after the snapshot are ingested; as files of the database they are not compressed."""
+    """The deltas after the snapshot lie beside its tables, and are not compressed."""
     rows = {f"key{number}": f"value{number}" * 10 for number in range(500)}
     state = tmp_path / "state"
     eager = {"fullAfterDeltas": "2", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0ms"}

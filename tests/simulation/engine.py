@@ -77,11 +77,6 @@ def data_ranges(path: Path, end: int) -> Iterator[tuple[int, int]]:
             yield at, min(end, at + PAGE_BYTES)
 
 
-def is_plain(path: Path) -> bool:
-    """As `files.sparse.is_plain`: no table is compressed."""
-    return is_end(path.read_bytes())
-
-
 def blocks(data: Sized, path: Path) -> list[Block]:
     """As `engine.table.blocks`."""
     return [Block(b"", 0, len(data) - END_BYTES - TRAILER_BYTES)]

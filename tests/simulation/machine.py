@@ -15,8 +15,6 @@ from simulation.engine import (
     blocks,
     data_ranges,
     identity_bytes,
-    is_end,
-    is_plain,
     metadata_bytes,
 )
 from simulation.terms import LARGE_BYTES, PAGE_BYTES
@@ -57,13 +55,9 @@ def _model_engine() -> Iterator[None]:
     }
     ends = {
         "core.snapshots.merge.identity_bytes": identity_bytes,
-        "core.snapshots.restore.is_plain": is_plain,
-        "core.snapshots.restore.is_plain_tail": is_end,
-        "core.files.sparse.is_plain_end": is_end,
         "core.files.sparse.metadata_bytes": metadata_bytes,
         "agent.lazy.local_file.metadata_bytes": metadata_bytes,
         "agent.lazy.local_file.data_ranges": data_ranges,
-        "agent.merges.merging.is_plain": is_plain,
         "core.snapshots.streamed_merge.blocks": blocks,
         "core.snapshots.streamed_merge.TableWriter": ModelTableWriter,
     }

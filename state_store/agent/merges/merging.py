@@ -26,7 +26,7 @@ from state_store.core.checkpoint.lineage import ChainDelta
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.deletion.lease import Lease, read_newest_manifest
-from state_store.core.files.sparse import SparseFile, is_plain
+from state_store.core.files.sparse import SparseFile
 from state_store.core.files.workspace import discard
 from state_store.core.settings.options import changed_texts
 from state_store.core.snapshots.context import LocalDatabase, StoreContext
@@ -462,7 +462,7 @@ def _streamed(
     files may be shared; any other makes a full snapshot.
 
     Returns:
-        The merge, or None if the files are local, or compressed and therefore local.
+        The merge, or None if the files are local.
     """
 
     def read() -> Restored:
@@ -573,7 +573,7 @@ def _offered(store: OpenStore, base: LocalDatabase, *, is_whole: bool) -> Offere
     """Return the base of a merge as the JVM opens it: cached by pages if the disk has no room for it."""
     sparse: list[SparseFile] = []
     is_kept = not store.bases.has_limit or (is_whole and store.bases.take(base.directory, base.size_bytes))
-    if not is_kept and all(is_plain(base.directory / name) for name in base.files):
+    if not is_kept:
         sparse = store.bases.shed(base)
         store.readers.hold(base.directory, sparse)
     version = base.version

@@ -64,18 +64,7 @@ _RECORD_BYTES = 16 << 10
 INCOMING_PREFIX = "incoming-"
 """Beginning of the names of files, in the directory of a base, that downloads go to."""
 
-_PROPERTIES_LENGTH = b"length of the properties"
-
-_COMPRESSION, _NONE = b"rocksdb.compression", b"NoCompression"
-
-_PLAIN = bytes((12, len(_COMPRESSION) - 12, len(_NONE))) + _COMPRESSION[12:] + _NONE
-"""Entry among the properties of an uncompressed table, as RocksDB writes it: without the letters that it
-shares with the entry before, `rocksdb.comparator`.
-"""
-
 _FILTER = b"fullfilter."
-
-_USUAL_BYTES = 4 << 10
 
 _MAX_BYTES = 1 << 20
 
@@ -178,11 +167,7 @@ def metadata_bytes(end: bytes) -> int | None:
         positions = _positions(end)
     except (IndexError, ValueError):
         return None
-    return (
-        None
-        if positions is None
-        else max(positions[name] for name in positions if name != _PROPERTIES_LENGTH)
-    )
+    return None if positions is None else max(positions.values())
 
 
 def other_bytes(end: bytes) -> int | None:
@@ -192,32 +177,6 @@ def other_bytes(end: bytes) -> int | None:
     except (IndexError, ValueError):
         return None
     return None if positions is None else max(positions.values())
-
-
-def is_plain(path: Path) -> bool:
-    """Return True if the properties of a file say that no block is compressed. Unreadable ones do not."""
-    return is_plain_end(read_end(path, _USUAL_BYTES)[1])
-
-
-def is_plain_end(end: bytes) -> bool:
-    """Return `is_plain` for the last bytes of a file."""
-    try:
-        positions = _positions(end)
-        if positions is None or positions[PROPERTIES] > len(end):
-            return False
-        offset, length = positions[PROPERTIES], positions[_PROPERTIES_LENGTH]
-        block = end[len(end) - offset :][:length]
-        return _PLAIN in block or dict(entries_of(block)).get(_COMPRESSION) == _NONE
-    except (IndexError, ValueError):
-        return False
-
-
-def is_plain_tail(tail: bytes) -> bool:
-    """Return `is_plain` for exactly the end of a file.
-
-    It has no keys, so bytes that look like the property are the property, and nothing has to be parsed.
-    """
-    return _PLAIN in tail or is_plain_end(tail)
 
 
 def identity_bytes(path: Path) -> int | None:
@@ -245,7 +204,7 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
         every: Include the metadata that RocksDB does not use.
 
     Returns:
-        The distances by name, with the length of the properties; None without properties.
+        The distances by name; None without properties.
     """
     footer = footer_of(data)
     if footer is None:
@@ -253,18 +212,14 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
     start = len(data) - FOOTER_BYTES - TRAILER_BYTES - footer.metaindex.size
     if start < 0:
         return None
-    offsets, properties_length = {b"index": footer.index_block.offset}, 0
+    offsets = {b"index": footer.index_block.offset}
     for name, value in entries_of(data[start : start + footer.metaindex.size]):
         if every or name == PROPERTIES or name.startswith(_FILTER):
-            handle, _ = handle_at(value, 0)
-            offsets[name] = handle.offset
-            if name == PROPERTIES:
-                properties_length = handle.size
+            offsets[name] = handle_at(value, 0)[0].offset
     metaindex_at = footer.metaindex.offset
     if PROPERTIES not in offsets or any(offset >= metaindex_at for offset in offsets.values()):
         return None
-    positions = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
-    return {**positions, _PROPERTIES_LENGTH: properties_length}
+    return {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
 
 
 # ---- files that have only their end ---------------------------------------------------------------------
@@ -327,8 +282,8 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
     record, which is fetched, too. A request that fails is made once more.
 
     Returns:
-        The file, and the number of requests. None, and no file is left, if the file is compressed, if its
-        tail cannot be found, or if it is not the right one.
+        The file, and the number of requests. None, and no file is left, if its tail cannot be found, or if it
+        is not the right one.
 
     Raises:
         MissingError: The stored file does not exist.
@@ -364,7 +319,7 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[list[tuple[int, int]],
     fetch_part_with_retry(storage, wanted.path, wanted.target, size - fetched, fetched)
     tail = read_end(wanted.target, min(fetched, max(_MIN_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
-    if needed is None or needed > size or not is_plain_end(tail):
+    if needed is None or needed > size:
         return [], 1
     if wanted.tail_sha256 is not None:
         sha256 = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()

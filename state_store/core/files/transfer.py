@@ -249,10 +249,6 @@ class Wanted:
         return self.sha256 is not None or self.crc32 is not None
 
 
-OnTail = Callable[[Wanted, bytes], object]
-"""Receives a file that was found to be the right one, and the tail that proves it."""
-
-
 @dataclass(frozen=True)
 class Fetched:
     """Result of a fetch: files and bytes that came from storage, and the paths of files that were local."""
@@ -438,7 +434,6 @@ def verify(
     *,
     thorough: bool = True,
     local: Collection[str] = (),
-    on_tail: OnTail | None = None,
     runtime: Runtime = SYSTEM,
 ) -> list[str]:
     """Verify the size and the checksum of every target. A damaged file is fetched again once.
@@ -451,7 +446,6 @@ def verify(
         thorough: Read every file as a whole. Otherwise a file counts as right if its tail is, as far as
             it is known; the reader of a block verifies its checksum.
         local: Paths of files that were linked from the cache, and need not be kept again.
-        on_tail: Receives the tails that were read.
         runtime: Threads.
 
     Returns:
@@ -462,7 +456,7 @@ def verify(
     """
     unverified_files = []
     for file in wanted_files:
-        if thorough or not is_the_file(file, on_tail):
+        if thorough or not is_the_file(file):
             unverified_files.append(file)
         elif file.path not in local:
             cache.keep(file.path, file.target)
@@ -492,19 +486,15 @@ def _verified(storage: Storage, cache: StoreCache, wanted_file: Wanted) -> str |
     return f"the {copy} '{wanted_file.path}' was damaged ({why}); it was read again from checkpoint storage"
 
 
-def is_the_file(wanted_file: Wanted, on_tail: OnTail | None = None) -> bool:
+def is_the_file(wanted_file: Wanted) -> bool:
     """Return True if the file at the target has the size and the tail of the right one.
 
-    It is False, too, if neither is known: then only the whole file tells. `on_tail` receives the tail.
+    It is False, too, if neither is known: then only the whole file tells.
     """
     if wanted_file.tail_sha256 is None:
         return wanted_file.names_itself and wanted_file.target.stat().st_size == wanted_file.size_bytes
     size_bytes, end = read_end(wanted_file.target, wanted_file.tail_bytes)
-    if size_bytes != wanted_file.size_bytes or hashlib.sha256(end).hexdigest() != wanted_file.tail_sha256:
-        return False
-    if on_tail is not None:
-        on_tail(wanted_file, end)
-    return True
+    return size_bytes == wanted_file.size_bytes and hashlib.sha256(end).hexdigest() == wanted_file.tail_sha256
 
 
 def difference(wanted_file: Wanted) -> str | None:

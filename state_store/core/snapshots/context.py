@@ -19,7 +19,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, Manifest, Tail
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database, DatabaseSettings
-from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
+from state_store.core.files.transfer import Fetched, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.planning.cost import DOWNLOAD, LIST, PART, READ, SMALL_AT_ONCE, RequestTimes
 from state_store.core.runtime import SYSTEM, Runtime
@@ -72,7 +72,6 @@ class StoreContext:
         *,
         thorough: bool = True,
         local: Collection[str] = (),
-        on_tail: OnTail | None = None,
     ) -> list[str]:
         """Verify files at their targets, as `files.transfer.verify` does."""
         return verify(
@@ -82,7 +81,6 @@ class StoreContext:
             self.transfer_threads,
             thorough=thorough,
             local=local,
-            on_tail=on_tail,
             runtime=self.runtime,
         )
 

@@ -39,7 +39,7 @@ from state_store.core.checkpoint.stored_documents import FULL, Archive, Manifest
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import read_archive, read_listing
 from state_store.core.engine.database import Database, tidy
-from state_store.core.files.sparse import SparseFile, is_plain, is_plain_tail, make_sparse
+from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.transfer import MAX_AT_ONCE, Background, Fetched, Wanted, parallel, verify_stored
 from state_store.core.files.workspace import discard, make_private
 from state_store.core.planning.cost import RestoreWork
@@ -57,9 +57,6 @@ from state_store.core.snapshots.context import (
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, StateStoreError
-
-MAX_MAPPED_BYTES = (1 << 31) - 1
-"""Size of a file above which a JVM cannot map it, so that its reader leaves it to RocksDB."""
 
 LOOSE_DIRECTORY = "deltas"
 """Directory below that of a base for its loose deltas."""
@@ -112,8 +109,6 @@ class Restored:
     the `base` is a database of the snapshot's version (empty without one), and they have the later changes.
     `thorough` is True if every file was verified as a whole. Only the tails of the tables and deltas in
     `sparse` are local, for which `end_requests` requests were made; if it `is_paged`, they stay sparse.
-    `needs_rocksdb` is True if RocksDB has
-    to read a table of `base`: a compressed one, or one that is too large for a mapping.
     """
 
     version: VersionId
@@ -127,7 +122,6 @@ class Restored:
     sparse: tuple[SparseFile, ...] = ()
     end_requests: int = 0
     seen: ObservedAttempts = frozenset()
-    needs_rocksdb: bool = False
     is_paged: bool = False
 
 
@@ -161,11 +155,7 @@ class RestoreRun:
 
 
 class Retry(Exception):
-    """A reason to make the base anew, in another directory; `eagerly` fetches every file as a whole."""
-
-    def __init__(self, reason: str, *, eagerly: bool = False) -> None:
-        super().__init__(reason)
-        self.eagerly = eagerly
+    """A reason to make the base anew, in another directory."""
 
 
 @local_disk_errors()
@@ -303,15 +293,12 @@ def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRu
     """
     with run.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
-    is_lazy, disk = run.is_lazy, run.disk
     with _full_manifest(context, listing, archive.manifest if archive else None) as full:
         while True:
             directory = context.workspace.new_base(plan.version.number)
-            restoration = Restoration(context, plan, listing, archive, directory, run, is_lazy, disk, full)
             try:
-                return restoration.make()
-            except Retry as retry:
-                is_lazy, disk = (None, None) if retry.eagerly else (is_lazy, disk)
+                return Restoration(context, plan, listing, archive, directory, run, full).make()
+            except Retry:
                 discard(directory)
             except BaseException:
                 discard(directory)
@@ -347,8 +334,6 @@ class Restoration:
         archive: The archive of the snapshot, None without one.
         directory: An empty directory. The caller removes it if `make` raises.
         run: Settings, and the phases and warnings of all attempts.
-        is_lazy: Decides whether only tails are fetched; None: never.
-        disk: Says if there is room for all files; None: there is.
         full_manifest: Returns the manifest of the full snapshot before the plan's.
     """
 
@@ -360,8 +345,6 @@ class Restoration:
         archive: Archive | None,
         directory: Path,
         run: RestoreRun,
-        is_lazy: IsLazy | None,
-        disk: LimitedDisk | None,
         full_manifest: FullManifest,
     ) -> None:
         self._context = context
@@ -369,8 +352,6 @@ class Restoration:
         self._archive = archive
         self._directory = directory
         self._run = run
-        self._is_lazy = is_lazy
-        self._disk = disk
         self._is_paged = False
         self._full_manifest = full_manifest
         self._deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
@@ -390,7 +371,8 @@ class Restoration:
                 *(file.size_bytes for file in self._tables),
                 *(delta.size_bytes for delta in self._deltas),
             ]
-            self._is_paged = self._disk is not None and not self._disk.take(self._directory, sum(sizes))
+            disk = self._run.disk
+            self._is_paged = disk is not None and not disk.take(self._directory, sum(sizes))
             return self._with_loose_deltas()
         return self._with_ingested_deltas()
 
@@ -425,7 +407,7 @@ class Restoration:
             if failure is not None:
                 raise failure
             assert base is not None
-            return replace(self._restored(base, fetched), needs_rocksdb=_needs_rocksdb(base, set()))
+            return self._restored(base, fetched)
 
     def _verify_tables(self) -> list[str]:
         return self._context.verify(self._tables, thorough=self._run.thorough)
@@ -433,38 +415,24 @@ class Restoration:
     # ---- the deltas stay beside the database -------------------------------------------------------------
 
     def _with_loose_deltas(self) -> Restored:
-        """Link or download the files, and open no database.
-
-        If tables are compressed, only RocksDB can read them, and the deltas are ingested after all.
-
-        Raises:
-            Retry: Tables are sparse that RocksDB has to read.
-        """
+        """Link or download the files, and open no database."""
         loose = self._directory / LOOSE_DIRECTORY
         if self._deltas:
             make_private(loose)
         changes = wanted_deltas(self._deltas, loose)
         with self._run.phase("fetch_ms"):
             sparse, fetched = self._fetch(changes)
-        uncompressed = self._verify_whole(changes, sparse, fetched)
+        self._verify_whole(changes, sparse, fetched)
         with self._run.phase("choose_ms"):
             base = self._unopened()
         deltas = tuple(
             RestoredDelta(delta.name.version_id, change.target, delta.size_bytes)
             for delta, change in zip(self._deltas, changes, strict=True)
         )
-        needs_rocksdb = _needs_rocksdb(base, uncompressed)
-        if needs_rocksdb:
-            if sparse:
-                raise Retry("RocksDB has to read tables that are sparse", eagerly=True)
-            if self._deltas:
-                base, deltas = self._ingested_after_all(base, changes), ()
-        restored = self._restored(base, fetched)
         return replace(
-            restored,
+            self._restored(base, fetched),
             deltas=deltas,
             sparse=tuple(sparse),
-            needs_rocksdb=needs_rocksdb,
             is_paged=self._is_paged and bool(sparse),
         )
 
@@ -490,8 +458,9 @@ class Restoration:
         return [file for file, _ in tail_results if file is not None], fetched
 
     def _fetch_tail(self, wanted_file: Wanted) -> tuple[SparseFile | None, int]:
-        if self._is_paged and self._disk and not self._run.thorough:  # pages may be damaged here
-            linked = self._disk.link_pages(wanted_file, self._directory)
+        disk = self._run.disk
+        if self._is_paged and disk and not self._run.thorough:  # pages may be damaged here
+            linked = disk.link_pages(wanted_file, self._directory)
             if linked is not None:
                 return linked, 0
         file, requests = make_sparse(self._context.storage, wanted_file, self._directory)
@@ -501,15 +470,15 @@ class Restoration:
 
     def _worth_a_tail(self, changes: list[Wanted]) -> list[Wanted]:
         """Return the remote files whose tails alone are fetched: a small delta as a whole costs no more."""
-        context = self._context
-        if context.storage.is_local or (self._is_lazy is None and not self._is_paged):
+        context, is_lazy = self._context, self._run.is_lazy
+        if context.storage.is_local or (is_lazy is None and not self._is_paged):
             return []
         tables, deltas = (
             [file for file in wanted_files if self._is_paged or context.cache.find(file.path) is None]
             for wanted_files in (self._tables, changes)
         )
         sizes = ([file.size_bytes for file in wanted_files] for wanted_files in (tables, deltas))
-        if not self._is_paged and not (self._is_lazy and self._is_lazy(RestoreWork.of_sizes(*sizes))):
+        if not self._is_paged and not (is_lazy and is_lazy(RestoreWork.of_sizes(*sizes))):
             return []
         return [
             file
@@ -517,29 +486,17 @@ class Restoration:
             if not file.names_itself or file.size_bytes >= MIN_SPARSE_DELTA_BYTES
         ]
 
-    def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
-        """Verify the files that are not sparse, and in a thorough restore those that are, too.
-
-        Returns:
-            The names of tables that are known to be uncompressed.
-        """
+    def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> None:
+        """Verify the files that are not sparse, and in a thorough restore those that are, too."""
         paths = {file.path for file in sparse}
-        uncompressed: set[str] = set()
-
-        def note(file: Wanted, tail: bytes) -> None:
-            if is_plain_tail(tail):
-                uncompressed.add(file.target.name)
-
         with self._run.phase("verify_ms"):
             self._run.warnings += self._context.verify(
                 [file for file in (*self._tables, *changes) if file.path not in paths],
                 thorough=self._run.thorough,
                 local=fetched.local,
-                on_tail=note,
             )
             if self._run.thorough:
                 self._verify_sparse(sparse)
-        return uncompressed
 
     def _verify_sparse(self, sparse: list[SparseFile]) -> None:
         context = self._context
@@ -550,16 +507,6 @@ class Restoration:
             runtime=context.runtime,
         )
         self._run.warnings += [warning for warning in warnings if warning is not None]
-
-    def _ingested_after_all(self, base: LocalDatabase, changes: list[Wanted]) -> LocalDatabase:
-        """Return the base with the loose deltas in it."""
-        with self._run.phase("verify_ms"):
-            self._run.warnings += self._context.verify(changes)
-        with self._run.phase("ingest_ms"), self._context.workspace.scratch() as scratch:
-            for change in changes:
-                change.target.rename(scratch / change.target.name)
-            changes[0].target.parent.rmdir()
-            return self._ingested(base, scratch)
 
     # ---- the database ------------------------------------------------------------------------------------
 
@@ -605,15 +552,6 @@ class Restoration:
             warnings=tuple(self._run.warnings),
             end_requests=self._end_requests,
         )
-
-
-def _needs_rocksdb(base: LocalDatabase, uncompressed: set[str]) -> bool:
-    """Return True if the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
-    return any(
-        file.size_bytes > MAX_MAPPED_BYTES
-        or (name not in uncompressed and not is_plain(base.directory / name))
-        for name, file in base.files.items()
-    )
 
 
 def read_full_manifest(storage: Storage, listing: Listing, snapshot: Manifest | None) -> Manifest | None:

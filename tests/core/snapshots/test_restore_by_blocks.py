@@ -10,7 +10,7 @@ import pytest
 from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.core.checkpoint.stored_documents import pack, unpack
-from state_store.core.files.sparse import identity_bytes, is_plain, is_plain_tail
+from state_store.core.files.sparse import identity_bytes
 from state_store.errors import DamagedError
 
 OWN = {"max_runs": 2, "size_amplification_percent": 1000}
@@ -197,52 +197,17 @@ def compressed(job: Job, directory: Path) -> Job:
     return other
 
 
-def test_deltas_are_ingested_where_rocksdb_has_to_read_the_tables(job: Job, tmp_path: Path) -> None:
+def test_deltas_lie_beside_compressed_tables(job: Job, tmp_path: Path) -> None:
     other = compressed(job, tmp_path / "other")
+    other.commit({b"\0\0%03d" % row: bytes(100) for row in range(1000)})
     other.merge("full")
+    newest = max(job.location.glob("shared/*011-*.sst"), key=lambda path: path.stat().st_size)
+    assert newest.stat().st_size < 150_000, "the zeros are not compressed"
     other.commit({b"\0\0more": b"1"})
     following = reader(job, tmp_path / "reader")
     following.versions = dict(other.versions)
-    answer = following.restore_by_blocks(11)
-    assert (answer["beside"], answer["base"]["version"], answer["deltas"]) == ([], 11, 1)
-    assert contents(answer["directory"]) == rows_of(answer) == other.state
-    assert {path.name[-4:] for path in Path(answer["directory"]).iterdir()} >= {".sst"}
-    assert not (Path(answer["directory"]) / "deltas").exists()
+    answer = following.restore_by_blocks(12)
+    assert (len(answer["beside"]), answer["base"]["version"], answer["deltas"]) == (1, 11, 1)
+    assert rows_of(answer) == other.state
     following.commit({b"\0\0more": b"2"})
     assert contents(following.merge("full")["directory"]) == following.state
-
-
-def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those that were deltas, which are ingested then; the JVM opens no file before it is read."""
-    job.merge("full")
-    assert not reader(job, tmp_path / "usual").restore_by_blocks(10)["needs_rocksdb"]
-    largest = max(path.stat().st_size for path in job.location.glob("shared/*.sst"))
-    job.commit({b"\0\0large": os.urandom(largest)})
-    job.commit({b"\0\0small": b"1"})
-    monkeypatch.setattr("state_store.core.snapshots.restore.MAX_MAPPED_BYTES", largest)
-    assert not reader(job, tmp_path / "beside").restore_by_blocks(12)["needs_rocksdb"], (
-        "the JVM sees its deltas"
-    )
-    assert reader(job, tmp_path / "ingested").restore(12)["needs_rocksdb"]
-    monkeypatch.setattr("state_store.core.snapshots.restore.MAX_MAPPED_BYTES", largest - 1)
-    answer = reader(job, tmp_path / "tables").restore_by_blocks(12)
-    assert answer["needs_rocksdb"] and answer["beside"] == []
-    assert rows_of(answer) == job.state
-
-
-def test_the_end_says_if_blocks_are_compressed(job: Job, tmp_path: Path) -> None:
-    plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
-    assert plain and all(is_plain(path) and is_plain_tail(tail_of(path)) for path in plain)
-    compressed(job, tmp_path / "other").merge("full")
-    others = {*job.location.glob("shared/*.sst")} - {*plain}
-    assert others and not any(is_plain(path) or is_plain_tail(tail_of(path)) for path in others)
-    (tmp_path / "nothing").write_bytes(b"")
-    assert not is_plain(tmp_path / "nothing")
-
-
-def tail_of(path: Path) -> bytes:
-    size_bytes = identity_bytes(path)
-    assert size_bytes
-    return path.read_bytes()[-size_bytes:]

@@ -89,18 +89,19 @@ final class DamagedRestoredFiles(files: WholeBases) {
   def readsMissingParts(): Unit = {
     val path = build(ChecksumType.kCRC32c)
     val remote = new RemoteFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
-    var isDown = false
+    var (isDown, isEmpty) = (false, false)
     def fetch(ranges: Seq[(String, Long, Long)]): Unit = {
       if (isDown) throw new RemoteRowsException("it is down", null)
-      remote.fetchAll(ranges)
+      if (!isEmpty) remote.fetchAll(ranges)
     }
+    val all = tablesOf(path).map(_.length).sum
     val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
       Some(RestoredFiles(version(1), live.size, Nil, remote.names, fetch)))
     for (scanFirst <- Seq(true, false)) {
       remote.forget()
       val before = remote.fetchedBytes
       val base = Base.open(directory, memory, new TableCache(1000))
-      expect(remote.fetchedBytes == before, "opening fetches")
+      expect(remote.fetchedBytes - before < all / 2, "opening fetches more than the record needs")
       isDown = true
       expect(check(base, scanFirst).exists(_.isInstanceOf[RemoteRowsException]), "rows that are missing are read")
       expect(!base.damaged, "missing parts are taken for damaged")
@@ -112,8 +113,8 @@ final class DamagedRestoredFiles(files: WholeBases) {
     }
     remote.forget()
     val file = remote.names.head
-    val wrong = directory.copy(restored = directory.restored.map(_.copy(fetch = _ => ())))
-    val base = Base.open(wrong, memory, new TableCache(1000))
+    val base = Base.open(directory, memory, new TableCache(1000))
+    isEmpty = true
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
     expect(base.damaged, "the base does not report the damage")
     base.release()

@@ -41,10 +41,18 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     this.mapping = mapping
     this.isVerified = isVerified
     if (source.bytes < SstFormat.footerBytes) source.damaged(0, "the file is too short for an SST")
+    val footer = new SstRoom
+    try readFooter(footer)
+    finally footer.free()
+    source.require(number("rocksdb.block.based.table.index.type") == 0, "its index is partitioned or hashed")
+    source.require(number("rocksdb.num.range-deletions") == 0, "it has range deletions")
+    index = content(indexHandle)
+  }
+
+  private def readFooter(room: SstRoom): Unit = {
     val footerAt = source.bytes - SstFormat.footerBytes
-    val copy = newCopy()
-    copy.put(source.read(footerAt, SstFormat.footerBytes), SstFormat.footerBytes)
-    val footer = copy.start
+    room.put(source.read(footerAt, SstFormat.footerBytes), SstFormat.footerBytes)
+    val footer = room.start
     if (OffHeap.getLong(null, footer + SstFormat.footerBytes - 8) != SstFormat.magic) {
       source.damaged(footerAt, "the file does not end as an SST does")
     }
@@ -56,9 +64,6 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     val meta = source.handle(handles)
     indexHandle = source.handle(handles)
     readMeta(meta)
-    source.require(number("rocksdb.block.based.table.index.type") == 0, "its index is partitioned or hashed")
-    source.require(number("rocksdb.num.range-deletions") == 0, "it has range deletions")
-    index = content(indexHandle)
   }
 
   /** Returns the value of a property, 0 if the table does not have it. */

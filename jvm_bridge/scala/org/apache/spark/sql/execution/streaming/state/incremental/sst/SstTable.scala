@@ -59,8 +59,8 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
     known.metadata = true
   }
 
-  /** Mappings that the table takes: of the file, and of the notes of the pages that are read. */
-  val mappings: Int = (if (mapping == null) 0 else mapping.count) + (if (uses == null) 0 else 1)
+  /** Mappings that the table takes: of the file, at least one is counted, and of the notes of the pages that are read. */
+  val mappings: Int = (if (mapping == null) 1 else mapping.count) + (if (uses == null) 0 else 1)
 
   /** Bytes of memory outside the heap: a compressed index, and the metadata of a table that is not mapped. */
   val bytes: Long = metadata.copiedBytes
