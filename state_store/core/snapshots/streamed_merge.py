@@ -43,7 +43,7 @@ from state_store.core.checkpoint.stored_documents import Cause
 from state_store.core.compat import zip
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database, DatabaseSettings, TableFile, TableWriter, tidy
-from state_store.core.engine.table import KEY_FOOTER_BYTES, TRAILER_BYTES, blocks, entries_of
+from state_store.core.engine.table import KEY_FOOTER_BYTES, TRAILER_BYTES, blocks, content_of, entries_of
 from state_store.core.files.sparse import (
     SPAN_BYTES,
     HolesUnsupportedError,
@@ -259,7 +259,7 @@ class RowStream:
         start, end = offsets[last - 1], offsets[last]
         with (self._database.directory / newest.name).open("rb") as file:
             file.seek(start)
-            block = file.read(end - start - TRAILER_BYTES)
+            block = content_of(file.read(end - start), 0, end - start - TRAILER_BYTES)
         return next((key[:-KEY_FOOTER_BYTES] for key, _ in entries_of(block)), b"")
 
     def _offsets_of(self, name: str) -> array[int]:

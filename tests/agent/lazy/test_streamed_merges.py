@@ -545,3 +545,18 @@ def test_a_large_delta_that_stays_in_storage_damaged_is_taken_into_no_snapshot(
     with pytest.raises(DamagedError):
         job.merge("incremental")
     assert {name for name in stored(job) - before if not name.startswith("delta/")} == set()
+
+
+@pytest.mark.parametrize("kind", ["incremental", "full"])
+def test_compressed_tables_are_merged_from_storage_to_storage(tmp_path: Path, kind: str) -> None:
+    written = Job(InProcess(tmp_path / "writer", file_bytes=1 << 20, compression="lz4"), tmp_path / "state")
+    written.commit({key(row): os.urandom(100) * 4 for row in range(ROWS)})
+    written.merge("full")
+    before = state_bytes(written)
+    assert 2 * LIMIT < before < ROWS * 300, "the values are not compressed"
+    written.commit({key(row): os.urandom(100) * 4 for row in range(0, ROWS, 200)})
+    written.commit({key(ROWS + 1): b"new", key(7): None})
+    job = limited(written, tmp_path / "reader")
+    made = job.merge(kind)
+    assert bool(made["shared_files"]) == (kind == "incremental")
+    assert read_elsewhere(job, tmp_path / "elsewhere") == written.state
