@@ -688,7 +688,7 @@ PROGRESS: dict[str, tuple[ProgressMetric, ...]] = {
         ProgressMetric("incrementalOverlayBytes", BYTES, "memory of changes not yet committed"),
         ProgressMetric("incrementalRecentBytes", BYTES, "memory of recent versions"),
         ProgressMetric("incrementalIndexBytes", BYTES, "memory of the index over them"),
-        ProgressMetric("incrementalBaseBytes", BYTES, "memory of RocksDB's cache for compressed bases"),
+        ProgressMetric("incrementalBaseBytes", BYTES, "memory of the indexes of compressed files"),
         ProgressMetric("incrementalSpilledBytes", BYTES, "recent versions in memory-mapped files"),
         ProgressMetric("incrementalInternalKeys", SUM, "keys of internal column families"),
         ProgressMetric("incrementalColumnFamilies", SUM, "external column families"),

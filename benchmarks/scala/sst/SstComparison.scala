@@ -13,8 +13,9 @@ import org.rocksdb._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{
-  Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory
+  Arena, Bytes, KeyHash, OffHeap, Record, SortedRuns, StoreMemory
 }
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -114,12 +115,16 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
   def run(): Unit = {
     compare("compacted", build("compacted", deltas = 0))
     compare("restored", build("restored", settings("deltas").toInt))
+    compare("LZ4", build("lz4", deltas = 0, CompressionType.LZ4_COMPRESSION))
   }
 
-  private def build(name: String, deltas: Int): File = {
+  private def build(
+      name: String,
+      deltas: Int,
+      compression: CompressionType = CompressionType.NO_COMPRESSION): File = {
     val path = new File(directory, name)
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTargetFileSizeBase(8L << 20)
-      .setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(tableOptions(filter))
+      .setCompressionType(compression).setTableFormatConfig(tableOptions(filter))
     val db = RocksDB.open(options, path.getPath)
     ingest(db, write(s"$name-0", 0 until keys, 0))
     rewrite(db)
@@ -162,17 +167,16 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
 
   private def compare(name: String, path: File): Unit = {
     val base = open(path)
-    if (!base.isInstanceOf[TableBase]) throw new AssertionError("RocksDB reads this base")
     val asUsed = new RocksSubject(path, filter, cacheBytes = 64L << 20)
     val cached = new RocksSubject(path, filter, cacheBytes = 2L << 30, verify = false)
     val mapped = new RocksSubject(path, filter, cacheBytes = 8L << 20, verify = false, mapped = true)
-    val readers = Seq("own" -> base.reader(), "RocksDB, 64 MiB of cache" -> asUsed.reader,
+    val readers = Seq("own" -> new OwnReader(base.reader()), "RocksDB, 64 MiB of cache" -> asUsed.reader,
       "RocksDB, all in the cache" -> cached.reader, "RocksDB, mapped" -> mapped.reader)
     val random = new SplittableRandom(3)
     val hits = Array.fill(operations)(key(random.nextInt(keys)))
     val misses = Array.fill(operations)(key(random.nextInt(keys)))
     misses.foreach(absent => absent(absent.length - 1) = 'x') // between present keys in key order
-    def each(action: BaseReader => Long) = readers.map { case (subject, reader) => subject -> (() => action(reader)) }
+    def each(action: Rows => Long) = readers.map { case (subject, reader) => subject -> (() => action(reader)) }
     times.compare(s"$name: point hit", operations, each(gets(_, hits)))
     times.compare(s"$name: point miss", operations, each(gets(_, misses)))
     times.compare(s"$name: row of a full scan", keys, each(scan(_, Array.emptyByteArray, Int.MaxValue)))
@@ -197,9 +201,9 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
    * Runs an action on a base that was just opened, so that each block is verified as it is read. Opening it is
    * measured, too.
    */
-  private def first(path: File)(action: BaseReader => Long): Long = {
+  private def first(path: File)(action: Rows => Long): Long = {
     val base = open(path)
-    val reader = base.reader()
+    val reader = new OwnReader(base.reader())
     try action(reader)
     finally {
       reader.close()
@@ -207,19 +211,19 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     }
   }
 
-  private def gets(reader: BaseReader, some: Array[Array[Byte]]): Long = {
+  private def gets(reader: Rows, some: Array[Array[Byte]]): Long = {
     var sum = 0L
     var i = 0
     while (i < some.length) {
-      val found = reader.get(KeyHash.of(some(i)), some(i))
+      val found = reader.get(some(i))
       if (found != null) sum += found(0) + found(found.length - 1)
       i += 1
     }
     sum
   }
 
-  private def scan(reader: BaseReader, from: Array[Byte], atMost: Int): Long = {
-    val cursor = reader.cursor(from, null)
+  private def scan(reader: Rows, from: Array[Byte], atMost: Int): Long = {
+    val cursor = reader.cursor(from)
     var sum = 0L
     var n = 0
     while (cursor.valid && n < atMost) {
@@ -233,7 +237,82 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
   }
 }
 
-/** A base that RocksDB opens with its best settings, read as [[RocksBase]] reads it. */
+/** Rows of a base, whoever reads them. One thread. */
+trait Rows {
+  def get(key: Array[Byte]): Array[Byte]
+  def cursor(from: Array[Byte]): Cursor
+  def close(): Unit
+}
+
+private final class OwnReader(reader: BaseReader) extends Rows {
+  def get(key: Array[Byte]): Array[Byte] = reader.get(KeyHash.of(key), key)
+  def cursor(from: Array[Byte]): Cursor = reader.cursor(from, null)
+  def close(): Unit = reader.close()
+}
+
+/** A reader of a RocksDB database through direct buffers, which the store had for compressed bases. */
+private final class RocksReader(db: RocksDB, options: ReadOptions) extends Rows {
+  private var keys = OffHeap.buffer(1 << 10)
+  private var values = OffHeap.buffer(1 << 14)
+
+  def get(key: Array[Byte]): Array[Byte] = {
+    keys = room(keys, key.length)
+    keys.put(key).flip()
+    var length = db.get(options, keys, values.clear())
+    if (length > values.capacity) {
+      values = room(values, length)
+      length = db.get(options, keys, values)
+    }
+    if (length < 0) null else Bytes.array(OffHeap.addressOf(values), length)
+  }
+
+  def cursor(from: Array[Byte]): Cursor = new RocksCursor(db.newIterator(options), from)
+
+  def close(): Unit = ()
+
+  private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer =
+    if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, 2 * buffer.capacity)) else buffer.clear()
+
+  private final class RocksCursor(iterator: RocksIterator, from: Array[Byte]) extends Cursor {
+    private var key = OffHeap.buffer(1 << 10)
+    private var value = OffHeap.buffer(1 << 14)
+    var valid = false
+    var keyLength = 0
+    var valueLength = 0
+    iterator.seek(from)
+    load()
+
+    def keyAddress: Long = OffHeap.addressOf(key)
+    def valueAddress: Long = OffHeap.addressOf(value)
+
+    private def load(): Unit = {
+      valid = iterator.isValid
+      if (!valid) iterator.status()
+      else {
+        keyLength = iterator.key(key.clear())
+        if (keyLength > key.capacity) {
+          key = room(key, keyLength)
+          iterator.key(key)
+        }
+        valid = !(keyLength >= 2 && key.get(0) == -1 && key.get(1) == -1)
+        valueLength = iterator.value(value.clear())
+        if (valueLength > value.capacity) {
+          value = room(value, valueLength)
+          iterator.value(value)
+        }
+      }
+    }
+
+    def next(): Unit = {
+      iterator.next()
+      load()
+    }
+
+    def close(): Unit = iterator.close()
+  }
+}
+
+/** A base that RocksDB opens with its best settings. */
 final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, verify: Boolean = true,
     mapped: Boolean = false) {
   private val cache = new LRUCache(cacheBytes)
@@ -241,7 +320,7 @@ final class RocksSubject(path: File, filter: BloomFilter, cacheBytes: Long, veri
     .setTableFormatConfig(SstComparison.tableOptions(filter).setBlockCache(cache))
   private val readOptions = new ReadOptions().setVerifyChecksums(verify)
   private val db = RocksDB.openReadOnly(options, path.getPath)
-  val reader: BaseReader = new RocksBaseReader(db, readOptions, identity)
+  val reader: Rows = new RocksReader(db, readOptions)
 
   def close(): Unit = Seq(db, readOptions, options, cache).foreach(_.close())
 }

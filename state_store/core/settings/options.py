@@ -59,7 +59,7 @@ class LocalOptions:
         scope=EXECUTOR,
         group="Memory and local disk",
         doc="""Memory that all state stores of one executor share: recent changes, their index, with
-        snapshotCompression=lz4 the cache of RocksDB blocks, and 64 MiB (a quarter, if that is less) for the
+        snapshotCompression=lz4 the indexes of files, and 64 MiB (a quarter, if that is less) for the
         agent's process and for code. It is taken outside the Java heap: count it into
         spark.executor.memoryOverhead.""",
         trade_off="""More keeps more of the working set in memory, where a get costs less than in files. Less
@@ -116,7 +116,7 @@ class LocalOptions:
         group="Memory and local disk",
         doc="""Bytes a second that one executor reads and verifies in the background, of restored files that
         no batch has read yet. The log names damage with file and offset. The next batch begins with a restore
-        that reads the file again from checkpoint storage, or does without it. Compressed files are left out.
+        that reads the file again from checkpoint storage, or does without it.
         0: nothing is verified before it is read.""",
         trade_off="""Damage is found before a batch fails because of it, while older files can still mend it.
         Every restore then reads all of the state after all, beside the batches.""",
@@ -132,7 +132,7 @@ class LocalOptions:
         first. Merges wait until the files that they build on are whole. With auto a restore is lazy if
         fetching all files is expected to take longer than restoreObjective, by the measured transfers of this
         store (before the first, at 200 MiB a second). Restores are eager if checkpoint storage is on a local
-        disk, or files are compressed.""",
+        disk.""",
         trade_off="""With lazy the first batch starts at once, and a look-up of a missing row waits for a
         request to checkpoint storage. That pays if a batch touches few rows, or rows that lie together, or if
         the state is large. A batch fails if storage cannot be reached meanwhile.""",
@@ -172,8 +172,7 @@ class LocalOptions:
         quarter of the limit while it runs, and the indexes and filters of its store once more. With a limit
         local recovery keeps deltas alone; localRecoveryBudget is another limit. 0: all files are local.""",
         trade_off="""Executors with small disks run on a larger state. Look-ups of blocks that are not there
-        wait for checkpoint storage. Needs Linux, a file system with sparse files, and snapshotCompression
-        none.""",
+        wait for checkpoint storage. Needs Linux and a file system with sparse files.""",
     )
 
 

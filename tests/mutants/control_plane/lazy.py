@@ -194,8 +194,8 @@ MUTANTS = [
     Mutant(
         "a restore that verifies takes pages that may be damaged",
         "state_store/core/snapshots/restore.py",
-        "if self._is_paged and self._disk and not self._run.thorough:",
-        "if self._is_paged and self._disk:",
+        "if self._is_paged and disk and not self._run.thorough:",
+        "if self._is_paged and disk:",
         (
             f"{_LAZY}/test_page_cache.py::test_pages_that_may_be_damaged_are_not_taken_into_a_restore_that_verifies",
         ),

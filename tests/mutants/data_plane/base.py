@@ -31,7 +31,7 @@ MUTANTS = [
     ),
     Mutant(
         "damage that is found before it is read is not reported",
-        f"{ROOT}/base/BaseReader.scala",
+        f"{ROOT}/base/Base.scala",
         "case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e)",
         "case e @ (_: DamagedSstException | _: InternalError) => throw e",
         VERIFIED,
@@ -147,6 +147,13 @@ MUTANTS = [
         "if (count == 0 || !Arrays.equals(keys(count - 1), key)) {",
         "if (true) {",
         SPARSE,
+    ),
+    Mutant(
+        "a file that cannot be mapped fails its reader",
+        f"{ROOT}/base/BaseReader.scala",
+        "              tryHold(SstTable.read(_, _))\n",
+        "              throw e\n",
+        DAMAGE,
     ),
     Mutant(
         "a delta of a newer format is read as if it were known",

@@ -4,7 +4,7 @@ checked.
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT, TABLES
+from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT, SIZES, TABLES
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -74,9 +74,30 @@ MUTANTS = [
     Mutant(
         "blocks of deltas and of metadata are not verified",
         f"{ROOT}/sst/SstCursor.scala",
-        "    verify(block, 0, handle)\n",
-        "",
+        "    verify(block, 0, handle)\n    block\n",
+        "    block\n",
         DAMAGE,
+    ),
+    Mutant(
+        "a block across two mappings is read in the first",
+        f"{ROOT}/sst/SstFile.scala",
+        "if (from + block.bytes + SstFormat.trailerBytes > pieceBytes) 0 else addresses",
+        "if (from + SstFormat.trailerBytes > pieceBytes) 0 else addresses",
+        SIZES,
+    ),
+    Mutant(
+        "the length of a compressed block is believed",
+        f"{ROOT}/sst/SstCursor.scala",
+        "if (length > most) throw",
+        "if (length < 0) throw",
+        TABLES,
+    ),
+    Mutant(
+        "a dictionary of a compression is left out",
+        f"{ROOT}/sst/SstIndex.scala",
+        "name != SstFormat.dictionaryName,",
+        "true,",
+        SIZES,
     ),
     Mutant(
         "keys of a delta are written in any order",

@@ -119,10 +119,13 @@ final class DamagedCompressed(files: WholeBases) {
     expect(seen > n / 2, s"only $seen of $n flips of a compressed base were seen")
   }
 
-  /** Cuts files. What is read no more may go unseen: then the rows are right. */
+  /**
+   * Cuts files, before the page in which their filter begins: the rest of the page in which a file ends reads as zeros,
+   * which a mapped filter takes for absent keys.
+   */
   def cutOffCompressed(): Unit = {
     var seen = 0
-    for (part <- Seq(0.0, 0.3, 0.9); scanFirst <- Seq(true, false)) {
+    for (part <- Seq(0.0, 0.3, 0.6); scanFirst <- Seq(true, false)) {
       val path = build(ChecksumType.kCRC32c, compressed = true)
       val base = openReporting(path)
       val access = new RandomAccessFile(tablesOf(path).maxBy(_.length), "rw")

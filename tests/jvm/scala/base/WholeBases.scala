@@ -45,7 +45,7 @@ final class WholeBases(val random: Random, val directory: File) {
     val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter).setChecksumType(checksum)
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
       .setCompressionType(if (compressed) CompressionType.LZ4_COMPRESSION else CompressionType.NO_COMPRESSION)
-      .setTargetFileSizeBase(if (compressed) 16 << 10 else 64 << 10)
+      .setTargetFileSizeBase(if (compressed) 1 << 20 else 64 << 10)
     val db = RocksDB.open(options, path.getPath)
     ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil))
     rewrite(db)
