@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import rocksdict
-from jvm.test_state_model import class_path, walk  # noqa: F401 -- a fixture
 
+from jvm.test_state_model import class_path, walk  # noqa: F401 -- a fixture
 from state_store.core.engine.database import DatabaseSettings, rocks_options
 
 pytestmark = pytest.mark.tier("more")
@@ -31,7 +31,9 @@ def written(path: Path, compression: str, block_bytes: int) -> Path:
 
 
 def test_each_compression_is_read_as_rocksdb_reads_it(
-    class_path: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    class_path: str,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     directory = tmp_path_factory.mktemp("tables")
     files = [

@@ -126,7 +126,8 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTargetFileSizeBase(8L << 20)
       .setCompressionType(compression).setTableFormatConfig(tableOptions(filter))
     val db = RocksDB.open(options, path.getPath)
-    ingest(db, write(s"$name-0", 0 until keys, 0))
+    val repeats = if (compression == CompressionType.NO_COMPRESSION) 1 else 4
+    ingest(db, write(s"$name-0", 0 until keys, 0, repeats))
     rewrite(db)
     val random = new SplittableRandom(5)
     for (delta <- 1 to deltas) {
@@ -138,14 +139,18 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     path
   }
 
-  private def write(name: String, numbers: Seq[Int], round: Int): File = {
+  /** @param repeats number of times that the bytes of a value are repeated, so that it can be compressed */
+  private def write(name: String, numbers: Seq[Int], round: Int, repeats: Int = 1): File = {
     val file = new File(directory, s"$name.sst")
     val options =
       new Options().setCompressionType(CompressionType.NO_COMPRESSION).setTableFormatConfig(tableOptions(filter))
     val environment = new EnvOptions
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)
-    numbers.foreach(n => writer.put(key(n), value(n + round.toLong * keys, settings("value").toInt)))
+    numbers.foreach { n =>
+      val part = value(n + round.toLong * keys, settings("value").toInt / repeats)
+      writer.put(key(n), Array.fill(repeats)(part).flatten)
+    }
     writer.put(Reserved.metaKey, Json.bytes(Json.obj("format" -> 1, "version" -> 1, "keys" -> keys)))
     writer.finish()
     Seq(writer, environment, options).foreach(_.close())

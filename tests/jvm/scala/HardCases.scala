@@ -205,7 +205,8 @@ object HardCases extends StoreCases {
     expect(memory.usedBytes >= indexes.sum, s"${memory.usedBytes} bytes are taken, and $indexes for indexes")
     states.init.foreach(_.close())
     val last = begin(states.last, at)
-    expect(StateModel.text(last.get(bytes("\u0000\u0000a key of some length 0007"))) == "value7", "the last base cannot be read")
+    expect(StateModel.text(last.get(bytes("\u0000\u0000a key of some length 0007"))) == "value7",
+      "the last base cannot be read")
     last.abort()
     states.last.close()
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")

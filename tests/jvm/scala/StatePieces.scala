@@ -74,7 +74,8 @@ object StatePieces {
 
   private def readsWhatRocksWrites(directory: File, checksum: ChecksumType, blockBytes: Int): Unit = {
     val keys = someKeys()
-    val file = written(directory, keys, CompressionType.NO_COMPRESSION, _.setChecksumType(checksum).setBlockSize(blockBytes))
+    val file = written(directory, keys, CompressionType.NO_COMPRESSION,
+      _.setChecksumType(checksum).setBlockSize(blockBytes))
     if (checksum == ChecksumType.kCRC32c) readsAll(file, keys) else refuses(file, "checksums")
   }
 
@@ -135,7 +136,8 @@ object StatePieces {
       _.setDataBlockIndexType(DataBlockIndexType.kDataBlockBinaryAndHash))
     val table = SstTable.map(hashed)
     val error = Try(new SstCursor(table).seekToFirst()).failed.toOption
-    expect(error.exists(e => e.isInstanceOf[UnsupportedSstException] && e.getMessage.contains(hashed.getPath)), s"$error")
+    expect(error.exists(e => e.isInstanceOf[UnsupportedSstException] && e.getMessage.contains(hashed.getPath)),
+      s"$error")
     table.close()
   }
 
