@@ -56,7 +56,7 @@ def test_a_restored_base_of_compressed_files_is_read(jvm: Jvm, tmp_path: Path, d
 def test_compressed_files_that_are_remote_are_read(
     own_jvm: Jvm, tmp_path: Path, options: dict[str, str]
 ) -> None:
-    """Of tables that come whole in the background, and of those that have pages."""
+    """Tables that come whole in the background, and those that have pages, are compressed."""
     version, id, rows = written(own_jvm, tmp_path / "state", 2)
     lazy = {"restoreMode": "lazy", "localRecovery": "false"}
     own_jvm.provider("reader", f"probe://{tmp_path / 'state'}", **lazy, **options)
