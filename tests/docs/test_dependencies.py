@@ -9,11 +9,13 @@ import sys
 LIBRARIES = {
     "com.codahale.metrics": "Dropwizard Metrics",
     "com.fasterxml.jackson": "Jackson",
+    "com.github.luben.zstd": "`zstd-jni`",
     "jakarta.servlet": "Jakarta Servlet",
+    "net.jpountz.lz4": "`lz4-java`",
     "net.razorvine.pickle": "Pickle (`net.razorvine`)",
     "org.apache.arrow": "Arrow Java",
     "org.apache.hadoop": "Hadoop client",
-    "org.rocksdb": "`rocksdbjni`",
+    "org.xerial.snappy": "`snappy-java`",
 }
 OWN = ("org.apache.spark", "scala", "java", "jdk.", "sun.", "com.sun.management.")
 
