@@ -549,11 +549,12 @@ class Skipped(Answer):
     why: str
 
 
+@json_names(restore=INLINE)
 @dataclass(frozen=True)
 class MergeEnded(Answer):
     """Event: a merge of `store` was made; its base is offered, its snapshot published (kind `ingest`: none).
 
-    `failures_in_row` is 0 unless merges of another kind fail.
+    `restore` is of the chain after it. `failures_in_row` is 0 unless merges of another kind fail.
     """
 
     event: ClassVar[str] = "merged"
@@ -561,6 +562,7 @@ class MergeEnded(Answer):
     store: int
     merged: MergedStore
     ages: Ages
+    restore: Prediction
     failures_in_row: int
 
 

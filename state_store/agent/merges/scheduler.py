@@ -39,7 +39,7 @@ from state_store.agent.messages import (
     StoreClosed,
     WaitingMerge,
 )
-from state_store.agent.open_store import OpenStore
+from state_store.agent.open_store import OpenStore, predict
 from state_store.agent.supervision import Job, WorkerThreads, as_state_store_error, end_safely, lower_priority
 from state_store.core.checkpoint.lineage import Chain
 from state_store.core.runtime import SYSTEM, Runtime
@@ -612,7 +612,8 @@ class MergeScheduler:
         store = job.entry.store
         try:
             if not job.entry.is_lingering:
-                self._events.add(MergeEnded(store.instance, result, store.head.ages(), failures))
+                ages, prediction = store.head.ages(), predict(store, result.chain)
+                self._events.add(MergeEnded(store.instance, result, ages, prediction, failures))
                 return
         except BaseException:
             job.result = None

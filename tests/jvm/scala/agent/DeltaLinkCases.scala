@@ -81,13 +81,75 @@ object DeltaLinkCases {
     require(expected.ages.sinceSnapshotMs.exists(_ >= 50) && expected.ages.sinceFullMs.isEmpty, "the ages are others")
     require(told.before(next.copy(parent = "another")).isEmpty, "a delta on another attempt was expected")
     require(told.before(delta(room, 12)).isEmpty, "a version was left out")
-    told.tell(next.version, _.apply())(throw new AgentException("storage", "the agent cannot read"))
-    require(told.awaited().before(delta(room, 12)).isEmpty, "a version of which the agent does not know was expected")
+    told.tell(next, expected, _.apply())(throw new AgentException("storage", "the agent cannot read"))
+    require(told.awaited().before(delta(room, 12).copy(parent = "id")).isEmpty,
+      "a version of which the agent does not know was expected")
     told.answered(next.version) {
-      told.forget() // a merge ends while the agent answers
+      told.merged(merge(chain.copy(snapshotVersion = Some(9)))) // a merge ends while the agent answers
       answer
     }
     require(told.before(delta(room, 12).copy(parent = "id")).isEmpty, "the chain before the merge was expected")
+    unanswered(room, answer)
+    figures(room, answer)
+  }
+
+  private def merge(chain: ChainSizes): MergeEnded = MergeEnded(1,
+    MergedStore("incremental", "", "", VersionId(0, None), 0, VersionId(0, None), Nil, Set.empty, 0, 0, Map.empty, 0, 0,
+      0, 0, 0, 0, 0, chain),
+    SnapshotAges(Some(7), None), 23, 0)
+
+  /** A delta is expected on one of which the agent has not heard; it hears of both, in their order. */
+  private def unanswered(room: Path, answer: CommitAnswer): Unit = {
+    val told = new ToldCommits("a store")
+    told.answered(VersionId(10, Some("id")))(answer)
+    val work = new LinkedBlockingQueue[() => Unit]
+    val heard = new LinkedBlockingQueue[Long]
+    def stored(version: Long, fails: Boolean): Unit = {
+      val made = delta(room, version).copy(parent = "id")
+      told.tell(made, told.before(made).get, work.put) {
+        heard.put(version)
+        if (fails) throw new AgentException("storage", "the agent cannot read")
+        answer.copy(chain = answer.chain.copy(deltas = version))
+      }
+    }
+    Seq(11L, 12L, 13L).foreach(stored(_, fails = false))
+    require(work.size == 1, s"${work.size} threads tell the agent of one store")
+    work.take()()
+    require(heard.toArray.toSeq == Seq(11, 12, 13), s"the agent has heard of $heard")
+    require(told.before(delta(room, 14).copy(parent = "id")).exists(_.chain.deltas == 14), "the answer is forgotten")
+    heard.clear()
+    stored(14, fails = true)
+    stored(15, fails = false)
+    work.take()()
+    require(heard.toArray.toSeq == Seq(14, 15), s"after a failure the agent has heard of $heard")
+    require(told.before(delta(room, 16).copy(parent = "id")).exists(_.chain.deltas == 16), "the last answer is forgotten")
+    stored(16, fails = false)
+    stored(17, fails = true)
+    work.take()()
+    require(told.before(delta(room, 18).copy(parent = "id")).isEmpty, "a version that the agent did not hear of")
+  }
+
+  /** After a merge the next delta is expected, too, on the chain of the merge and the deltas stored since. */
+  private def figures(room: Path, answer: CommitAnswer): Unit = {
+    val told = new ToldCommits("a store")
+    told.answered(VersionId(10, Some("id")))(answer)
+    val work = new LinkedBlockingQueue[() => Unit]
+    for (version <- 11L to 13L) {
+      val made = delta(room, version).copy(parent = "id")
+      told.tell(made, told.before(made).get, work.put)(answer)
+    }
+    val fourteenth = delta(room, 14).copy(parent = "id")
+    told.merged(merge(answer.chain)) // of kind `ingest`
+    require(told.before(fourteenth).exists(_.chain.deltas == answer.chain.deltas + 4), "an ingest changes the figures")
+    val after = ChainSizes(2, 3, 4, 20, 5000, 10, 300, Some(9), Some("incremental"), Some(1))
+    told.merged(merge(after)) // the agent has heard of version 11, 9 and two deltas
+    val expected = told.before(fourteenth).get
+    require(expected.chain == after.copy(deltas = 5, deltasSinceFull = 6, files = 23, bytes = 5000 + 3 * bytes.length),
+      s"after a merge the chain is expected to be ${expected.chain}")
+    require(expected.predictedRestoreMs == 23 && expected.ages.sinceSnapshotMs.exists(_ >= 7), s"it is $expected")
+    work.take()() // the answers were given before the merge, or are about older versions
+    told.merged(merge(after.copy(snapshotVersion = Some(3), deltas = 6)))
+    require(told.before(fourteenth).isEmpty, "the figures of a chain that lacks deltas were expected")
   }
 
   /** A call of a store waits until the agent has heard of the commit before; so does its end, but not for ever. */
@@ -117,8 +179,9 @@ object DeltaLinkCases {
     }
     require(commit(2, "id1").chain.deltas == 2, "the second delta is not in the chain")
     isWaitedFor("a call", "awaited")(store.attempts(0))
-    commit(3, "id2")
-    isWaitedFor("the next commit", "awaited")(commit(4, "id3"))
+    for (version <- 3 to 11) commit(version, s"id${version - 1}")
+    isWaitedFor("a commit after many", "awaitedBut")(commit(12, "id11"))
+    commit(13, "id12")
     isWaitedFor("the end", "awaitFor")(store.close())
   }
 

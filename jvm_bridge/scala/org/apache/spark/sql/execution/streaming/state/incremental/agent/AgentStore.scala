@@ -109,12 +109,12 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     val arguments = versioned(delta.version) ++ Seq("parent" -> delta.parent,
       "seen" -> delta.seen.map(s => Json.ofVersions(s.attempts)), "path" -> delta.path.toString,
       "bytes" -> delta.bytes, "crc" -> delta.crc, "keys" -> delta.keys, "memory_short" -> delta.memoryShort)
-    val expected = told.awaited().before(delta)
+    val expected = told.awaitedBut(AgentStore.MostUntold).before(delta)
     val answer = expected.filter(_ => deltaLinks.exists(_.store(delta))) match {
       case Some(next) =>
-        told.tell(delta.version, later)(Answers.commit(callNow("commit", arguments :+ ("stored" -> true))))
+        told.tell(delta, next, later)(Answers.commit(callNow("commit", arguments :+ ("stored" -> true))))
         next
-      case None => told.answered(delta.version)(Answers.commit(call("commit", arguments)))
+      case None => told.awaited().answered(delta.version)(Answers.commit(call("commit", arguments)))
     }
     val hydration = answer.hydration
     answer.copy(hydration = hydration.copy(onDemandBytes = hydration.onDemandBytes + bytesRead.sum))
@@ -186,9 +186,9 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   private def handle(event: AgentEvent): Unit = {
     event match {
-      case MergeEnded(_, merged, _, _) =>
-        held.add(merged.directory)
-        told.forget()
+      case ended: MergeEnded =>
+        held.add(ended.merged.directory)
+        told.merged(ended)
       case _ => ()
     }
     listener(event)
@@ -243,6 +243,9 @@ object AgentStore {
   private val BestEffortTimeoutMs = 10000L
   // The agent itself gives up when the option's time is over, between two files, and says why.
   private val GraceMs = 60000L
+
+  /** The most commits of a store of which the agent has not heard when the next begins to be stored. */
+  private val MostUntold = 8
   private val instances = new AtomicLong
 }
 

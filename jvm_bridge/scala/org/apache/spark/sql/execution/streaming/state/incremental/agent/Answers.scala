@@ -144,6 +144,7 @@ final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, lef
  * @param looseDeltas as of a restore, with `sparse`, `pageBytes`, `pagesAtOnce` and `stored`
  * @param newBytes bytes of the files that `version` needs and no older version does, of its snapshot
  * @param newBytesBefore the same before the merge: of its delta, or of an older snapshot
+ * @param chain the chain after the merge, of the newest version that the agent had heard of
  */
 final case class MergedStore(
     kind: String,
@@ -163,7 +164,8 @@ final case class MergedStore(
     newFiles: Long,
     ownFiles: Long,
     newBytes: Long,
-    newBytesBefore: Long)
+    newBytesBefore: Long,
+    chain: ChainSizes)
 
 /**
  * Answer to `full`.
@@ -204,8 +206,14 @@ private[agent] sealed trait AgentEvent {
 /** The agent no longer needs the files of a store whose provider was closed before. */
 private[agent] final case class StoreClosed(store: Long) extends AgentEvent
 
-/** A merge succeeded. */
-final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int) extends AgentEvent
+/** A merge succeeded. The predicted duration of a restore is that of the chain after it. */
+final case class MergeEnded(
+    store: Long,
+    merged: MergedStore,
+    ages: SnapshotAges,
+    predictedRestoreMs: Long,
+    failuresInRow: Int)
+    extends AgentEvent
 
 /** A failed merge, the `failuresInRow`-th in a row. */
 final case class MergeFailed(
@@ -254,16 +262,19 @@ private[agent] object Answers {
   }
 
   def commit(ok: JsonNode): CommitAnswer = reading {
-    val (chain, hydration) = (ok.child("chain"), ok.child("hydration"))
+    val hydration = ok.child("hydration")
     CommitAnswer(
-      ChainSizes(chain.number("deltas"), chain.number("deltas_since_full"), chain.number("merges_since_full"),
-        chain.number("files"), chain.number("bytes"), chain.number("shared_files"), chain.number("shared_bytes"),
-        chain.ifNumber("snapshot_version"), chain.ifText("snapshot_kind"), chain.ifNumber("full_version")),
+      chain(ok.child("chain")),
       ok.number("predicted_restore_ms"), ok.number("restore_objective_ms"), ages(ok.child("ages")),
       attempts(ok.child("attempts")),
       HydrationCounters(hydration.number("on_demand_bytes"), hydration.number("hydrated_bytes"),
         hydration.number("left_bytes")))
   }
+
+  private def chain(node: JsonNode): ChainSizes =
+    ChainSizes(node.number("deltas"), node.number("deltas_since_full"), node.number("merges_since_full"),
+      node.number("files"), node.number("bytes"), node.number("shared_files"), node.number("shared_bytes"),
+      node.ifNumber("snapshot_version"), node.ifText("snapshot_kind"), node.ifNumber("full_version"))
 
   def seen(ok: JsonNode): SeenAttempts = reading(attempts(ok))
 
@@ -304,7 +315,7 @@ private[agent] object Answers {
   private def event(node: JsonNode): AgentEvent = node.text("event") match {
     case "merged" =>
       MergeEnded(node.number("store"), merged(node.child("merged")), ages(node.child("ages")),
-        node.number("failures_in_row").toInt)
+        node.number("predicted_restore_ms"), node.number("failures_in_row").toInt)
     case "merge_failed" =>
       MergeFailed(node.number("store"), node.number("version"), node.text("kind"), node.text("reason"),
         error(node.child("error")), node.number("failures_in_row").toInt)
@@ -332,7 +343,8 @@ private[agent] object Answers {
       newFiles = node.number("new_files"),
       ownFiles = node.number("own_files"),
       newBytes = node.number("new_bytes"),
-      newBytesBefore = node.number("new_bytes_before"))
+      newBytesBefore = node.number("new_bytes_before"),
+      chain = chain(node.child("chain")))
   }
 
   private def attempts(node: JsonNode): SeenAttempts = SeenAttempts(node.number("ordinal"), node.versions("seen"))

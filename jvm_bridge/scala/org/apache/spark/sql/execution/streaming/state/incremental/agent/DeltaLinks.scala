@@ -4,8 +4,8 @@ import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.channels.{ClosedByInterruptException, FileChannel}
 import java.nio.file.{Files, Path, StandardOpenOption}
-import java.util.Locale
-import java.util.concurrent.{CountDownLatch, TimeUnit}
+import java.util.{ArrayDeque, Locale}
+import java.util.concurrent.TimeUnit
 import java.util.zip.CRC32
 
 import scala.util.control.NonFatal
@@ -99,27 +99,41 @@ private object DeltaLinks {
   }
 }
 
-/** The commits of a store of which the agent was told, and its last answer. Safe for any thread. */
+/**
+ * The commits of a store of which the agent hears after they are durable, in their order, and the newest answer about
+ * the store. A commit does not wait for the agent's answer about those before, since nothing that the agent answers
+ * changes a version that is durable; every other call does. Safe for any thread.
+ */
 private[agent] final class ToldCommits(store: String) extends Logging {
   private var last: Option[ToldCommits.Last] = None
-  private var forgotten = 0L
 
-  @volatile private var telling = new CountDownLatch(0)
+  /** The commits that the agent has not answered yet, oldest first: it is told of the first now. */
+  private val untold = new ArrayDeque[ToldCommits.Untold]
 
-  /** Waits until the agent has answered or failed. */
-  def awaited(): ToldCommits = {
-    telling.await()
+  /** Bytes of the deltas that were stored here since the agent stored one, newest last, as far as they are kept. */
+  private var stored = Vector.empty[Long]
+  private var merges = 0L
+
+  /** Waits until the agent has answered or failed, for each commit. */
+  def awaited(): ToldCommits = awaitedBut(0)
+
+  /** Waits like [[awaited]], but not for that many of the newest commits. */
+  def awaitedBut(newest: Int): ToldCommits = synchronized {
+    while (untold.size > newest) wait()
     this
   }
 
   /** Waits like [[awaited]], but not longer than that. Never throws. */
-  def awaitFor(ms: Long): Unit =
-    try telling.await(ms, TimeUnit.MILLISECONDS)
+  def awaitFor(ms: Long): Unit = synchronized {
+    val endNs = System.nanoTime + TimeUnit.MILLISECONDS.toNanos(ms)
+    def leftNs = endNs - System.nanoTime
+    try while (!untold.isEmpty && leftNs > 0) TimeUnit.NANOSECONDS.timedWait(this, leftNs)
     catch { case _: InterruptedException => Thread.currentThread.interrupt() }
+  }
 
   /**
-   * Returns the answer to expect for a delta; None if the last answer was not about the version that it builds on: then
-   * only the agent can say whether the delta may be stored.
+   * Returns the answer to expect for a delta; None if the newest version that the agent knows, or hears of next, is not
+   * the one that it builds on: then only the agent can say whether the delta may be stored.
    */
   def before(delta: NewDelta): Option[CommitAnswer] = synchronized(last).collect {
     case ToldCommits.Last(version, answer, atNs)
@@ -127,39 +141,103 @@ private[agent] final class ToldCommits(store: String) extends Logging {
       answer.next(delta.bytes, TimeUnit.NANOSECONDS.toMillis(System.nanoTime - atNs))
   }
 
-  /** Forgets the last answer: a merge has changed the chain. */
-  def forget(): Unit = synchronized {
-    forgotten += 1
-    last = None
+  /** Brings the figures of the newest answer up to date: a merge has changed the chain. */
+  def merged(event: MergeEnded): Unit = synchronized {
+    merges += 1
+    last = last.flatMap(_.after(event, stored))
   }
 
-  /** Asks the agent, and keeps its answer about a version. */
+  /** Asks the agent to store a version, and keeps its answer. Call [[awaited]] before. */
   def answered(version: VersionId)(ask: => CommitAnswer): CommitAnswer = {
     val before = synchronized {
       last = None
-      forgotten
+      stored = Vector.empty
+      merges
     }
     val answer = ask
-    synchronized { if (forgotten == before) last = Some(ToldCommits.Last(version, answer, System.nanoTime)) }
+    synchronized { if (merges == before) last = Some(ToldCommits.Last(version, answer, System.nanoTime)) }
     answer
   }
 
-  /** Tells the agent of a version that is durable already. If that fails, the agent stores the next delta. */
-  def tell(version: VersionId, later: (() => Unit) => Unit)(ask: => CommitAnswer): Unit = {
-    val done = new CountDownLatch(1)
-    telling = done
-    later { () =>
-      try answered(version)(ask)
+  /**
+   * Tells the agent of a delta that is durable already, after those before. If that fails, the agent stores the next.
+   *
+   * @param expected the answer that [[before]] has returned
+   */
+  def tell(delta: NewDelta, expected: CommitAnswer, later: (() => Unit) => Unit)(ask: => CommitAnswer): Unit = {
+    val isFirst = synchronized {
+      last = Some(ToldCommits.Last(delta.version, expected, System.nanoTime))
+      stored = (stored :+ delta.bytes).takeRight(ToldCommits.Kept)
+      untold.add(ToldCommits.Untold(delta.version, () => ask))
+      untold.size == 1
+    }
+    if (isFirst) later(() => tellAll())
+  }
+
+  private def tellAll(): Unit =
+    try while (hear(synchronized(untold.peek()))) ()
+    catch {
+      case e: Throwable => // the agent reads the storage at the next commit
+        synchronized {
+          last = None
+          untold.clear()
+          notifyAll()
+        }
+        throw e
+    }
+
+  /** Tells the agent of the first untold commit; returns true if there are others. */
+  private def hear(commit: ToldCommits.Untold): Boolean = {
+    val before = synchronized(merges)
+    val answer =
+      try Some(commit.ask())
       catch {
         case NonFatal(e) =>
-          logInfo(s"The agent did not hear of version ${version.number} of $store, which is durable. It reads the " +
-            s"storage at the next commit, and stores the next delta: ${e.getMessage}")
-      } finally done.countDown()
+          logInfo(s"The agent did not hear of version ${commit.version.number} of $store, which is durable. It " +
+            s"reads the storage at the next commit, and stores the next delta: ${e.getMessage}")
+          None
+      }
+    synchronized {
+      if (answer.isEmpty) last = None
+      else if (untold.size == 1 && merges == before) {
+        last = answer.map(ToldCommits.Last(commit.version, _, System.nanoTime))
+      }
+      untold.poll()
+      notifyAll()
+      !untold.isEmpty
     }
   }
 }
 
 private object ToldCommits {
-  /** The version of the last answer, the answer, and the time at which it came. */
-  private final case class Last(version: VersionId, answer: CommitAnswer, atNs: Long)
+  /** The most versions after a merge whose deltas can be added to the figures of its chain. */
+  private val Kept = 64
+
+  /** A commit of which the agent has to hear. */
+  private final case class Untold(version: VersionId, ask: () => CommitAnswer)
+
+  /** The newest version, the answer about it, and the time at which that came. */
+  private final case class Last(version: VersionId, answer: CommitAnswer, atNs: Long) {
+
+    /**
+     * Returns the answer with the chain after a merge; None if its figures cannot be told. The chain of the event ends
+     * at the version that the agent had heard of by then.
+     *
+     * @param stored bytes of the newest deltas, newest last
+     */
+    def after(event: MergeEnded, stored: Vector[Long]): Option[Last] = {
+      val chain = event.merged.chain
+      chain.snapshotVersion match {
+        case snapshot if snapshot == answer.chain.snapshotVersion => Some(this) // of kind `ingest`, or known already
+        case None => None
+        case Some(snapshot) =>
+          val later = version.number - snapshot - chain.deltas
+          if (later < 0 || later > stored.size) None
+          else {
+            val at = answer.copy(chain = chain, predictedRestoreMs = event.predictedRestoreMs, ages = event.ages)
+            Some(Last(version, stored.takeRight(later.toInt).foldLeft(at)(_.next(_, 0)), System.nanoTime))
+          }
+      }
+    }
+  }
 }
