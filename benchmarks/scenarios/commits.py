@@ -7,7 +7,8 @@ Spark's stores and this one take turns, each in a JVM of its own, with checkpoin
 `--jar` another build of this store takes part, too. Settings are those of `benchmarks/scala/commits`.
 
 Times depend on what else the machine does. CPU time hardly does, and the number of waits (for another
-thread, a process or the disk) not at all.
+thread, a process or the disk) not at all. `core ms` is the time for which the task could have run, had a core
+been free. The JVM compiles code all the time at first: `warm=500` shows commits without that.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ COLUMNS = {
     "p99_ms": "99 of 100",
     "max_ms": "longest",
     "cpu_median_ms": "CPU ms",
+    "delay_mean_ms": "core ms",
     "waits_mean": "waits",
     "batch_median_ms": "batch ms",
 }

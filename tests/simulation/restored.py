@@ -88,7 +88,9 @@ def _read_piece(path: Path, name: str, offset: int, length: int, ask: Ask, again
 def _note_uses(path: Path) -> None:
     """Note that all pages were read."""
     with contextlib.suppress(FileNotFoundError), path.with_name(f"{path.name}.uses").open("r+b") as uses:
-        uses.write(b"\1" * len(uses.read()))
+        pages = len(uses.read())
+        uses.seek(0)
+        uses.write(b"\1" * pages)
 
 
 def _check_version(expected: VersionId, record: bytes | None) -> None:

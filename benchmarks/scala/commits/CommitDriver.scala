@@ -7,6 +7,7 @@ import java.util.concurrent.ConcurrentLinkedQueue
 import java.util.concurrent.atomic.AtomicLong
 
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 
 import org.apache.hadoop.conf.Configuration
 
@@ -20,7 +21,8 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Measures the commits of a store's provider: how long each takes in its task, how much of it is CPU time of the task's
- * thread, and how often this thread waits meanwhile, which does not depend on other work of the machine.
+ * thread, how long it waits for a core, and how often it waits for something else, which does not depend on other work
+ * of the machine. `threads_ms` is the CPU time of a batch by threads, milliseconds.
  *
  * Settings, as `name=value`: `provider` (class), `stores`, `tasks` (that run at a time), `rows` (changed in each commit),
  * `keys` (of a store), `batches` (of a turn), `warm` (batches before the first turn), `turns`, `directory`, `storage`
@@ -29,6 +31,8 @@ import org.apache.spark.unsafe.Platform
  * Prints a line of JSON for each turn.
  */
 object CommitDriver {
+  private val ShownThreads = 12
+
   private val own = Set("provider", "stores", "tasks", "rows", "keys", "batches", "warm", "turns", "directory",
     "storage",
     "python", "pause_ms")
@@ -81,7 +85,7 @@ private final class CommitDriver(
   }
   private val versions = new Array[Long](stores)
   private val ids = Array.fill[Option[String]](stores)(None)
-  private val wallNs, cpuNs, waits, batchNs = new ConcurrentLinkedQueue[java.lang.Long]
+  private val wallNs, cpuNs, delayNs, waits, batchNs = new ConcurrentLinkedQueue[java.lang.Long]
   private val seed = new AtomicLong(1)
 
   /** Makes batches: each store gets and puts rows, and commits; returns the milliseconds of each. */
@@ -103,11 +107,12 @@ private final class CommitDriver(
       value.setLong(1, random.nextLong(1000))
       opened.put(key, value, StateStore.DEFAULT_COL_FAMILY_NAME)
     }
-    val waitsBefore = waitsOfThread
+    val (waitsBefore, delayBefore) = (waitsOfThread, delayOfThread)
     val (startNs, startCpuNs) = (System.nanoTime, threads.getCurrentThreadCpuTime)
     versions(store) = opened.commit()
     wallNs.add(System.nanoTime - startNs)
     cpuNs.add(threads.getCurrentThreadCpuTime - startCpuNs)
+    delayNs.add(delayOfThread - delayBefore)
     waits.add(waitsOfThread - waitsBefore)
     opened.metrics
     if (conf.enableStateStoreCheckpointIds) ids(store) = opened.getStateStoreCheckpointInfo().stateStoreCkptId
@@ -118,6 +123,25 @@ private final class CommitDriver(
     Files.readAllLines(Paths.get("/proc/thread-self/status")).asScala
       .collectFirst { case line if line.startsWith("voluntary_ctxt_switches:") => line.split("\\s+")(1).toLong }.get
 
+  /** Returns the nanoseconds of CPU of the threads of this JVM and of its agent, by their names without numbers. */
+  private def cpuOfThreads: Map[String, Long] = {
+    val jvm = ProcessHandle.current
+    val agents = jvm.descendants.iterator.asScala.map(_.pid -> "agent").toSeq
+    val all = for {
+      (pid, process) <- (jvm.pid -> "jvm") +: agents
+      thread <- Option(Paths.get(s"/proc/$pid/task").toFile.listFiles).toSeq.flatten
+      cpu <- Try {
+        val name = Files.readString(thread.toPath.resolve("comm")).trim.replaceAll("[0-9\"\\\\]+", "")
+        s"$process $name" -> Files.readString(thread.toPath.resolve("schedstat")).split(" ")(0).toLong
+      }.toOption // threads end
+    } yield cpu
+    all.groupMapReduce(_._1)(_._2)(_ + _)
+  }
+
+  /** Returns the nanoseconds for which this thread could have run, and another thread or process had its core. */
+  private def delayOfThread: Long =
+    Files.readString(Paths.get("/proc/thread-self/schedstat")).split(" ")(1).toLong
+
   private def row(fields: Int): UnsafeRow = {
     val made = new UnsafeRow(fields)
     made.pointTo(new Array[Byte](8 + 8 * fields), Platform.BYTE_ARRAY_OFFSET, 8 + 8 * fields)
@@ -125,17 +149,24 @@ private final class CommitDriver(
   }
 
   def measured(turn: Int, batches: Int): String = {
-    Seq(wallNs, cpuNs, waits, batchNs).foreach(_.clear())
+    Seq(wallNs, cpuNs, delayNs, waits, batchNs).foreach(_.clear())
+    val before = cpuOfThreads
     run(batches)
+    val threads = cpuOfThreads.toSeq
+      .map { case (name, ns) => name -> (ns - before.getOrElse(name, 0L)) / 1e6 / batches }
+      .sortBy(-_._2).take(CommitDriver.ShownThreads)
+      .map { case (name, ms) => f""""$name":$ms%.2f""" }
     val wall = wallNs.asScala.map(_ / 1e6).toSeq.sorted
     def at(values: Seq[Double], share: Double) = values(math.min(values.size - 1, (values.size * share).toInt))
     val cpu = cpuNs.asScala.map(_ / 1e6).toSeq.sorted
+    val delay = delayNs.asScala.map(_ / 1e6).toSeq.sorted
     val batch = batchNs.asScala.map(_ / 1e6).toSeq.sorted
     f"""{"turn":$turn,"commits":${wall.size},"min_ms":${wall.head}%.3f,"p10_ms":${at(wall, 0.1)}%.3f,""" +
       f""""median_ms":${at(wall, 0.5)}%.3f,"p90_ms":${at(wall, 0.9)}%.3f,"p99_ms":${at(wall, 0.99)}%.3f,""" +
       f""""max_ms":${wall.last}%.3f,"cpu_median_ms":${at(cpu, 0.5)}%.3f,"cpu_max_ms":${cpu.last}%.3f,""" +
+      f""""delay_median_ms":${at(delay, 0.5)}%.3f,"delay_mean_ms":${delay.sum / delay.size}%.3f,""" +
       f""""waits_mean":${waits.asScala.map(_.toLong).sum / wall.size.toDouble}%.2f,""" +
-      f""""batch_median_ms":${at(batch, 0.5)}%.3f}"""
+      f""""batch_median_ms":${at(batch, 0.5)}%.3f,"threads_ms":{${threads.mkString(",")}}}"""
   }
 
   def close(): Unit = providers.foreach(_.close())
