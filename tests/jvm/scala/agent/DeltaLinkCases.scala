@@ -119,7 +119,12 @@ object DeltaLinkCases {
     require(told.before(delta(room, 14).copy(parent = "id")).exists(_.chain.deltas == 14), "the answer is forgotten")
     heard.clear()
     stored(14, fails = true)
-    stored(15, fails = false)
+    val fifteenth = delta(room, 15).copy(parent = "id")
+    told.tell(fifteenth, told.before(fifteenth).get, work.put) {
+      heard.put(15)
+      require(told.before(delta(room, 16).copy(parent = "id")).isEmpty, "a failure is forgotten before the next answer")
+      answer.copy(chain = answer.chain.copy(deltas = 15))
+    }
     work.take()()
     require(heard.toArray.toSeq == Seq(14, 15), s"after a failure the agent has heard of $heard")
     require(told.before(delta(room, 16).copy(parent = "id")).exists(_.chain.deltas == 16), "the last answer is forgotten")
