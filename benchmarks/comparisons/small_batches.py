@@ -1,4 +1,4 @@
-"""Measures small batches of an aggregation, and the part of the store in them, by stores and managers of files.
+"""Measures small batches of an aggregation by stores and managers of files, and the part of the store in them.
 
     python -m benchmarks.comparisons.small_batches [--rows N] [--stores N] [--batches N] [--rounds N]
         [--storage PLACE] [--json OUT]
@@ -8,12 +8,12 @@ this store, each with Spark's manager of checkpoint files and with this one's. T
 in turns, on two threads of one JVM, with checkpoints below `TMPDIR`, on HDFS (Hadoop's mini cluster, without
 added latency), or on S3 (S3Proxy, whose clients wait 20 ms before each request). A figure is the median of a
 batch, in milliseconds, by the parts of Spark's progress; only ratios within a run count. The trigger is 0: a
-row that comes when a batch begins has its result after `triggerExecution`, and a row that just missed it after
-two of them.
+row that comes when a batch begins has its result after `triggerExecution`, and a row that just missed it
+after two of them.
 
-`commit` is the median over the batches of the median over the stores, and `longest` the longest of all, as the
-tasks measure them ("time to commit changes"). `store` is the share of both cores that Spark's operator spends
-with the store during a batch: its updates, removals and commits.
+`commit` is the median over the batches of the median over the stores, and `longest` the longest of all, as
+the tasks measure them ("time to commit changes"). `store` is the share of both cores that Spark's operator
+spends with the store during a batch: its updates, removals and commits.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def _run(spark: Any, conf: Mapping[str, str], rows: Path, checkpoint: str) -> li
     query.awaitTermination()
     commits = _commits(spark, before)
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    return [_Batch(progress, *times) for progress, times in zip(batches, commits[-len(batches) :])]
+    return [
+        _Batch(progress, *times) for progress, times in zip(batches, commits[-len(batches) :], strict=True)
+    ]
 
 
 def _commits(spark: Any, before: int) -> list[tuple[float, float]]:
@@ -215,7 +217,7 @@ def _commits(spark: Any, before: int) -> list[tuple[float, float]]:
 
 
 def _median_and_longest(metric: str) -> tuple[float, float]:
-    """Return both from the text of a metric: `total (min, med, max ...)`, and `23 ms (1 ms, 3 ms, 7 ms ...)`."""
+    """Return both from the text of a metric: a heading, and `23 ms (1 ms, 3 ms, 7 ms ...)`."""
     values = metric.rpartition("\n")[2].partition("(")[2] or metric
     times = [float(number) * _MS[unit] for number, unit in re.findall(r"([\d.]+) (ms|s|m)\b", values)]
     return times[min(1, len(times) - 1)], times[-1]
