@@ -1,4 +1,4 @@
-"""Measures small batches of an aggregation by stores and managers of files, and the part of the store in them.
+"""Measures small batches of an aggregation by stores and managers of files, and the store's part of them.
 
     python -m benchmarks.comparisons.small_batches [--rows N] [--stores N] [--batches N] [--rounds N]
         [--storage PLACE] [--json OUT]

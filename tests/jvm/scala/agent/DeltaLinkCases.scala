@@ -127,7 +127,8 @@ object DeltaLinkCases {
     }
     work.take()()
     require(heard.toArray.toSeq == Seq(14, 15), s"after a failure the agent has heard of $heard")
-    require(told.before(delta(room, 16).copy(parent = "id")).exists(_.chain.deltas == 16), "the last answer is forgotten")
+    require(told.before(delta(room, 16).copy(parent = "id")).exists(_.chain.deltas == 16),
+      "the last answer is forgotten")
     stored(16, fails = false)
     stored(17, fails = true)
     work.take()()
