@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +35,7 @@ from state_store.core.compat import zip
 from state_store.functions.checking import bounds, parts_of, struct_type
 from state_store.functions.frames import FrameRuns, pandas_series, pandas_struct
 from state_store.functions.group_context import NO_TIMESTAMP, Header, as_long, exempt_imports, is_older_spark
+from state_store.functions.pickled_states import StateReader, StateWriter
 from state_store.functions.stream import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 
 MORE = 2
@@ -76,9 +79,7 @@ class GroupLoop:
         self._batches = batches
         self._put_back: pa.RecordBatch | None = None
         self._results = Results(header)
-        self._dumps = _pickle_serializer().dumps
-        self._loads = _pickle_serializer().loads
-        self._group_state = _group_state(header)
+        self._states = StateReader(header)
         self._number = -1
 
     def answers(self) -> Iterator[pa.RecordBatch]:
@@ -95,17 +96,16 @@ class GroupLoop:
     def _answer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         groups = cut(batch, self._header)
         more = bool(batch.column(1)[-1].as_py() & MORE)
-        states = batch.column(4).to_pylist()
         last = batch.num_rows - 1
-        for i in range(batch.num_rows):
+        for i, (key, state) in enumerate(zip(groups.keys(), self._states.read(batch.column(4)), strict=True)):
             self._number += 1
-            state = self._state(states[i])
             goes_on = more and i == last
             frames = self._pieces(groups.frame(i)) if goes_on else (groups.frame(j) for j in (i,))
-            yield from self._group(groups.key(i), frames, state)
+            yield from self._group(key, frames, state)
             if goes_on:
                 for _ in frames:  # the rest of a group that the function did not read to its end
                     pass
+            self._results.settle(groups)
         self._results.release(groups)
         yield self._results.changes(self._number + 1)
 
@@ -117,7 +117,7 @@ class GroupLoop:
                 self._results.add(frame)
                 if self._results.rows > self._header.max_records:
                     yield self._results.flush(self._number)
-        self._results.change(self._number, state, self._pickled)
+        self._results.change(self._number, state)
 
     def _pieces(self, first: Any) -> Iterator[Any]:
         """Yield the frames of a group that goes on in the next batches, as the function asks for them."""
@@ -131,38 +131,6 @@ class GroupLoop:
             if batch.num_rows > 1:
                 self._put_back = batch.slice(1)
             yield frame
-
-    def _state(self, pickled: bytes | None) -> Any:
-        value = None if pickled is None else self._loads(pickled)
-        return self._group_state(optionalValue=value, defined=pickled is not None)
-
-    def _pickled(self, value: Any) -> bytes:
-        return self._dumps(self._header.state.toInternal(value))
-
-
-def _group_state(header: Header) -> Callable[..., Any]:
-    """Return PySpark's own `GroupState`, to be called with the values that differ between groups."""
-    from pyspark.sql.streaming.state import GroupState
-
-    return functools.partial(
-        GroupState,
-        batchProcessingTimeMs=header.batch_time_ms,
-        eventTimeWatermarkMs=header.watermark_ms,
-        timeoutConf=header.timeout_conf,
-        hasTimedOut=header.timed_out,
-        watermarkPresent=header.watermark_present,
-        updated=False,
-        removed=False,
-        timeoutTimestamp=NO_TIMESTAMP,
-        keyAsUnsafe=b"",
-        valueSchema=header.state,
-    )
-
-
-def _pickle_serializer() -> Any:
-    from pyspark.serializers import CPickleSerializer
-
-    return CPickleSerializer()
 
 
 def _frames_of(result: Any, header: Header) -> Iterator[Any]:
@@ -204,18 +172,25 @@ class Results:
     """Output frames and state changes that wait to be sent.
 
     Frames are kept as they are until then, as in Spark's own worker: there, too, a frame that the function
-    changes after it has yielded it is sent with that change.
+    changes after it has yielded it is sent with that change. Of a frame to which nothing else refers when its
+    group ends, only the arrays of its values are kept (`settle`): its columns cannot change any more, and a
+    change of these arrays by another view of them counts as in a frame. Thousands of frames that live would
+    occupy Python's garbage collector and the caches of the processor.
     """
 
     def __init__(self, header: Header) -> None:
         self._header = header
+        self._state_writer = StateWriter(header)
         self._writer = ChangeWriter(header.output_schema, pa.binary())
         self._no_output = pa.array([], type=struct_type(header.output_schema))
         self._clear_output()
         self._clear_changes()
 
     def _clear_output(self) -> None:
-        self._frames: list[Any] = []
+        self._done: list[FrameRuns | pd.DataFrame] = []
+        """Output of groups that have ended, in order: frames, or the values of many."""
+        self._frames: list[pd.DataFrame] = []
+        """Frames after those."""
         self._released = 0
         self.rows = 0
         """Rows of output that wait."""
@@ -228,12 +203,12 @@ class Results:
         self._timeouts: list[int] = []
         self._states: list[bytes] = []
 
-    def add(self, frame: Any) -> None:
+    def add(self, frame: pd.DataFrame) -> None:
         """Add a frame that the function returned."""
         self._frames.append(frame)
         self.rows += len(frame)
 
-    def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
+    def change(self, number: int, state: Any) -> None:
         """Add the change that the function made to `state`, the `GroupState` of group `number`."""
         self._finished += 1
         timeout = state._timeout_timestamp
@@ -241,7 +216,7 @@ class Results:
             change = REMOVE if timeout == NO_TIMESTAMP else CLEAR
         elif state._updated or (timeout != NO_TIMESTAMP and state._defined):
             change = PUT
-            self._states.append(pickled(state._value))
+            self._states.append(self._state_writer.pickled(state._value))
         elif timeout != NO_TIMESTAMP:
             change = KEEP
         else:
@@ -252,12 +227,24 @@ class Results:
         self._changes.append(change)
         self._timeouts.append(as_long(timeout))
 
+    def settle(self, groups: GroupFrames) -> None:
+        """Keep less of the frames of a group that has ended, where the function cannot see a difference."""
+        for i in range(len(self._frames)):
+            if not is_alone(self._frames, i) or groups.shares(self._frames[i]):
+                self._done.append(self._frames[i])
+            else:
+                if not self._done or type(self._done[-1]) is not FrameRuns:
+                    self._done.append(FrameRuns())
+                self._done[-1].add(self._frames[i])
+        self._frames.clear()
+
     def release(self, groups: GroupFrames) -> None:
         """Copy the frames that wait and share memory with `groups`, so that a few rows do not hold it all."""
-        for i in range(self._released, len(self._frames)):
-            if groups.shares(self._frames[i]):
-                self._frames[i] = self._frames[i].copy()
-        self._released = len(self._frames)
+        for i in range(self._released, len(self._done)):
+            frame = self._done[i]
+            if type(frame) is not FrameRuns and groups.shares(frame):
+                self._done[i] = frame.copy()
+        self._released = len(self._done)
 
     def changes(self, done: int) -> pa.RecordBatch:
         """Return one batch with the changes that wait; groups below `done` are finished."""
@@ -266,6 +253,9 @@ class Results:
     def flush(self, done: int) -> pa.RecordBatch:
         """Return one batch with all that waits; groups below `done` are finished."""
         runs = FrameRuns()
+        for part in self._done:
+            for frame in part.runs() if type(part) is FrameRuns else (part,):
+                runs.add(frame)
         for frame in self._frames:
             runs.add(frame)
         # As in Spark's worker: a frame of nulls with a row if groups outnumber rows, else without.
@@ -290,6 +280,28 @@ class Results:
         )
         self._clear_changes()
         return batch
+
+
+def is_alone(frames: list[pd.DataFrame], i: int) -> bool:
+    """Return True if nothing but `frames` refers to its frame `i` or to a part of it but arrays.
+
+    An array of values may have other views. Pandas must know of none of them (`has_reference`), because if
+    it copies on write, it writes to an array in place when it believes that nothing else refers to it.
+    """
+    if _references is None or _references(frames, i) != _REFERENCES_OF_ONE:
+        return False
+    return not any(block.refs.has_reference() for block in frames[i]._mgr.blocks)
+
+
+def _count_references(frames: list[pd.DataFrame], i: int) -> tuple[int, int, list[int]]:
+    frame = frames[i]
+    # Pandas has a weak reference to a frame in its flags; others without a callback are the same object.
+    weak = [sys.getrefcount(reference) for reference in weakref.getweakrefs(frame)]
+    return sys.getrefcount(frame), sys.getrefcount(frame._mgr), weak
+
+
+_references = _count_references if sys.implementation.name == "cpython" else None
+_REFERENCES_OF_ONE = _references([pd.DataFrame({"a": [0]})], 0) if _references else None
 
 
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
@@ -331,11 +343,20 @@ class Column:
         """Return the series of rows `start` to `stop`, converted without the others."""
         return self._converted(self._array.slice(start, stop - start))
 
-    def scalar(self, i: int) -> Any:
-        """Return the value in row `i`, converted without the others."""
+    def scalars(self) -> list[Any]:
+        """Return the values as `Series.iat` gives them, each converted without the others."""
         if self.by_group:
-            return self.alone(i, i + 1).iat[0]
-        return (self.nullable if self.is_nullable(i, i + 1) else self.some).iat[i]
+            return [self.alone(i, i + 1).iat[0] for i in range(len(self._array))]
+        values = _scalars(self.some)
+        if self.nulls is not None:
+            for i in np.flatnonzero(np.diff(self.nulls)).tolist():
+                values[i] = self.nullable.iat[i]
+        return values
+
+
+def _scalars(series: Any) -> list[Any]:
+    is_boxed = not isinstance(series.dtype, np.dtype) or series.dtype.kind in "mM"
+    return list(series.array if is_boxed else series.to_numpy())
 
 
 def _has_nulls_inside(array: pa.Array) -> bool:
@@ -360,9 +381,11 @@ class GroupFrames:
         self._by_group = [i for i, column in enumerate(columns) if column.by_group]
         self._frames: dict[tuple[bool, ...], Any] = {}
 
-    def key(self, i: int) -> tuple[Any, ...]:
-        """Return the grouping values of group `i`, as scalars of the converted columns."""
-        return tuple(column.scalar(i) for column in self._keys)
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Return the grouping values of each group, as scalars of the converted columns."""
+        if not self._keys:
+            return [()] * (len(self._offsets) - 1)
+        return list(zip(*(column.scalars() for column in self._keys), strict=True))
 
     def frame(self, i: int) -> Any:
         """Return the rows of group `i` with a new range index; a frame of objects without rows, as Spark."""

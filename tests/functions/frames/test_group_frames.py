@@ -68,7 +68,7 @@ def test_a_cut_frame_equals_the_conversion_of_its_group_alone(case):
         assert described(cut.frame(i)) == described(pd.concat(alone, axis=1))
         own = [pa.array([group[0][c]], f.type) for c, f in enumerate(header.row_schema)]
         expected = frames.pandas_series(pa.table(own, schema=header.row_schema), header)
-        for got, series in zip(cut.key(i), expected, strict=True):
+        for got, series in zip(cut.keys()[i], expected, strict=True):
             assert isinstance(got, type(series[0])) and same(got, series[0])
 
 

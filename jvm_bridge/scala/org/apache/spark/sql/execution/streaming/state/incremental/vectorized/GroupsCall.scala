@@ -14,7 +14,7 @@ import org.apache.spark.sql.api.python.PythonSQLUtils
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{
-  Attribute, GenericInternalRow, SpecializedGetters, UnsafeProjection, UnsafeRow
+  Attribute, GenericInternalRow, GenericRowWithSchema, SpecializedGetters, UnsafeProjection, UnsafeRow
 }
 import org.apache.spark.sql.catalyst.plans.logical.{EventTimeTimeout, ProcessingTimeTimeout}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
@@ -45,7 +45,7 @@ import org.apache.spark.unsafe.types.UTF8String
  *   flags    tinyint             1: the group began in the batch before, 2: it continues in the batch after
  *   timeout  bigint              the stored timeout in ms, -1 without
  *   key      struct
- *   state    struct | binary     null without state; binary: pickled as by Spark's own operator
+ *   state    struct | binary     null without state; binary: those of a run of groups, see PickledStates
  *   rows     array<struct>       empty for a group that timed out
  * }}}
  */
@@ -244,8 +244,9 @@ private[vectorized] class GroupSource(
   private var largestState = 64L
   private val asSparkCuts = call.mode.pickledStates
   private val run = new ArrayBuffer[Group]
+  private val timeouts = new ArrayBuffer[Long]
   private lazy val unsafeRow = UnsafeProjection.create(call.rowType)
-  private lazy val stateToRow = encoder.createDeserializer()
+  private lazy val pickled = new PickledStates(call.stateType, encoder)
 
   def hasNext: Boolean = open != null || groups.hasNext
 
@@ -313,20 +314,53 @@ private[vectorized] class GroupSource(
       val timeout =
         if (row == null || !call.hasTimeout) GroupsCall.NoTimestamp
         else row.getLong(StateReader.TimeoutOrdinal)
-      if (row == null || row.isNullAt(StateReader.StateOrdinal)) batch.addState(GroupSource.NoState, timeout)
-      else if (call.mode.pickledStates) batch.addState(pickled(row), timeout)
-      else batch.addState(row, timeout)
+      val hasState = row != null && !row.isNullAt(StateReader.StateOrdinal)
+      if (!call.mode.pickledStates) batch.addState(if (hasState) row else GroupSource.NoState, timeout)
+      else {
+        pickled.add(if (hasState) row.getStruct(StateReader.StateOrdinal, call.stateType.length) else null)
+        timeouts += timeout
+      }
     }
+    if (call.mode.pickledStates) sendPickled(batch)
     run.clear()
   }
 
-  private def pickled(row: UnsafeRow): InternalRow =
-    new GenericInternalRow(Array[Any](
-      PythonSQLUtils.toPyRow(stateToRow(row.getStruct(StateReader.StateOrdinal, call.stateType.length)))))
+  private def sendPickled(batch: GroupBatch): Unit = {
+    batch.addState(pickled.take(), timeouts.head)
+    timeouts.iterator.drop(1).foreach(batch.addState(GroupSource.NoState, _))
+    timeouts.clear()
+  }
 }
 
 private object GroupSource {
   private val NoState: InternalRow = new GenericInternalRow(1)
+}
+
+/**
+ * States of consecutive groups as one value of the column `state`: a row with a list of them, pickled by Spark as it
+ * pickles one state. Its pickler writes the schema of rows once a value, and so it is parsed once.
+ */
+private[vectorized] class PickledStates(stateType: StructType, encoder: ExpressionEncoder[Row]) {
+  private val listType = new StructType().add("states", ArrayType(stateType))
+  private val toRow = encoder.createDeserializer()
+  private val rows = new ArrayBuffer[Row]
+  private var anyState = false
+
+  /** Adds the state of the next group; null for none. */
+  def add(state: InternalRow): Unit = {
+    rows += (if (state == null) null else toRow(state))
+    anyState |= state != null
+  }
+
+  /** Returns a row with the value for the groups since the last call, null if none has a state. */
+  def take(): InternalRow = {
+    val value =
+      if (!anyState) null
+      else PythonSQLUtils.toPyRow(new GenericRowWithSchema(Array[Any](rows.toSeq), listType))
+    rows.clear()
+    anyState = false
+    new GenericInternalRow(Array[Any](value))
+  }
 }
 
 /**
