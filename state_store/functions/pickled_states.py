@@ -88,16 +88,16 @@ class _Unpickler(pickle.Unpickler):
     """PySpark's way to read a pickle, which parses a schema that it has seen no second time."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        return _parsed if name == "_parse_datatype_json_string" else found
+        value = super().find_class(module, name)
+        return _parsed if name == "_parse_datatype_json_string" else value
 
 
 class _UnpicklerOfParts(_Unpickler):
     """An unpickler that leaves rows as their types and the values that PySpark would convert."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        return _parts_of if name == "_create_row_inbound_converter" else found
+        value = super().find_class(module, name)
+        return _parts_of if name == "_create_row_inbound_converter" else value
 
 
 @functools.lru_cache(maxsize=8)

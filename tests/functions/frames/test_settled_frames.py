@@ -204,5 +204,7 @@ def run_of(kind: StructType, values: list) -> bytes:
     outer = StructType().add("states", ArrayType(kind))
     inner = Made(types._create_row_inbound_converter, Made(types._parse_datatype_json_string, kind.json()))
     rows = [None if v is None else Made(inner, *v) for v in values]
-    whole = Made(types._create_row_inbound_converter, Made(types._parse_datatype_json_string, outer.json()))
-    return pickle.dumps(Made(whole, rows), 2)
+    outer_row = Made(
+        types._create_row_inbound_converter, Made(types._parse_datatype_json_string, outer.json())
+    )
+    return pickle.dumps(Made(outer_row, rows), 2)
