@@ -149,6 +149,11 @@ _LAZY = {
 RESTORES: Mapping[str, Mapping[str, Any]] = {
     "as the profile says": {},
     "by pages of a cache that is smaller than the state": {**_LAZY, "localDiskLimit": 1},
+    "at once, by pages of a cache of about a tenth of the state": {
+        "restoreMode": "eager",
+        "snapshotCompression": "none",
+        "localDiskLimit": "96k",
+    },
     "in the background, as far as there is room": {
         **_LAZY,
         "hydrationRateLimit": "20k",

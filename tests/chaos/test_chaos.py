@@ -24,7 +24,7 @@ def test_queries_are_right_after_a_dozen_faults(tmp_path):
 
 @pytest.mark.tier("more")
 def test_queries_are_right_whose_state_is_larger_than_the_cache_of_pages(tmp_path):
-    _check(tmp_path, "remote", 5, FAULTS, ["pandas", "totals"])
+    _check(tmp_path, "remote", 12, FAULTS, ["pandas", "totals"])
 
 
 @pytest.mark.tier("long")
