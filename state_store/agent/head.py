@@ -200,7 +200,8 @@ class StoreHead:
             cost.ingests = bool(restored.chain.deltas) and not restored.deltas
             if not restored.deltas:
                 self._statistics.note_commit(restored.base.keys)
-            self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
+            chain = restored.chain
+            self._statistics.note_snapshot(self._now_ms(), chain.snapshot, chain.full_snapshot)
             self._chain = restored.chain
             self._certain = restored.chain.version
             self._known.forget()
@@ -229,7 +230,7 @@ class StoreHead:
     def found(self, chain: Chain) -> None:
         """Note a chain that was read from storage."""
         with self._lock:
-            self._statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
+            self._statistics.note_snapshot(self._now_ms(), chain.snapshot, chain.full_snapshot)
             self._chain = chain
 
     @property
@@ -322,7 +323,7 @@ class StoreHead:
             if newest is not None and manifest.version < newest.version:
                 return False
             self._chain = chain.publish(manifest)
-            self._statistics.note_snapshot(manifest)
+            self._statistics.note_snapshot(self._now_ms(), manifest)
             self._known.forget()
             unused = self._adopt(None)
         _remove(unused)

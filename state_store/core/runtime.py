@@ -22,7 +22,8 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from state_store.errors import StorageError
@@ -85,6 +86,13 @@ class Runtime(ABC):
     def uptime_ms(self) -> float:
         """Return the milliseconds of a clock that neither jumps nor stops while the machine sleeps."""
 
+    def boot(self) -> str | None:
+        """Return a name of that clock, which all processes of a machine have until its next start.
+
+        None: it is not known which other processes have it.
+        """
+        return None
+
     @abstractmethod
     def random_bytes(self, count: int) -> bytes:
         """Return bytes that nobody can guess."""
@@ -144,6 +152,9 @@ class SystemRuntime(Runtime):
     def uptime_ms(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
+    def boot(self) -> str | None:
+        return _boot()
+
     def random_bytes(self, count: int) -> bytes:
         return secrets.token_bytes(count)
 
@@ -163,6 +174,17 @@ class SystemRuntime(Runtime):
         thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
         thread.start()
         return thread
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str | None:
+    """Return the name of this start of the machine; a container may have a clock with a start of its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        namespace = Path("/proc/self/ns/time")
+        return f"{boot} {namespace.readlink()}" if namespace.is_symlink() else boot
+    except OSError:
+        return None
 
 
 SYSTEM = SystemRuntime()

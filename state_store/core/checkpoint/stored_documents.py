@@ -434,12 +434,15 @@ _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
 class LeaseTerms:
     """The files that a lease holds (paths below the store's directory), and for how long.
 
-    It holds for `expiry_ms` from `written_ms`, milliseconds since 1970 UTC by its writer's clock.
+    It holds for `expiry_ms` from `written_ms`, milliseconds since 1970 UTC by its writer's clock. That is
+    also `uptime_ms` on the clock that never jumps of the machine start `boot`, if both are known.
     """
 
     files: frozenset[str]
     expiry_ms: int
     written_ms: int
+    boot: str | None = None
+    uptime_ms: int | None = None
 
     def pack(self) -> bytes:
         """Return the bytes of the lease's file."""

@@ -133,21 +133,32 @@ class ReadLease:
     terms: LeaseTerms | None
     error: DamagedError | None = None
 
-    def is_expired(self, storage_now_ms: int, wall_now_ms: float, default_expiry_ms: int) -> bool:
+    def is_expired(self, storage_now_ms: int, runtime: Runtime, default_expiry_ms: int) -> bool:
         """Return True if the writer counts as dead, after the time that the lease itself names.
 
         Two clocks must say so, each for itself: the storage's (when the lease appeared there, against
-        `storage_now_ms`), and those of the machines (what the writer's showed, against `wall_now_ms`). So one
-        clock that jumps, or a file whose time lies in the future, makes no live lease look old. If the lease
-        was written in the future by the machines' clocks, they tell no age; then the storage's clock alone
-        decides, after `FUTURE_LEASE_FACTOR` times as long.
+        `storage_now_ms`), and those of the machines (what the writer's showed, against that of `runtime`). So
+        one clock that jumps, or a file whose time lies in the future, makes no live lease look old. If the
+        lease was written in the future by the machines' clocks, they tell no age; then the storage's clock
+        alone decides, after `FUTURE_LEASE_FACTOR` times as long.
+
+        If writer and cleaner are on one machine, the storage may be there, too, and then all of these are one
+        clock. So the clock since its start, which never jumps, must say so as well.
         """
-        storage_age_ms = storage_now_ms - self.entry.modified_ms
+        storage_age_ms, wall_ms = storage_now_ms - self.entry.modified_ms, runtime.wall_ms()
         if self.terms is None:
             return has_run_out(storage_age_ms, default_expiry_ms)
-        if self.is_from_the_future(wall_now_ms):
+        uptime_ms = self.terms.uptime_ms if self._is_of_this_start(runtime) else None
+        if uptime_ms is not None and not has_run_out(runtime.uptime_ms() - uptime_ms, self.terms.expiry_ms):
+            return False
+        if self.is_from_the_future(wall_ms):
             return has_run_out(storage_age_ms, FUTURE_LEASE_FACTOR * self.terms.expiry_ms)
-        return has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms), self.terms.expiry_ms)
+        return has_run_out(min(storage_age_ms, wall_ms - self.terms.written_ms), self.terms.expiry_ms)
+
+    def _is_of_this_start(self, runtime: Runtime) -> bool:
+        """Return True if the writer has, or had, the clock of this start of this machine."""
+        boot = None if self.terms is None else self.terms.boot
+        return boot is not None and boot == runtime.boot()
 
     def is_from_the_future(self, wall_now_ms: float) -> bool:
         """Return True if the clock of the writer's machine is ahead of this one's by more than the expiry."""
@@ -318,7 +329,13 @@ class Lease:
         """Add a file to the lease. No name is used twice, so that no renewed lease is swept as expired."""
         path = names.lease_path(self._runtime.unique())
         self._written.append(path)
-        terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._runtime.wall_ms()))
+        terms = LeaseTerms(
+            frozenset(paths),
+            self._expiry_ms,
+            int(self._runtime.wall_ms()),
+            self._runtime.boot(),
+            int(self._runtime.uptime_ms()),
+        )
         self._storage.write(path, terms.pack())
 
     def _age_ms(self) -> float:

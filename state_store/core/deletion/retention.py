@@ -291,9 +291,9 @@ class DeletionPlan:
 class Retention:
     """Clean-up of one store.
 
-    One clean-up at a time per process; concurrent ones in other processes are safe even on old listings. The
-    wall clock tells the age of checkpoints. A lease runs out, and a left-over file is swept, only if the
-    wall clock and the storage's clock agree.
+    One clean-up at a time per process; concurrent ones in other processes are safe even on old listings. A
+    checkpoint is retired for its age, a lease runs out, and a left-over file is swept, only if the wall clock
+    and the storage's clock agree.
 
     Args:
         storage: the storage of the store.
@@ -321,7 +321,8 @@ class Retention:
         """Return True if a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
             return newest.number > MIN_CHECKPOINTS
-        return bool(registry.freed_below(self._floor(newest, registry, self._committed_ms or {})))
+        floor = self._floor(newest, registry, self._committed_ms or {}, self._runtime.wall_ms())
+        return bool(registry.freed_below(floor))
 
     def cleanup(self, newest: names.VersionId) -> Cleanup:
         """Retire the versions that the policy does not keep, and delete the files that only they need.
@@ -340,7 +341,8 @@ class Retention:
         if newest.number <= self._policy.least_decided:
             return Cleanup(floor=1)
         contents = self._read()
-        floor = self._floor(newest, contents.registry(), contents.committed_ms)
+        now_ms = _agreed_ms(contents, self._runtime)
+        floor = self._floor(newest, contents.registry(), contents.committed_ms, now_ms)
         return self._clean(contents, DeletionPlan(contents, newest, floor))
 
     def sweep(self, newest: names.VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
@@ -360,9 +362,13 @@ class Retention:
             StorageError: If the storage fails, but for deletions: `Cleanup.refused` has those that failed.
         """
         contents = self._read()
-        before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
+        before_ms = self.agreed_now_ms() - older_than_ms
         plan = DeletionPlan.of_all(contents.without(discarded), newest)
         return self._clean(contents, plan, before_ms, contents.entries.keys() & set(discarded))
+
+    def agreed_now_ms(self) -> int:
+        """Return the storage's time, which a write tells, or this machine's if that is earlier."""
+        return min(self._storage_ms(None), self._runtime.wall_ms())
 
     def _read(self) -> StoreContents:
         contents = StoreContents.read(self._storage, self._known)
@@ -397,11 +403,13 @@ class Retention:
             warnings=(*warnings, *lease_warnings, *self._deletions.warnings()),
         )
 
-    def _floor(self, newest: names.VersionId, registry: Registry, committed_ms: Mapping[int, int]) -> int:
-        """Return the lowest version that stays."""
+    def _floor(
+        self, newest: names.VersionId, registry: Registry, committed_ms: Mapping[int, int], now_ms: int
+    ) -> int:
+        """Return the lowest version that stays at that time."""
         too_old = 0
         if self._policy.age_ms:
-            limit_ms = self._runtime.wall_ms() - self._policy.age_ms
+            limit_ms = now_ms - self._policy.age_ms
             too_old = max((version for version, at_ms in committed_ms.items() if at_ms < limit_ms), default=0)
         return self._policy.floor(newest.number, registry, too_old)
 
@@ -428,9 +436,7 @@ class Retention:
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
         """Delete; return the deleted files, the deleted marks and unfinished writes, and warnings."""
         if before_ms is None:
-            # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
-            newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
-            now_ms = min(newest_ms, self._runtime.wall_ms())
+            now_ms = _agreed_ms(contents, self._runtime)
             unfinished_ms, marks_ms = float(now_ms - self._policy.temporary_expiry_ms), math.inf
             candidates = plan.candidates(unfinished_ms)
             if not candidates and not contents.tombstones.files:
@@ -489,9 +495,10 @@ class Retention:
         """Return the paths of the leases of dead writers."""
         if not leases:
             return set()
-        storage_ms, wall_ms = self._storage_ms(written), self._runtime.wall_ms()
-        expiry_ms = self._policy.lease_expiry_ms
-        return {path for path, lease in leases.items() if lease.is_expired(storage_ms, wall_ms, expiry_ms)}
+        storage_ms, expiry_ms = self._storage_ms(written), self._policy.lease_expiry_ms
+        return {
+            path for path, lease in leases.items() if lease.is_expired(storage_ms, self._runtime, expiry_ms)
+        }
 
     def _storage_ms(self, written: str | None) -> int:
         """Return the storage's time when the tombstone `written`, or an empty one, appeared.
@@ -556,6 +563,15 @@ class Retention:
         dead = {path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms}
         self._deletions.delete(expired | dead)
         return expired | dead
+
+
+def _agreed_ms(contents: StoreContents, runtime: Runtime) -> int:
+    """Return a time that neither the storage's clock nor this machine's says is still to come.
+
+    The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
+    """
+    newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
+    return min(newest_ms, runtime.wall_ms())
 
 
 def _files_of(archives: set[str], contents: StoreContents) -> set[str]:
@@ -709,7 +725,7 @@ def preview(
     expired = {
         path
         for path, lease in leases.leases.items()
-        if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
+        if lease.is_expired(int(now_ms), runtime, lease_expiry_ms)
     }
     candidates = plan.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
     live = [lease.terms for path, lease in leases.leases.items() if path not in expired]

@@ -72,21 +72,25 @@ class StoreStatistics:
         """Note the number of keys of the newest version."""
         self.keys = keys
 
-    def note_snapshot(self, snapshot: Manifest | None, full: Manifest | None = None) -> None:
+    def note_snapshot(self, now_ms: int, snapshot: Manifest | None, full: Manifest | None = None) -> None:
         """Note the newest snapshot of the chain, as read from storage.
 
+        One that a machine made whose clock was ahead counts as made now: else no full checkpoint would be due
+        by time until that time has come.
+
         Args:
+            now_ms: the time.
             snapshot: the newest snapshot.
             full: the full one that it names; None if that is gone. The size of the live state is then that
                 of the oldest sorted run, unless a better one is known.
         """
         if snapshot is None:
             return
-        self.snapshot_ms = snapshot.created_ms
+        self.snapshot_ms = min(snapshot.created_ms, now_ms)
         if snapshot.kind == FULL:
             full = snapshot
         if full is not None:
-            self.full_ms = full.created_ms
+            self.full_ms = min(full.created_ms, now_ms)
             self._live = (full.total_bytes, full.keys)
         elif self._live is None:
             self._live = (oldest_run_bytes(snapshot), snapshot.keys)

@@ -176,10 +176,9 @@ def repair_store(
     if discard and useless(store, _bad_files(left), rebuilt):
         bad, undecided = _confirmed(store, left, look(), rebuilt)
     newest = committed()
-    before_ms = runtime.wall_ms() - older_than_ms
-    attempts = {} if newest is None else abandoned_attempts(store.contents, newest, before_ms)
-    going = bad | attempts.keys()
-    swept = _sweep(store, storage, newest, going, apply=apply, older_than_ms=older_than_ms)
+    sweep = _Sweep(storage, apply, older_than_ms, runtime)
+    attempts = {} if newest is None else sweep.abandoned_attempts(store, newest)
+    swept = sweep.run(store, newest, bad | attempts.keys())
     if swept is None:
         return Repair(key, tuple(steps), left, "Spark has committed no batch", undecided)
     steps += _removals(store, swept, bad, attempts)
@@ -260,24 +259,52 @@ def _not_healed(
     )
 
 
-def _sweep(
-    store: FoundStore,
-    storage: Storage,
-    committed: names.VersionId | None,
-    discarded: set[str],
-    *,
-    apply: bool,
-    older_than_ms: int,
-) -> Cleanup | None:
-    """Sweep the store; return None before the first commit, when it is not known which versions count."""
-    if committed is None:
-        return None
-    newest = store.restorable(committed) or committed
-    expiry_ms = max(Options().lease_expiry_ms, older_than_ms)
-    if not apply:
-        return preview(storage, newest, older_than_ms, expiry_ms, discarded)
-    policy = RetentionPolicy(batches=newest.number, lease_expiry_ms=expiry_ms)
-    return Retention(storage, policy).sweep(newest, older_than_ms, discarded)
+@dataclass(frozen=True)
+class _Sweep:
+    """The last step of a repair of one store, or its preview."""
+
+    storage: Storage
+    apply: bool
+    older_than_ms: int
+    runtime: Runtime
+
+    def abandoned_attempts(self, store: FoundStore, committed: names.VersionId) -> Mapping[str, int]:
+        """Return the attempts that no run commits any more.
+
+        A clock of this machine that is ahead makes none old: before one is removed, the storage is asked.
+        """
+        before_ms = self.runtime.wall_ms() - self.older_than_ms
+        attempts = abandoned_attempts(store.contents, committed, before_ms)
+        if attempts and self.apply:
+            before_ms = self._retention(committed).agreed_now_ms() - self.older_than_ms
+            attempts = abandoned_attempts(store.contents, committed, before_ms)
+        return attempts
+
+    def run(
+        self, store: FoundStore, committed: names.VersionId | None, discarded: set[str]
+    ) -> Cleanup | None:
+        """Sweep; return None before the first commit, when it is not known which versions count."""
+        if committed is None:
+            return None
+        newest = store.restorable(committed) or committed
+        if not self.apply:
+            return preview(
+                self.storage,
+                newest,
+                self.older_than_ms,
+                self._expiry_ms,
+                discarded,
+                runtime=self.runtime,
+            )
+        return self._retention(newest).sweep(newest, self.older_than_ms, discarded)
+
+    def _retention(self, newest: names.VersionId) -> Retention:
+        policy = RetentionPolicy(batches=newest.number, lease_expiry_ms=self._expiry_ms)
+        return Retention(self.storage, policy, runtime=self.runtime)
+
+    @property
+    def _expiry_ms(self) -> int:
+        return max(Options().lease_expiry_ms, self.older_than_ms)
 
 
 def _removals(

@@ -141,8 +141,9 @@ def unfinished_batch(query: LivingQuery, now_ms: float) -> str | None:
     if started is None or started == committed:
         return None
     age_s = (now_ms - (query.logs.batch_ms(started) or 0)) / 1000
-    if not 0 <= age_s <= _RECENT_S:
+    if age_s > _RECENT_S:
         return None
+    age_s = max(0.0, age_s)  # the driver's clock may be ahead of this one
     return (
         f"batch {started} began {age_s:.0f} s ago and has not ended. If the query runs, stop it first; "
         "if it was stopped, it makes that batch again"

@@ -111,11 +111,12 @@ def test_a_lease_names_files_in_storage_before_they_are_uploaded(
 
 
 def test_a_lease_says_how_long_it_holds_and_since_when(storage: FaultyStorage) -> None:
-    lease = Lease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(wall_ms=lambda: 12_345))
+    runtime = AdjustedRuntime(wall_ms=lambda: 12_345, uptime_ms=lambda: 678.9, boot="today")
+    lease = Lease(storage, expiry_ms=EXPIRY_MS, runtime=runtime)
     lease.hold([A])
     (entry,) = storage.list_files("lease")
     found = LeaseTerms.unpack(storage.read(f"lease/{entry.name}"), file=entry.name)
-    assert found == LeaseTerms(frozenset({A}), EXPIRY_MS, 12_345)
+    assert found == LeaseTerms(frozenset({A}), EXPIRY_MS, 12_345, "today", 678)
 
 
 def test_while_a_damaged_tombstone_is_young_nothing_is_shared(

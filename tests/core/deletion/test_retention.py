@@ -107,11 +107,22 @@ class TestKeptFiles:
         past = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS - 10**12))
         assert past.cleanup(store.newest).deleted == ()
 
-    def test_a_clock_that_jumped_ahead_leaves_the_newest(self, tmp_path: Path) -> None:
+    def test_a_clock_that_jumped_ahead_retires_none_for_its_age(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
         future = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS + 10**12))
-        assert future.cleanup(store.newest).retained == (made_up.version(8), made_up.version(9))
+        assert future.cleanup(store.newest).deleted == ()
+
+    def test_a_storage_whose_clock_is_behind_retires_none_for_its_age(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        for path in store.files():
+            store.age(path, 2 * DAY_MS)
+        assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
+
+    def test_one_new_file_from_the_future_retires_none_for_its_age(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        store.age(made_up.delta(9).path, -2 * DAY_MS)
+        assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
 
     def test_files_that_are_not_ours_are_left_alone(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
@@ -259,6 +270,38 @@ class TestLeftovers:
         assert A in store.files()
         if whose == "file":
             assert made_up.shared(5, 1) in store.files()  # an orphan of seconds
+
+    @pytest.mark.parametrize("is_same", [True, False], ids=["same-machine", "other-machine"])
+    def test_a_jump_of_the_clock_that_storage_and_machine_share_makes_no_lease_old_there(
+        self, tmp_path: Path, is_same: bool
+    ) -> None:
+        """The clock since the machine's start does not jump; on another machine two clocks have to agree."""
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        here = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
+        assert Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=here).hold([A]) == frozenset()
+        (path,) = (path for path in store.files() if path.startswith("lease/"))
+        store.age(path, 2 * DAY_MS)
+        cleaner = AdjustedRuntime(
+            wall_ms=lambda: time.time() * 1000 + 2 * DAY_MS,
+            uptime_ms=lambda: 2000.0,
+            boot="monday" if is_same else "tuesday",
+        )
+        Retention(store.storage, RetentionPolicy(2), runtime=cleaner).cleanup(store.newest)
+        assert (A in store.files()) == is_same
+
+    def test_a_lease_of_the_same_machine_runs_out_when_all_clocks_say_so(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        here = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
+        Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=here).hold([A])
+        (path,) = (path for path in store.files() if path.startswith("lease/"))
+        store.age(path, 2 * HOUR_MS)
+        later = AdjustedRuntime(
+            wall_ms=lambda: time.time() * 1000 + 2 * HOUR_MS,
+            uptime_ms=lambda: 2000.0 + HOUR_MS,
+            boot="monday",
+        )
+        Retention(store.storage, RetentionPolicy(2), runtime=later).cleanup(store.newest)
+        assert A not in store.files()
 
     def test_orphans_of_a_version_that_may_still_be_published_stay(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B]})

@@ -68,7 +68,7 @@ def chain(deltas: int, delta_bytes: int = 1000, on: Manifest | None = None) -> C
 
 def history(newest: Manifest | None = None, keys: int = 1000) -> StoreStatistics:
     made = StoreStatistics()
-    made.note_snapshot(newest)
+    made.note_snapshot(NOW_MS, newest)
     made.note_commit(keys)
     return made
 
@@ -180,14 +180,23 @@ def test_a_restart_does_not_make_a_large_partition_due() -> None:
     assert kind_of(due(policy(fullAfterFiles="500"), chain(1, on=levels), history(levels)), "Files") == "full"
 
 
+def test_a_full_snapshot_of_a_clock_that_was_ahead_delays_the_next_by_one_interval_at_most() -> None:
+    made = StoreStatistics()
+    made.note_snapshot(NOW_MS, replace(snapshot(100), created_ms=NOW_MS + 1000 * DAY_MS))
+    daily = policy(fullInterval="1d", fullScheduleJitter="0s")
+    grown = chain(1, on=snapshot(100))
+    assert due(daily, grown, made, NOW_MS + DAY_MS - 1) is None
+    assert kind_of(due(daily, grown, made, NOW_MS + DAY_MS), "fullInterval") == "full"
+
+
 def test_after_a_restart_the_full_snapshot_tells_size_and_age() -> None:
     newest = snapshot(200, kind="incremental", sizes=(8 * MIB,) * 3)
     full = replace(snapshot(100, sizes=(10 * MIB,)), created_ms=NOW_MS - DAY_MS)
     made = StoreStatistics()
-    made.note_snapshot(newest, full)
+    made.note_snapshot(NOW_MS, newest, full)
     made.note_commit(2000)
     assert (made.live_bytes(), made.full_ms, made.snapshot_ms) == (20 * MIB, NOW_MS - DAY_MS, NOW_MS)
-    made.note_snapshot(newest)
+    made.note_snapshot(NOW_MS, newest)
     assert made.live_bytes() == 20 * MIB, "what was read is not replaced by an estimate"
 
 

@@ -47,7 +47,7 @@ class Simulated:
         statistics.cost = SteadyCost(self.ms_per_mib)
         runs = [self.live_bytes]  # of the snapshot, newest first
         chain = Chain().publish(self._manifest(1, FULL, runs, None))
-        statistics.note_snapshot(chain.snapshot)
+        statistics.note_snapshot(0, chain.snapshot)
         for version in range(2, batches + 2):
             chain = chain.commit(ChainDelta(DeltaName(version, f"v{version}", "p", 0), self.delta_bytes))
             statistics.note_commit(KEYS)

@@ -38,7 +38,7 @@ def test_the_full_snapshot_is_known_again(tmp_path: Path, versions: list[Version
     with EmbeddedStore(storage, tmp_path / "other") as store:
         assert restore(store._context, versions[4]).chain == chain
     statistics = StoreStatistics()
-    statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
+    statistics.note_snapshot(chain.snapshot.created_ms, chain.snapshot, chain.full_snapshot)
     assert statistics.full_ms == chain.full_snapshot.created_ms
 
 

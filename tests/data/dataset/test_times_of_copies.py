@@ -143,3 +143,4 @@ def test_the_batch_that_a_copy_had_begun_is_no_sign_of_life(copied: Path) -> Non
     query = Query.open(str(copied))
     assert unfinished_batch(query, COPIED_MS) is None
     assert "began 5 s ago" in str(unfinished_batch(query, began_ms + 5000))
+    assert "began 0 s ago" in str(unfinished_batch(query, began_ms - 5000)), "the driver's clock is ahead"

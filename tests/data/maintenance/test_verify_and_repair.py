@@ -7,9 +7,12 @@ import time
 
 import pytest
 from query_directory import QueryDirectory, rows
+from runtimes import AdjustedRuntime
 
 import state_store
 from state_store.core.storage.local import LocalStorage
+from state_store.data.maintenance.repair import repair_store
+from state_store.data.query import Query
 from state_store.errors import OptionError, StorageError
 
 
@@ -133,6 +136,25 @@ def test_attempts_that_may_still_be_committed_stay(query):
     (first,) = (path for path in attempts[DAY_S - 600] if query.keys[0].path in str(path))
     repairs = state_store.repair(str(query.root), leaks_only=True, older_than="1h").repairs
     assert first.name in {step.file.rpartition("/")[2] for step in repairs[0].steps}
+
+
+def test_a_clock_that_is_ahead_makes_no_attempt_old(query):
+    """Attempts of hours, as a long batch makes them when its tasks are lost: Spark may take any."""
+    attempts = crash_loop(query, [3 * 3600, 60])
+    key = query.keys[0]
+    ahead = AdjustedRuntime(wall_ms=lambda: (time.time() + 3 * DAY_S) * 1000)
+    committed = Query.open(str(query.root)).committed()[key]
+    storage = LocalStorage(query.root / key.path)
+    repair_store(
+        key,
+        storage,
+        lambda: committed,
+        apply=True,
+        older_than_ms=DAY_S * 1000,
+        leaks_only=True,
+        runtime=ahead,
+    )
+    assert all(path.exists() for made in attempts.values() for path in made)
 
 
 def test_a_state_that_is_newer_than_the_log_of_commits_is_left_alone(query):

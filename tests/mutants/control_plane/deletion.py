@@ -95,8 +95,8 @@ MUTANTS = [
     Mutant(
         "a single fast clock expires a live lease",
         f"{_DELETION}/lease.py",
-        "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
-        "has_run_out(max(storage_age_ms, wall_now_ms - self.terms.written_ms)",
+        "has_run_out(min(storage_age_ms, wall_ms - self.terms.written_ms)",
+        "has_run_out(max(storage_age_ms, wall_ms - self.terms.written_ms)",
         _CLEANUPS,
     ),
     Mutant(

@@ -177,15 +177,15 @@ MUTANTS = [
     Mutant(
         "the storage's clock alone expires a lease",
         f"{_DELETION}/lease.py",
-        "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
+        "has_run_out(min(storage_age_ms, wall_ms - self.terms.written_ms)",
         "has_run_out(storage_age_ms",
         (f"{_FAULTS}::TestAClockJumps",),
     ),
     Mutant(
         "the machines' clocks alone expire a lease",
         f"{_DELETION}/lease.py",
-        "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
-        "has_run_out(wall_now_ms - self.terms.written_ms",
+        "has_run_out(min(storage_age_ms, wall_ms - self.terms.written_ms)",
+        "has_run_out(wall_ms - self.terms.written_ms",
         (f"{_FAULTS}::TestAClockJumps",),
     ),
 ]
