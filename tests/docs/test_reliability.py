@@ -26,7 +26,7 @@ def test_each_promise_of_the_store_names_tests(checkout: Path) -> None:
 def test_the_page_for_those_who_decide_is_short(checkout: Path) -> None:
     """Counts of single runs belong to the diary in tests/README.md."""
     text = (checkout / "docs/reliability.md").read_text(encoding="utf-8")
-    assert len(text.split()) < 1_400
+    assert len(text.split()) < 1_800
     assert "faults in" not in text
 
 

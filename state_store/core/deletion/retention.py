@@ -410,7 +410,9 @@ class Retention:
         too_old = 0
         if self._policy.age_ms:
             limit_ms = now_ms - self._policy.age_ms
-            too_old = max((version for version, at_ms in committed_ms.items() if at_ms < limit_ms), default=0)
+            # A version is older than those after it, whatever a clock that went back says of these.
+            young = [version for version, at_ms in committed_ms.items() if at_ms >= limit_ms]
+            too_old = min(young) - 1 if young else max(committed_ms, default=0)
         return self._policy.floor(newest.number, registry, too_old)
 
     def _blocking_tombstone(self, tombstones: Tombstones) -> str | None:

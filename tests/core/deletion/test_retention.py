@@ -119,6 +119,11 @@ class TestKeptFiles:
             store.age(path, 2 * DAY_MS)
         assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
 
+    def test_a_storage_whose_clock_went_back_retires_none_for_its_age(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        store.age(made_up.delta(9).path, 2 * DAY_MS)
+        assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
+
     def test_one_new_file_from_the_future_retires_none_for_its_age(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         store.age(made_up.delta(9).path, -2 * DAY_MS)
