@@ -33,7 +33,7 @@ class Disk:
         self.after: Step = lambda kind, path: None
         self.synced: set[int] = set()
         self.names: dict[Path, dict[str, bytes | None]] = {}
-        """By directories that were synced, what they had then: files with their bytes, directories as None."""
+        """By synced directories, what they had then: files with their bytes, directories as None."""
         real_open, real_write, real_fsync, real_link = os.open, os.write, os.fsync, os.link
         real_mkdir, real_rename = os.mkdir, os.rename
 

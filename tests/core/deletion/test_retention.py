@@ -124,7 +124,7 @@ class TestKeptFiles:
         store.age(made_up.delta(9).path, 2 * DAY_MS)
         assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
 
-    def test_one_new_file_from_the_future_retires_none_for_its_age(self, tmp_path: Path) -> None:
+    def test_a_new_file_from_the_future_retires_none_for_its_age(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         store.age(made_up.delta(9).path, -2 * DAY_MS)
         assert store.clean(batches=100, age_ms=DAY_MS).deleted == ()
@@ -282,8 +282,8 @@ class TestLeftovers:
     ) -> None:
         """The clock since the machine's start does not jump; on another machine two clocks have to agree."""
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        here = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
-        assert Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=here).hold([A]) == frozenset()
+        writers = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
+        assert Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=writers).hold([A]) == frozenset()
         (path,) = (path for path in store.files() if path.startswith("lease/"))
         store.age(path, 2 * DAY_MS)
         cleaner = AdjustedRuntime(
@@ -296,8 +296,8 @@ class TestLeftovers:
 
     def test_a_lease_of_the_same_machine_runs_out_when_all_clocks_say_so(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        here = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
-        Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=here).hold([A])
+        writers = AdjustedRuntime(uptime_ms=lambda: 1000.0, boot="monday")
+        Lease(store.storage.inner, expiry_ms=HOUR_MS, runtime=writers).hold([A])
         (path,) = (path for path in store.files() if path.startswith("lease/"))
         store.age(path, 2 * HOUR_MS)
         later = AdjustedRuntime(
