@@ -141,4 +141,18 @@ MUTANTS = [
         "        lost: frozenset[str] = frozenset()\n",
         ("tests/data/dataset/test_state.py::test_a_lease_protects_files_from_clean_ups",),
     ),
+    Mutant(
+        "the machine's clock alone retires versions by age",
+        f"{_DELETION}/retention.py",
+        "        now_ms = _agreed_ms(contents, self._runtime)\n        floor",
+        "        now_ms = self._runtime.wall_ms()\n        floor",
+        ("tests/core/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a jump of the clock ends a lease of the same machine",
+        f"{_DELETION}/lease.py",
+        "self.terms.uptime_ms if self._is_of_this_start(runtime) else None",
+        "None",
+        ("tests/core/deletion/test_retention.py",),
+    ),
 ]
