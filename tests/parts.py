@@ -555,7 +555,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--draw", default="", metavar="SEED", help="run some of the cases, drawn by this word"
     )
     parser.add_argument(
-        "--order", default="", metavar="NUMBER", help="run the files, and the tests of each, in a random order"
+        "--order",
+        default="",
+        metavar="NUMBER",
+        help="run the files, and the tests of each, in a random order",
     )
     given = parser.parse_args(arguments)
     sparks = [minor for minor in given.sparks.split(",") if minor]
