@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -105,7 +103,6 @@ class GroupLoop:
             if goes_on:
                 for _ in frames:  # the rest of a group that the function did not read to its end
                     pass
-            self._results.settle(groups)
         self._results.release(groups)
         yield self._results.changes(self._number + 1)
 
@@ -172,10 +169,7 @@ class Results:
     """Output frames and state changes that wait to be sent.
 
     Frames are kept as they are until then, as in Spark's own worker: there, too, a frame that the function
-    changes after it has yielded it is sent with that change. Of a frame to which nothing else refers when its
-    group ends, only the arrays of its values are kept (`settle`): its columns cannot change any more, and a
-    change of these arrays by another view of them counts as in a frame. Thousands of frames that live would
-    occupy Python's garbage collector and the caches of the processor.
+    changes after it has yielded it is sent with that change.
     """
 
     def __init__(self, header: Header) -> None:
@@ -187,10 +181,7 @@ class Results:
         self._clear_changes()
 
     def _clear_output(self) -> None:
-        self._done: list[FrameRuns | pd.DataFrame] = []
-        """Output of groups that have ended, in order: frames, or the values of many."""
         self._frames: list[pd.DataFrame] = []
-        """Frames after those."""
         self._released = 0
         self.rows = 0
         """Rows of output that wait."""
@@ -227,24 +218,12 @@ class Results:
         self._changes.append(change)
         self._timeouts.append(as_long(timeout))
 
-    def settle(self, groups: GroupFrames) -> None:
-        """Keep less of the frames of a group that has ended, where the function cannot see a difference."""
-        for i in range(len(self._frames)):
-            if not is_alone(self._frames, i) or groups.shares(self._frames[i]):
-                self._done.append(self._frames[i])
-            else:
-                if not self._done or type(self._done[-1]) is not FrameRuns:
-                    self._done.append(FrameRuns())
-                self._done[-1].add(self._frames[i])
-        self._frames.clear()
-
     def release(self, groups: GroupFrames) -> None:
         """Copy the frames that wait and share memory with `groups`, so that a few rows do not hold it all."""
-        for i in range(self._released, len(self._done)):
-            frame = self._done[i]
-            if type(frame) is not FrameRuns and groups.shares(frame):
-                self._done[i] = frame.copy()
-        self._released = len(self._done)
+        for i in range(self._released, len(self._frames)):
+            if groups.shares(self._frames[i]):
+                self._frames[i] = self._frames[i].copy()
+        self._released = len(self._frames)
 
     def changes(self, done: int) -> pa.RecordBatch:
         """Return one batch with the changes that wait; groups below `done` are finished."""
@@ -253,9 +232,6 @@ class Results:
     def flush(self, done: int) -> pa.RecordBatch:
         """Return one batch with all that waits; groups below `done` are finished."""
         runs = FrameRuns()
-        for part in self._done:
-            for frame in part.runs() if type(part) is FrameRuns else (part,):
-                runs.add(frame)
         for frame in self._frames:
             runs.add(frame)
         # As in Spark's worker: a frame of nulls with a row if groups outnumber rows, else without.
@@ -280,28 +256,6 @@ class Results:
         )
         self._clear_changes()
         return batch
-
-
-def is_alone(frames: list[pd.DataFrame], i: int) -> bool:
-    """Return True if nothing but `frames` refers to its frame `i` or to a part of it but arrays.
-
-    An array of values may have other views. Pandas must know of none of them (`has_reference`), because if
-    it copies on write, it writes to an array in place when it believes that nothing else refers to it.
-    """
-    if _references is None or _references(frames, i) != _REFERENCES_OF_ONE:
-        return False
-    return not any(block.refs.has_reference() for block in frames[i]._mgr.blocks)
-
-
-def _count_references(frames: list[pd.DataFrame], i: int) -> tuple[int, int, list[int]]:
-    frame = frames[i]
-    # Pandas has a weak reference to a frame in its flags; others without a callback are the same object.
-    weak = [sys.getrefcount(reference) for reference in weakref.getweakrefs(frame)]
-    return sys.getrefcount(frame), sys.getrefcount(frame._mgr), weak
-
-
-_references = _count_references if sys.implementation.name == "cpython" else None
-_REFERENCES_OF_ONE = _references([pd.DataFrame({"a": [0]})], 0) if _references else None
 
 
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:

@@ -1,4 +1,4 @@
-"""Frames that wait for their run: what a function can still change counts, as in PySpark's worker."""
+"""Frames and states that travel in runs: what a function can still change counts, as in PySpark's worker."""
 
 from __future__ import annotations
 
@@ -117,48 +117,6 @@ def test_a_change_of_a_column_counts_as_pandas_has_it(copies_on_write):
         frame["v"].iloc[0] = 90
         assert output_of(function, 2)[0] == ("a", int(frame["v"].iloc[0]))
         assert bool(frame["v"].iloc[0] == 1) is copies_on_write
-
-
-def test_frames_to_which_nothing_refers_are_alone_and_others_are_not():
-    frames = [of_key("a")]
-    assert accelerated.is_alone(frames, 0)
-    held = frames[0]
-    assert not accelerated.is_alone(frames, 0)
-    del held
-    weak = weakref.ref(frames[0])
-    assert not accelerated.is_alone(frames, 0)
-    del weak
-    manager = frames[0]._mgr
-    assert not accelerated.is_alone(frames, 0)
-    del manager
-    column = frames[0]["v"]
-    assert not accelerated.is_alone(frames, 0)
-    del column
-    shallow = frames[0].copy(deep=False)
-    assert not accelerated.is_alone(frames, 0)
-    del shallow
-
-
-def test_only_arrays_are_kept_of_frames_that_are_alone():
-    schema = wire.schema(ROWS)
-    text = wire.header(wire.schema({"k": "string"}), schema, wire.schema({"n": "long"}), schema)
-    header = Header.parse(text)
-    results = accelerated.Results(header)
-    group = {"key": ("a",), "rows": [("a", 1)], "state": None}
-    groups = accelerated.cut(wire.batch(text, header, [group]), header)
-    for key in "abc":
-        frame = of_key(key)
-        results.add(frame)
-        if key != "b":
-            del frame
-        results.settle(groups)
-    assert [type(part).__name__ for part in results._done] == ["FrameRuns", "DataFrame", "FrameRuns"]
-    results.add(groups.frame(0))
-    results.settle(groups)
-    shared = results._done[-1]
-    results.release(groups)
-    assert results._done[-1] is not shared and not groups.shares(results._done[-1])
-    assert results.rows == 7
 
 
 @pytest.mark.parametrize(
