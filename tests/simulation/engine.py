@@ -82,6 +82,11 @@ def blocks(data: Sized, path: Path) -> list[Block]:
     return [Block(b"", 0, len(data) - END_BYTES - TRAILER_BYTES)]
 
 
+def content_of(data: bytes, offset: int, size: int) -> bytes:
+    """As `engine.table.content_of`: no block is compressed."""
+    return data[offset : offset + size]
+
+
 def write_delta(
     path: Path, changes: Iterable[tuple[bytes, bytes | None]], metadata: DeltaMetadata
 ) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from simulation.engine import (
     ModelDatabase,
     ModelTableWriter,
     blocks,
+    content_of,
     data_ranges,
     identity_bytes,
     metadata_bytes,
@@ -59,6 +60,7 @@ def _model_engine() -> Iterator[None]:
         "agent.lazy.local_file.metadata_bytes": metadata_bytes,
         "agent.lazy.local_file.data_ranges": data_ranges,
         "core.snapshots.streamed_merge.blocks": blocks,
+        "core.snapshots.streamed_merge.content_of": content_of,
         "core.snapshots.streamed_merge.TableWriter": ModelTableWriter,
     }
     with contextlib.ExitStack() as stack:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from state_store.core.checkpoint.registry import REASONS
 from state_store.core.checkpoint.stored_documents import FULL
+from state_store.core.compat import zip
 from state_store.core.deletion.retention import RetentionPolicy
 from state_store.core.engine.database import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
@@ -486,9 +487,7 @@ def _kept(samples: Sequence[Sample], reason: str, partitions: int) -> tuple[floa
 def _look_ahead_bytes(options: Options, cost: CostModel, samples: Sequence[Sample]) -> int:
     """Return the bytes of heap for look-ahead in each task; 0 if no restore leaves parts in storage."""
     chains = (RestoreWork(sample.chain_files, sample.chain_bytes, deltas=0) for sample in samples)
-    is_sparse = options.snapshot_compression == "none" and (
-        options.local_disk_limit_bytes > 0 or any(map(cost.is_lazy, chains))
-    )
+    is_sparse = options.local_disk_limit_bytes > 0 or any(map(cost.is_lazy, chains))
     return INPUT_BYTES + BLOCK_BYTES + ROWS_AHEAD_BYTES if options.look_ahead and is_sparse else 0
 
 

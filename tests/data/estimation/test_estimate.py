@@ -263,7 +263,7 @@ def test_the_overhead_of_a_container_has_room_for_the_budget_and_the_jvm() -> No
     [
         ({"restoreMode": "lazy"}, 50e6, True),
         ({"restoreMode": "lazy", "lookAhead": "false"}, 50e6, False),
-        ({"restoreMode": "lazy", "snapshotCompression": "lz4"}, 50e6, False),
+        ({"restoreMode": "lazy", "snapshotCompression": "lz4"}, 50e6, True),
         ({"restoreMode": "eager"}, 50e6, False),
         ({"restoreMode": "lazy"}, 1e6, True),
         ({"restoreMode": "eager", "localDiskLimit": "1g"}, 1e6, True),
