@@ -86,7 +86,7 @@ def test_a_random_function_is_as_on_sparks_operator(spark, seed):
 
 @pytest.mark.tier("more")
 @pytest.mark.older(more=("4.1",), long=("4.2", "4.0"))
-@pytest.mark.parametrize("seed", [40_027, 60_006, 60_060, 60_063])
+@pytest.mark.parametrize("seed", [69, 40_027, 60_006, 60_060, 60_063])
 def test_a_random_function_that_once_differed_is_as_on_sparks_operator(spark, seed):
     """A timeout beyond a long, and columns that Spark 4.1 casts after Arrow could not make them at once."""
     check(spark, *case(seed))
@@ -161,6 +161,11 @@ def played(spark, program, function, batches):
         except StreamingQueryException as failure:
             error = reason(str(failure))
         outcome = made.outcome()
+        for changes in outcome.deltas.values():
+            for key, change in changes.items():
+                # A string state of another type: Spark stores the text of the pickler's Java object.
+                if change is not None and b"net.razorvine.pickle.objects." in change:
+                    changes[key] = b"the text of an object"
         if program.timeout == "ProcessingTimeTimeout":
             for changes in outcome.deltas.values():
                 for key, change in changes.items():

@@ -44,7 +44,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_it_makes_full_checkpoints_of_a_running_query(
     app: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "--url", app.ui, "--trigger-id", "nightly", "--json")
+    code, out, _ = run(capsys, "--url", app.ui, "--query", "totals", "--trigger-id", "nightly", "--json")
     operation = json.loads(out)
     assert (code, operation["made"], operation["failed"]) == (ExitCode.OK, 2, 0)
     assert {store["version"] for store in operation["stores"]} == {3}
@@ -52,7 +52,8 @@ def test_it_makes_full_checkpoints_of_a_running_query(
     assert [store.full_version for store in stores] == [3, 3]
     reasons = {store.snapshot_reason for store in stores}
     assert reasons == {"requested by operator in Spark's UI or by its REST API"}
-    code, out, _ = run(capsys, "--url", f"{app.ui}/checkpoints/api/v1", "--trigger-id", "nightly", "--json")
+    asked = ("--url", f"{app.ui}/checkpoints/api/v1", "--query", "totals", "--trigger-id", "nightly")
+    code, out, _ = run(capsys, *asked, "--json")
     assert (code, json.loads(out)["ended_ms"]) == (ExitCode.OK, operation["ended_ms"]), "asked twice"
     code, out, _ = run(capsys, "--url", app.ui, "--query", "totals", "--partition", "1")
     assert code == ExitCode.OK and "0/1/default" in out and "already" in out
@@ -61,8 +62,8 @@ def test_it_makes_full_checkpoints_of_a_running_query(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--url", "UI", "--query", "nobody"), ExitCode.NOT_FOUND, "There are: totals"),
-        (("--url", "UI", "--operator", "9"), ExitCode.NOT_FOUND, "no such store"),
+        (("--url", "UI", "--query", "nobody"), ExitCode.NOT_FOUND, "totals"),
+        (("--url", "UI", "--query", "totals", "--operator", "9"), ExitCode.NOT_FOUND, "no such store"),
         (("--url", "UI/jobs"), ExitCode.NOT_FOUND, "no REST API of this state store"),
         (("--url", "http://127.0.0.1:1"), ExitCode.RETRY, "does not answer"),
     ],
