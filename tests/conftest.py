@@ -92,7 +92,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("draw")
     if seed and not named:
         drawn = [item for item in chosen if tiers[id(item)] == "more" or tiers_and_draws.is_apart(item)]
-        first, others = tiers_and_draws.drawn_order(drawn, seed, tiers_and_draws.promised_paths())
+        kept = {*tiers_and_draws.promised_paths()}
+        if spark == tiers_and_draws.NEWEST_SPARK:
+            kept |= tiers_and_draws.guards({item.nodeid: tiers[id(item)] for item in items})
+        first, others = tiers_and_draws.drawn_order(drawn, seed, sorted(kept))
         draw = tiers_and_draws.Draw([item.nodeid for item in others], config.getoption("budget"))
         config.pluginmanager.register(draw)
         of_draw = set(map(id, drawn))
@@ -100,8 +103,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in chosen:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(tiers_and_draws.bound_s(item, tiers[id(item)])))
-    kept = set(map(id, chosen))
-    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    of_run = set(map(id, chosen))
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in of_run])
     items[:] = chosen
 
 

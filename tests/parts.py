@@ -5,9 +5,9 @@
 
 `more` has the programs below, too, and `change` is both: what a change must pass. With a seed, each part
 runs a part of the tests of the tier `more`, of packages and of chaos: a case of each test that
-docs/reliability.md names, and then others in an order that the seed draws, until these have taken the
-part's budget of processor time. The benchmarks run a tenth, and Spark's suites the contract and another
-group. The suites run on the first of the older Sparks.
+docs/reliability.md names or that alone sees a break of tests/mutants, and then others in an order that the
+seed draws, until these have taken the part's budget of processor time. The benchmarks run a tenth, and
+Spark's suites the contract and another group. The suites run on the first of the older Sparks.
 
 While it runs, it prints a line at least every ten seconds, with the tests done of all that are collected, and
 a failure in full when it happens, with the command that repeats it. At the end it lists the failures again,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import parts
 import pytest
 import run_events
+from mutants import control_plane, data_plane
 
 from state_store.session import releases
 
@@ -39,15 +40,36 @@ def promised_paths() -> tuple[str, ...]:
     return tuple(re.findall(r"`(tests/[\w./-]+)`", page))
 
 
+def guards(tiers: Mapping[str, str | None]) -> set[str]:
+    """Return what must run so that each break of `tests/mutants` is seen with each change.
+
+    These are the tests of a mutant, as it names them, if none of them runs with `make test`.
+
+    Args:
+        tiers: the tier of each test, by its id.
+    """
+    quick = {part for test, tier in tiers.items() if tier == "every" for part in _parts_of_id(test)}
+    mutants = (*control_plane.MUTANTS, *data_plane.MUTANTS)
+    return {test for mutant in mutants if quick.isdisjoint(mutant.tests) for test in mutant.tests}
+
+
+def _parts_of_id(test: str) -> list[str]:
+    """Return the id of a test, and those of its function, its class, its file and the folders around it."""
+    function = test.partition("[")[0]
+    ends = [match.start() for match in re.finditer("::|/", function)]
+    return [test, function, *(function[:end] for end in ends)]
+
+
 def drawn_order(
     items: Sequence[pytest.Item], seed: str, promised: Sequence[str]
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Return the tests of a draw: those that always run, and the others in the order of the draw.
 
-    Of each test below the paths `promised`, a case that the seed draws always runs. The others come file by
-    file, because what the tests of a file share is often the dearest, in an order of files and within them
-    that the seed draws.
+    Of each test that `promised` names, by its id, file or folder, a case that the seed draws always runs; if
+    it names a case, that one. The others come file by file, because what the tests of a file share is often
+    the dearest, in an order of files and within them that the seed draws.
     """
+    named = frozenset(promised)
 
     def drawn(name: str) -> bytes:
         return hashlib.sha256(f"{seed} {name}".encode()).digest()
@@ -57,9 +79,10 @@ def drawn_order(
 
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if any(file_of(item) == path or file_of(item).startswith(f"{path}/") for path in promised):
-            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
-    kept = {min(alike, key=lambda item: drawn(item.nodeid)).nodeid for alike in cases.values()}
+        if not named.isdisjoint(_parts_of_id(item.nodeid)):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    drawn_cases = (min(alike, key=lambda item: drawn(item.nodeid)) for alike in cases.values())
+    kept = {item.nodeid for item in drawn_cases} | {item.nodeid for item in items if item.nodeid in named}
     first = sorted((item for item in items if item.nodeid in kept), key=file_of)
     others = [item for item in items if item.nodeid not in kept]
     return first, sorted(others, key=lambda item: (drawn(file_of(item)), drawn(item.nodeid)))

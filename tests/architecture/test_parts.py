@@ -17,6 +17,7 @@ import parts
 import psutil
 import pytest
 import tiers_and_draws
+from mutants.mutant import Mutant
 
 from state_store.session import releases
 
@@ -86,6 +87,36 @@ def test_a_draw_begins_with_a_case_of_each_test_of_a_promise() -> None:
         first_files.add(files[0])
     assert first_drawn == set(promises)
     assert len(first_files) == 12
+
+
+def test_a_break_that_no_quick_test_sees_is_seen_with_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*tests: str) -> Mutant:
+        return Mutant("x", "x.py", "a", "b", tests)
+
+    monkeypatch.setattr(tiers_and_draws.control_plane, "MUTANTS", [broken("tests/jvm/test_a.py::slow[2]")])
+    python = [
+        broken("tests/b/test_b.py::A::slow", "tests/b/test_c.py"),
+        broken("tests/d", "tests/b/test_b.py::slow"),
+    ]
+    monkeypatch.setattr(tiers_and_draws.data_plane, "MUTANTS", python)
+    tiers = {
+        **{f"tests/jvm/test_a.py::slow[{case}]": "more" for case in range(5)},
+        "tests/b/test_b.py::A::slow": "more",
+        "tests/b/test_b.py::quick": "every",
+        "tests/b/test_c.py::A::slow": "more",
+        "tests/d/e/test_d.py::A::quick[1]": "every",
+        "tests/b/test_b.py::slow": "more",
+    }
+    guards = tiers_and_draws.guards(tiers)
+    assert guards == {"tests/jvm/test_a.py::slow[2]", "tests/b/test_b.py::A::slow", "tests/b/test_c.py"}
+    cases = [SimpleNamespace(nodeid=name) for name, tier in tiers.items() if tier == "more"]
+    for seed in map(str, range(20)):
+        first, _ = tiers_and_draws.drawn_order(cases, seed, sorted(guards))
+        assert {case.nodeid for case in first} == {
+            "tests/jvm/test_a.py::slow[2]",
+            "tests/b/test_b.py::A::slow",
+            "tests/b/test_c.py::A::slow",
+        }
 
 
 @pytest.mark.parametrize(
