@@ -1,15 +1,18 @@
 """Options of the tests' JVMs, whose lives are so short that most of their time is the start.
 
 `spark_options()` adds an archive of Spark's classes, loaded and verified (class data sharing of the JVM). It
-is made once for each pyspark and Java, by a small query, and kept in the user's cache; it halves the
-processor time of a start of Spark and a first batch. `probe_options()` does the same for programs of the
-tests' own Scala, by a small batch. STATE_STORE_TEST_ARCHIVE=no turns the archives off. With
+is made once for each pyspark and Java, by a small query, and kept in `build/class-data`, because it holds
+for the paths of this checkout alone; it halves the processor time of a start of Spark and a first batch.
+`probe_options()` does the same for programs of the tests' own Scala, by a small batch. A process that would
+wait for an archive that another one makes on a busy machine does without. STATE_STORE_TEST_ARCHIVE=no turns
+the archives off. With
 `CHECKPOINT_FILES` sessions write their checkpoints without a process for each file; with `WORKERS` they start
 Python workers quickly.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -18,8 +21,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 import pyspark
 import scala_jars
@@ -42,6 +47,13 @@ WORKERS = {"spark.python.daemon.module": "prepared_workers"} if pyspark.__versio
 
 This directory has to be in their PYTHONPATH.
 """
+
+ARCHIVES = scala_jars.TESTS.parent / "build" / "class-data"
+MAX_WAIT_S = 60.0
+"""Longest time for which a process waits until another one has made an archive."""
+
+Program = Callable[[Path, list[str]], tuple[list[str], str]]
+"""Returns the command that an archive is made of, and its input, for a directory and Java options."""
 
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -75,14 +87,7 @@ def probe_options() -> list[str]:
         return QUICK_START.split()
     jars = [scala_jars.probes_jar(), scala_jars.state_store_jar()]
     written = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars]
-    place = f"probes-{pyspark.__version__}-{_digest(scala_jars.TESTS)}"
-    archive = scala_jars.CACHE / "class-data" / f"{place}-{_digest(written)}.jsa"
-    with scala_jars.locked(place):
-        if not archive.exists():
-            for old in archive.parent.glob(f"{place}-*.jsa"):
-                old.unlink()
-            _archive(archive, _probe_program, {})
-    return [*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
+    return [*QUICK_START.split(), *_archive_options("probes", written, _probe_program, {})]
 
 
 def _probe_program(room: Path, options: list[str]) -> tuple[list[str], str]:
@@ -101,11 +106,10 @@ def spark_options() -> str:
         return QUICK_START
     if releases.minor_of(pyspark.__version__) != releases.SUPPORTED_SPARKS[-1]:
         return QUICK_START  # an archive does not pay for so few starts
-    archive = scala_jars.CACHE / "class-data" / f"spark-{pyspark.__version__}-{_digest(SPARK_HOME)}.jsa"
-    with scala_jars.locked(f"class-data-{pyspark.__version__}"):
-        if not archive.exists():
-            _archive(archive, _spark_program, {"SPARK_HOME": str(SPARK_HOME)})
-    return shlex.join([*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()])
+    variables = {"SPARK_HOME": str(SPARK_HOME)}
+    return shlex.join(
+        [*QUICK_START.split(), *_archive_options("spark", SPARK_HOME, _spark_program, variables)]
+    )
 
 
 def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
@@ -118,15 +122,36 @@ def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
     return [*command, "--driver-java-options", shlex.join(options), str(program), str(room)], ""
 
 
-def _digest(classes: object) -> str:
-    """Return a digest of the parts of an archive: this Java, and classes."""
+def _archive_options(name: str, classes: object, program: Program, variables: Mapping[str, str]) -> list[str]:
+    """Return the options for the archive of these classes; none if another process is still making it."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-    return hashlib.sha256(f"{java}{classes}".encode()).hexdigest()[:16]
+    place = f"{name}-{pyspark.__version__}"
+    archive = ARCHIVES / f"{place}-{hashlib.sha256(f'{java}{classes}'.encode()).hexdigest()[:16]}.jsa"
+    ARCHIVES.mkdir(parents=True, exist_ok=True)
+    with open(ARCHIVES / f"{place}.lock", "w") as lock:
+        if not _is_locked_soon(lock):
+            return []
+        if not archive.exists():
+            for old in ARCHIVES.glob(f"{place}-*.jsa"):
+                old.unlink()
+            _archive(archive, program, variables)
+    return [f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
 
 
-def _archive(
-    archive: Path, program: Callable[[Path, list[str]], tuple[list[str], str]], variables: Mapping[str, str]
-) -> None:
+def _is_locked_soon(lock: IO[str]) -> bool:
+    """Lock the file; return False if another process holds it for longer than MAX_WAIT_S."""
+    end = time.monotonic() + MAX_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.1)
+
+
+def _archive(archive: Path, program: Program, variables: Mapping[str, str]) -> None:
     """Make an archive of the classes that a program loads; it gets its directory and Java options."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as room:

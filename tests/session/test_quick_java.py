@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import shlex
 from pathlib import Path
 
+import pyspark
 import pytest
 import quick_java
 import scala_jars
@@ -16,7 +18,7 @@ pytestmark = [pytest.mark.spark]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a cache with blanks in its name, in which archives are empty files."""
     cache = tmp_path / "the cache of a user"
-    monkeypatch.setattr(scala_jars, "CACHE", cache)
+    monkeypatch.setattr(quick_java, "ARCHIVES", cache)
     monkeypatch.delenv(quick_java.VARIABLE, raising=False)
     monkeypatch.delenv(scala_jars.PROBES_VARIABLE, raising=False)
     return cache
@@ -62,3 +64,13 @@ def test_the_archive_of_the_probes_is_one_option(cache: Path, monkeypatch: pytes
     archive = Path(option_of(quick_java.probe_options.__wrapped__(), "-XX:SharedArchiveFile"))
     assert archive.is_file()
     assert [path.is_relative_to(cache) for path in (archive, *made)] == [True, True]
+
+
+def test_nobody_waits_for_long_for_an_archive_that_another_process_makes(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick_java, "MAX_WAIT_S", 0.0)
+    cache.mkdir()
+    with open(cache / f"spark-{pyspark.__version__}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert quick_java.spark_options.__wrapped__() == quick_java.QUICK_START
