@@ -4,10 +4,9 @@
 is made once for each pyspark and Java, by a small query, and kept in `build/class-data`, because it holds
 for the paths of this checkout alone; it halves the processor time of a start of Spark and a first batch.
 `probe_options()` does the same for programs of the tests' own Scala, by a small batch. A process that would
-wait for an archive that another one makes on a busy machine does without. STATE_STORE_TEST_ARCHIVE=no turns
-the archives off. With
-`CHECKPOINT_FILES` sessions write their checkpoints without a process for each file; with `WORKERS` they start
-Python workers quickly.
+wait for long, because the machine is busy, does without. STATE_STORE_TEST_ARCHIVE=no turns the archives off.
+With `CHECKPOINT_FILES` sessions write their checkpoints without a process for each file; with `WORKERS` they
+start Python workers quickly.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 import pyspark
 import scala_jars
@@ -50,7 +48,7 @@ This directory has to be in their PYTHONPATH.
 
 ARCHIVES = scala_jars.TESTS.parent / "build" / "class-data"
 MAX_WAIT_S = 60.0
-"""Longest time for which a process waits until another one has made an archive."""
+"""Longest time for which a process waits for an archive; later ones use it when it is there."""
 
 Program = Callable[[Path, list[str]], tuple[list[str], str]]
 """Returns the command that an archive is made of, and its input, for a directory and Java options."""
@@ -123,32 +121,31 @@ def _spark_program(room: Path, options: list[str]) -> tuple[list[str], str]:
 
 
 def _archive_options(name: str, classes: object, program: Program, variables: Mapping[str, str]) -> list[str]:
-    """Return the options for the archive of these classes; none if another process is still making it."""
+    """Return the options for the archive of these classes; none if it is not there after MAX_WAIT_S."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
     place = f"{name}-{pyspark.__version__}"
     archive = ARCHIVES / f"{place}-{hashlib.sha256(f'{java}{classes}'.encode()).hexdigest()[:16]}.jsa"
-    ARCHIVES.mkdir(parents=True, exist_ok=True)
-    with open(ARCHIVES / f"{place}.lock", "w") as lock:
-        if not _is_locked_soon(lock):
-            return []
-        if not archive.exists():
-            for old in ARCHIVES.glob(f"{place}-*.jsa"):
-                old.unlink()
-            _archive(archive, program, variables)
-    return [f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
+    errors: list[Exception] = []
 
+    def make() -> None:
+        with open(ARCHIVES / f"{place}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                if not archive.exists():
+                    for old in ARCHIVES.glob(f"{place}-*.jsa"):
+                        old.unlink()
+                    _archive(archive, program, variables)
+            except Exception as error:
+                errors.append(error)
 
-def _is_locked_soon(lock: IO[str]) -> bool:
-    """Lock the file; return False if another process holds it for longer than MAX_WAIT_S."""
-    end = time.monotonic() + MAX_WAIT_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.1)
+    if not archive.exists():
+        ARCHIVES.mkdir(parents=True, exist_ok=True)
+        maker = threading.Thread(target=make, name=f"archive of {place}", daemon=True)
+        maker.start()
+        maker.join(MAX_WAIT_S)
+    if errors:
+        raise errors[0]
+    return [f"-XX:SharedArchiveFile={archive}", *_QUIET.split()] if archive.exists() else []
 
 
 def _archive(archive: Path, program: Program, variables: Mapping[str, str]) -> None:

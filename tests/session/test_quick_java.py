@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shlex
+import threading
 from pathlib import Path
 
 import pyspark
@@ -66,11 +67,18 @@ def test_the_archive_of_the_probes_is_one_option(cache: Path, monkeypatch: pytes
     assert [path.is_relative_to(cache) for path in (archive, *made)] == [True, True]
 
 
-def test_nobody_waits_for_long_for_an_archive_that_another_process_makes(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_long_for_an_archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(room: Path, options: list[str]) -> tuple[list[str], str]:
+        return ["touch", option_of(options, "-XX:ArchiveClassesAtExit")], ""
+
+    monkeypatch.setattr(quick_java, "_spark_program", program)
     monkeypatch.setattr(quick_java, "MAX_WAIT_S", 0.0)
     cache.mkdir()
     with open(cache / f"spark-{pyspark.__version__}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert quick_java.spark_options.__wrapped__() == quick_java.QUICK_START
+    for thread in threading.enumerate():
+        if thread.name.startswith("archive of"):
+            thread.join()
+    archive = Path(option_of(shlex.split(quick_java.spark_options.__wrapped__()), "-XX:SharedArchiveFile"))
+    assert archive.is_file()
