@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from state_store.data.estimation.estimate import Estimate as Estimate
     from state_store.data.estimation.estimate import Prices as Prices
     from state_store.data.estimation.estimate import estimate as estimate
-    from state_store.data.estimation.measured import Measured as Measured
-    from state_store.data.estimation.measured import measure as measure
-    from state_store.data.estimation.simulation import Workload as Workload
+    from state_store.data.estimation.workload import Measured as Measured
+    from state_store.data.estimation.workload import Workload as Workload
+    from state_store.data.estimation.workload import measure as measure
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
     from state_store.data.maintenance.repair import Repairs as Repairs
@@ -65,14 +65,14 @@ _HOMES = {
     "EmbeddedStore": "state_store.data.embedded",
     "Estimate": "state_store.data.estimation.estimate",
     "FullCheckpoints": "state_store.data.maintenance.full_checkpoints",
-    "Measured": "state_store.data.estimation.measured",
+    "Measured": "state_store.data.estimation.workload",
     "Options": "state_store.core.settings.options",
     "Prices": "state_store.data.estimation.estimate",
     "ProgressUpdate": "state_store.data.query.progress",
     "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",
     "Verification": "state_store.data.maintenance.verification",
-    "Workload": "state_store.data.estimation.simulation",
+    "Workload": "state_store.data.estimation.workload",
     "build_jar": "state_store.session.jar",
     "bootstrap": "state_store.data.dataset.rewriting.importing",
     "chain": "state_store.data.dataset.checkpoints",
@@ -82,7 +82,7 @@ _HOMES = {
     "estimate": "state_store.data.estimation.estimate",
     "full_checkpoint": "state_store.data.maintenance.full_checkpoints",
     "jar_path": "state_store.session.jar",
-    "measure": "state_store.data.estimation.measured",
+    "measure": "state_store.data.estimation.workload",
     "options": "state_store.core.settings.options",
     "serve": "state_store.observe.serve",
     "show": "state_store.data.dataset.opening",

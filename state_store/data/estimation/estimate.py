@@ -1,31 +1,42 @@
 """Function `state_store.estimate`: the resources of a store, from its workload and its options.
 
-**Tools.** Times of the tools on state are predicted from measured rates: seconds of CPU by rows and their
-bytes. A tool's work is divided into tasks, a store each, which cores take one after the other. So the time is
-that of the cores' rounds, and no more cores work than there are tasks. docs/state.md has a table that follows
-from these rates.
+One partition is simulated batch by batch, without rows and files: planning code decides, and only sizes are
+kept. Chain, policy, registry, retention and cost model are those of the agent. The result of a compaction is
+computed as RocksDB's universal compaction does, on sizes. Merges take no time here: each ends before the next
+commit. Requests to checkpoint storage are counted as docs/operations.md does. The figures are those of whole
+cycles between full checkpoints, times the partitions.
+
+Times of the tools on state are predicted from measured rates: seconds of CPU by rows and their bytes. A
+tool's work is divided into tasks, a store each, which cores take one after the other. So the time is that of
+the cores' rounds, and no more cores work than there are tasks. docs/state.md has a table that follows from
+these rates.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from state_store.core.checkpoint.registry import REASONS
-from state_store.core.checkpoint.stored_documents import FULL
-from state_store.core.compat import zip
+from state_store.core.checkpoint.lineage import Chain, ChainDelta
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, EMPTY_PARENT, DeltaName, SharedName
+from state_store.core.checkpoint.registry import REASONS, Registry, StoredFile, reason_of
+from state_store.core.checkpoint.stored_documents import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.core.compat import pairwise
 from state_store.core.deletion.retention import RetentionPolicy
-from state_store.core.engine.database import DatabaseSettings
+from state_store.core.engine.database import SIZE_RATIO_PERCENT, DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy, RestoreWork
+from state_store.core.planning.policy import Policy, StoreStatistics
 from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE, Options, parse
 from state_store.data.dataset.moments import table
 from state_store.data.dataset.rewriting.store_writer import SPOOL_RATIO, pieces
-from state_store.data.estimation.simulation import FAMILY_BYTES, Sample, SimulatedStore, Workload
+from state_store.data.estimation.workload import FAMILY_BYTES, Workload, table_size
 from state_store.data.migration import TASK_MEMORY_BYTES, TASKS_A_CORE
 from state_store.data.query import ProgressOption, reporting
 from state_store.data.query.arguments import check_names, check_number, shown
@@ -34,22 +45,23 @@ from state_store.errors import OptionError
 RETAIN, MAINTENANCE_MS, HIT_RATIO, MAX_BATCHES = 100, 60_000, 0.9, 12_000
 """Spark's defaults of `minBatchesToRetain` and `maintenanceInterval`, and those of an estimate."""
 
-MAX_RETAINED, MAX_EXECUTORS, MAX_CORES = 100_000, 1_000_000, 1_024
-
 _CYCLES = 8
 """Number of cycles between full checkpoints that are simulated."""
 
-_MS_PER_HOUR, _MINUTES_PER_MONTH, _BYTES_PER_GB = 3_600_000, 30 * 24 * 60, 1e9
+_PART_BYTES = 64 << 20
+"""Part size of uploads, S3A's default: each part of a larger file, its start and its end are requests."""
+
+_ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
+"""Bytes of an archive, and of each file that it names."""
+
+DEEPEST = 6
+"""Level of the oldest run."""
+
+_LEFT_OUT_PERCENT, _UNCOUNTED_BYTES = 10, 6_500
+"""Share of the younger runs that a compaction of all may leave out; bytes of a file beyond its bound."""
 
 NAME_NODE_OPERATIONS_PER_PUT = 5
 """A status, a new file, its block, its end, and a rename."""
-
-_HEADER_BYTES, _ALIGNMENT_BYTES, _SLOT_BYTES = 16, 8, 8
-
-_FULLEST = 0.85
-"""Share of current rows in memory; above it the oldest are dropped instead of copied together."""
-
-_SPARE_BATCHES = 1.5
 
 MIN_BYTES = 16 << 20
 
@@ -58,16 +70,304 @@ JVM_BYTES = 384 << 20
 
 INPUT_BYTES, BLOCK_BYTES, ROWS_AHEAD_BYTES = 8 << 20, 16 << 20, 32 << 20
 """Heap for look-ahead: an operator's input whose keys are announced at a time, blocks that come into memory
-at a time, and rows above which no more are read ahead."""
+at a time, and rows above which no more are read ahead.
+"""
+
+
+# ---- sorted runs -----------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """A sorted run that covers the changes of this many batches; the oldest also has every key.
+
+    Runs are in RocksDB's order: newest first, each file of level 0 by itself, then the deeper levels.
+    """
+
+    batches: int
+    level: int
+    files: Sequence[StoredFile]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def ingested(runs: Sequence[Run], files: Sequence[StoredFile]) -> list[Run]:
+    """Return the runs after an ingestion of files, oldest first.
+
+    Each goes to the deepest empty level above all runs, or to level 0.
+    """
+    result = list(runs)
+    for file in files:
+        result.insert(0, Run(1, max(0, result[0].level - 1) if result else DEEPEST, (file,)))
+    return result
+
+
+def compact_runs(
+    runs: Sequence[Run], settings: DatabaseSettings, merge: Callable[[Sequence[Run], int], Run]
+) -> list[Run]:
+    """Return the runs after `Database.compact_runs`; `merge` makes one of neighbours, in a level."""
+    result = list(runs)
+    while len(result) >= settings.max_runs:
+        surplus = (0, len(result) - settings.max_runs + 1)
+        start, end = _outgrown(result, settings) or _similar(result) or surplus
+        if end - start < 2:
+            break
+        level = DEEPEST if end == len(result) else max(0, result[end].level - 1)
+        result[start:end] = [merge(result[start:end], level)]
+    return result
+
+
+def _outgrown(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
+    """Pick all runs if the younger have grown to their share of the oldest.
+
+    The newest of level 0, except for one, are left out if they are small and the others suffice: RocksDB
+    leaves them for later.
+    """
+    least = settings.size_amplification_percent * runs[-1].size_bytes / 100
+    young = sum(run.size_bytes for run in runs[:-1])
+    if young < least:
+        return None
+    left_out, start = 0, 0
+    for run, older in pairwise(runs):
+        left_out += run.size_bytes
+        if older.level or left_out * 100 > young * _LEFT_OUT_PERCENT or young - left_out < least:
+            break
+        start += 1
+    return start, len(runs)
+
+
+def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """Pick the first neighbours each of which is not much larger than all before it together."""
+    for start in range(len(runs) - 1):
+        end, together = start + 1, runs[start].size_bytes
+        while end < len(runs) and together * (100 + SIZE_RATIO_PERCENT) >= runs[end].size_bytes * 100:
+            together += runs[end].size_bytes
+            end += 1
+        if end - start > 1:
+            return start, end
+    return None
+
+
+def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
+    """Return the sizes of the files in which RocksDB writes a run of `size_bytes`.
+
+    Each thread of a compaction writes its own files, which have `file_bytes` each without records.
+    """
+    if level == 0 or size_bytes <= settings.file_bytes:
+        return [round(size_bytes)]
+    count = math.ceil(size_bytes / (settings.file_bytes + _UNCOUNTED_BYTES)) + settings.threads - 1
+    return [round((size_bytes + (count - 1) * file_bytes) / count)] * count
+
+
+# ---- the simulated store ---------------------------------------------------------------------------------
+
+
+class SimulatedStore:
+    """A partition of a workload, whose first batch writes all keys. `stored` are bytes by path."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        options: Options,
+        retention: RetentionPolicy,
+        cost: CostModel,
+        maintenance_ms: float = MAINTENANCE_MS,
+        settings: DatabaseSettings | None = None,
+    ) -> None:
+        self._keys, self._removals = (
+            number / workload.partitions for number in (workload.keys, workload.removals)
+        )
+        self._touches, self._interval_ms = workload.touches_per_partition(), workload.interval_ms
+        self._delta_table, self._merged_table = workload.tables(options.snapshot_compression)
+        self._settings, self._retention = settings or DatabaseSettings(), retention
+        self._cleanup_batches = max(1, round(maintenance_ms / workload.interval_ms))
+        self._policy, self._pause_ms = Policy(options, "estimate"), options.min_pause_between_merges_ms
+        self._statistics = StoreStatistics(cost)
+        self._statistics.note_chain_start(0)
+        self._chain, self._registry = Chain(), Registry()
+        self._runs: list[Run] = []
+        self.stored: dict[str, int] = {}
+        self._unneeded: dict[str, StoredFile] = {}
+        self._version = self._now_ms = self._unread_archives = 0
+        self._merged_ms, self._table_numbers = -math.inf, itertools.count(1)
+        self._sample: dict[str, Any] = {}
+
+    def batch(self) -> dict[str, Any]:
+        """Run one more batch: a commit, the merge that is due for the version before it, and a clean-up.
+
+        Return what is in storage after it (`kept`, and by reason) and before a clean-up (`stored`), the
+        restore of the newest version, bytes that were uploaded, requests by kind in S3's terms, and merges.
+        """
+        sample: dict[str, Any] = Counter()
+        self._sample, before = sample, self._chain
+        self._version += 1
+        self._now_ms = round(self._version * self._interval_ms)
+        sample["delta_bytes"] = self._commit()
+        if before.version is not None:
+            self._merge(before)
+        sample["stored_bytes"], sample["stored_files"] = sum(self.stored.values()), len(self.stored)
+        if self._version % self._cleanup_batches == 0:
+            self._clean_up()
+        sample["restore_bytes"], sample["restore_files"] = self._chain.size_bytes, self._chain.files
+        sample["restore_ms"] = self._statistics.predict_restore_ms(self._chain)
+        needed = self._chain.paths()
+        if self._chain.snapshot is not None:
+            needed.add(self._chain.snapshot.snapshot.path)
+        for path, size_bytes in self.stored.items():
+            reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
+            for kept in ("kept", reason):
+                sample[f"{kept}_bytes"] += size_bytes
+                sample[f"{kept}_files"] += 1
+        return sample
+
+    def _commit(self) -> int:
+        """Store the delta of a batch and return its bytes."""
+        version, is_first = self._version, self._version == 1
+        changes = (self._keys, 0.0) if is_first else (self._touches.distinct(1), self._removals)
+        size_bytes = self._delta_table.of(*changes)
+        name = DeltaName(version, f"v{version}", EMPTY_PARENT if is_first else f"v{version - 1}", 0)
+        self._chain = self._chain.commit(ChainDelta(name, size_bytes))
+        self._registry.commit(name, size_bytes)
+        self._statistics.note_commit(round(self._keys))
+        self._store(name.path, size_bytes)
+        return size_bytes
+
+    def _store(self, path: str, size_bytes: int) -> None:
+        self.stored[path] = size_bytes
+        self._sample["uploaded_bytes"] += size_bytes
+        self._sample["puts"] += 1 if size_bytes <= _PART_BYTES else 2 + math.ceil(size_bytes / _PART_BYTES)
+
+    def _merge(self, chain: Chain) -> None:
+        """Make the merge that is due for a version."""
+        due = self._policy.due(chain, self._statistics, self._now_ms)
+        if due is None or self._now_ms - self._merged_ms < self._pause_ms:
+            return
+        self._merged_ms = self._now_ms
+        settings = self._settings.for_store(chain.size_bytes)
+        runs = ingested(
+            self._runs, [StoredFile.of_delta(delta.name, delta.size_bytes) for delta in chain.deltas]
+        )
+
+        def merged(neighbours: Sequence[Run], level: int) -> Run:
+            return self._merged(neighbours, level, settings)
+
+        full = [merged(runs, DEEPEST)] if due.kind == FULL else None
+        self._runs = full or compact_runs(runs, self._settings, merged)
+        manifest = self._manifest(chain)
+        for file in manifest.files:
+            if file.path not in self.stored:
+                self._store(file.path, file.size_bytes)
+        archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(manifest.files)
+        self._store(manifest.snapshot.path, archive_bytes)
+        if manifest.kind == FULL:
+            self._ask(lists=3, puts=1, deletes=1)
+        else:
+            self._ask(lists=4, gets=1, puts=2, deletes=2)
+        self._sample[manifest.kind] = 1
+        self._unread_archives += 1
+        self._chain = self._chain.publish(manifest)
+        self._statistics.note_merge(manifest, self._now_ms)
+        self._forget(self._registry.publish(manifest, archive_bytes))
+
+    def _ask(self, **requests: int) -> None:
+        for kind, count in requests.items():
+            self._sample[kind] += count
+
+    def _merged(self, runs: Sequence[Run], level: int, settings: DatabaseSettings) -> Run:
+        """Merge neighbours into one run. The oldest has all keys once, others the last writes of each key.
+
+        A batch removes as many keys as it adds. Of the puts of some batches in a row none remains of keys
+        that were added in them and removed again (`young`), nor of older ones that were changed and removed
+        later (`old`): of these, the share batches / lifetime is removed, half of them after the change.
+        """
+        batches = sum(run.batches for run in runs)
+        changes = (self._keys, 0.0)
+        if level < DEEPEST:
+            removals, written = self._removals * batches, self._touches.distinct(batches)
+            lifetime = self._keys / self._removals if self._removals else math.inf
+            young = self._removals * max(0.0, batches - lifetime)
+            old = max(0.0, written - removals) * min(1.0, batches / lifetime) / 2
+            changes = (max(0.0, min(written - young - old, self._keys)), removals)
+        sizes = file_sizes(self._merged_table.of(*changes), level, settings, self._merged_table.file_bytes)
+        names = (SharedName(self._version, 0, next(self._table_numbers)) for _ in sizes)
+        return Run(
+            batches, level, [StoredFile(name.path, each, self._version) for name, each in zip(names, sizes)]
+        )
+
+    def _manifest(self, chain: Chain) -> Manifest:
+        files = tuple(
+            FileEntry(file.name, file.path, file.size_bytes, "", run.level, file.origin)
+            for run in reversed(self._runs)
+            for file in run.files
+        )
+        assert chain.version is not None
+        shares, before = any(file.path in self.stored for file in files), chain.snapshot
+        full = chain.version if not shares else before.full if before else None
+        return Manifest(
+            *chain.version,
+            INCREMENTAL if shares else FULL,
+            before.version_id if before else None,
+            full,
+            1 + (before.merges_since_full if before else 0) if shares else 0,
+            chain.version.number - (full.number if full else 0),
+            round(self._keys),
+            files,
+            created_ms=self._now_ms,
+        )
+
+    def _forget(self, files: Sequence[StoredFile]) -> None:
+        self._unneeded |= {file.path: file for file in files}
+
+    def _clean_up(self) -> None:
+        """Delete the files that `Retention` deletes when it is due, as no retained version needs them."""
+        age_ms = self._retention.age_ms
+        too_old = self._version - int(age_ms / self._interval_ms) - 1 if age_ms else 0
+        floor = self._retention.floor(self._version, self._registry, too_old)
+        is_superseded = any(file.origin < floor for file in self._unneeded.values())
+        freed = self._registry.retire_below(floor)
+        if not freed and not is_superseded:
+            return
+        self._forget(freed)
+        going = [
+            path
+            for path, file in self._unneeded.items()
+            if file.origin < floor or not path.startswith(DELTA_DIRECTORY)
+        ]
+        for path in going:
+            del self._unneeded[path]
+            self.stored.pop(path, None)
+        self._ask(lists=6, gets=self._unread_archives, puts=1, deletes=1 + len(going))
+        self._unread_archives = 0
+
+
+def _steady(
+    store: SimulatedStore, keep: int, maximum: int, progress: ProgressOption
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the batches of complete cycles, after those in which the first versions were retained.
+
+    If there is no cycle among the maximum number of batches, they are the second half of these.
+    """
+    samples: list[dict[str, Any]] = []
+    fulls: list[int] = []
+    with reporting(progress, "simulated", 1, "batches") as meter:
+        if meter is not None:
+            meter.expect(maximum)
+        while len(fulls) <= _CYCLES and len(samples) < maximum:
+            samples.append(store.batch())
+            if hasattr(meter, "moved"):
+                meter.moved(1)
+            if samples[-1][FULL] and len(samples) > keep:
+                fulls.append(len(samples) - 1)
+    is_steady = len(fulls) > 1
+    return samples[fulls[0] : fulls[-1]] if is_steady else samples[len(samples) // 2 :], is_steady
+
+
+# ---- tools and memory ------------------------------------------------------------------------------------
 
 ROW_BYTES = 88
 """Bytes in files of the rows with which tools were measured."""
-
-RESTS_ON = (
-    f"CPU time of a core, measured for rows of {ROW_BYTES} bytes in files on a local disk; storage and "
-    "network are taken to keep up"
-)
-"""The measurement that the times of tools rest on, in words."""
 
 _PYTHON_BYTES = 300 << 20
 """Memory of a task's Python process: the most that any tool had, of 190 to 270 MB."""
@@ -81,39 +381,13 @@ _FILTER_BYTES = 10
 _HALVED = pieces(0, "", 1, 2)[0].disk_bytes({0: 1000}) / 1000
 
 
-@dataclass(frozen=True)
-class ToolTime:
-    """The time of a tool for a state.
+class Tool(NamedTuple):
+    """The cost of a tool: `million_s` seconds of CPU for a million rows of `ROW_BYTES`.
 
-    Attributes:
-        name: the command.
-        cpu_s: seconds that one core takes, without the start of tasks.
-        tasks: the tasks of its job.
-        time_s: seconds that the job takes on the cores.
-        task_disk_bytes: local disk in the directory of temporary files that each task needs.
-        task_memory_bytes: memory that each task needs outside the JVM of its executor.
-    """
-
-    name: str
-    cpu_s: float
-    tasks: int
-    time_s: float
-    task_disk_bytes: int
-    task_memory_bytes: int
-
-
-@dataclass(frozen=True)
-class Tool:
-    """The cost of a tool.
-
-    Attributes:
-        name: the command.
-        million_s: seconds of CPU for a million rows of `ROW_BYTES`.
-        byte_ns: nanoseconds of CPU for each byte that a row has more or less, measured between 88 and 643.
-        disk: bytes of local disk that a task needs, by the bytes in files of its partition.
-        task_s: seconds of CPU in which each task starts a program of its own.
-        memory_bytes: memory that a task needs outside the JVM of its executor.
-        filter_bytes: the same for each row of its partition.
+    Each byte that a row has more or less takes `byte_ns` of CPU, measured between 88 and 643. A task needs
+    `disk` bytes of local disk by the bytes in files of its partition, `task_s` seconds of CPU in which it
+    starts a program of its own, and memory outside the JVM of its executor: `memory_bytes`, and
+    `filter_bytes` for each row of its partition.
     """
 
     name: str
@@ -128,15 +402,6 @@ class Tool:
         """Return the seconds of CPU for rows that have this many bytes in files."""
         return rows * max(self.million_s * 1000 + self.byte_ns * (row_bytes - ROW_BYTES), 0.0) / 1e9
 
-    def time(self, rows: float, row_bytes: float, partitions: int, cores: int) -> ToolTime:
-        """Return its time, as `tool_times` does."""
-        tasks = min(partitions, TASKS_A_CORE * cores) if self.name == "migrate" else partitions
-        cpu_s = self.cpu_s(rows, row_bytes)
-        time_s = _START_S + math.ceil(tasks / cores) * (cpu_s / tasks + self.task_s)
-        disk_bytes = round(self.disk * rows * row_bytes / partitions)
-        memory_bytes = round(self.memory_bytes + self.filter_bytes * rows / partitions)
-        return ToolTime(self.name, cpu_s, tasks, time_s, disk_bytes, memory_bytes)
-
 
 TOOLS = (
     Tool("repartition", 2.2, 8, _HALVED, filter_bytes=_FILTER_BYTES // 2),
@@ -149,16 +414,33 @@ TOOLS = (
 """The tools that read or write all rows; `repartition` to twice as many partitions."""
 
 
-def tool_times(rows: float, row_bytes: float, partitions: int, cores: int) -> tuple[ToolTime, ...]:
-    """Return the time of each tool for a state in one store a partition.
+@dataclass(frozen=True)
+class ToolTime:
+    """The time of a tool for a state: `cpu_s` on one core, without the start of tasks, `time_s` on all cores.
 
-    Args:
-        rows: the rows of all partitions.
-        row_bytes: bytes of a row in files.
-        partitions: the number of partitions, which are alike.
-        cores: cores of the executors that work.
+    Each task needs `task_disk_bytes` in the directory of temporary files, and `task_memory_bytes` outside the
+    JVM of its executor.
     """
-    return tuple(tool.time(rows, row_bytes, partitions, cores) for tool in TOOLS)
+
+    name: str
+    cpu_s: float
+    tasks: int
+    time_s: float
+    task_disk_bytes: int
+    task_memory_bytes: int
+
+
+def tool_times(rows: float, row_bytes: float, partitions: int, cores: int) -> tuple[ToolTime, ...]:
+    """Return the time of each tool on these cores, for rows in one store for each of the equal partitions."""
+    times = []
+    for tool in TOOLS:
+        tasks = min(partitions, TASKS_A_CORE * cores) if tool.name == "migrate" else partitions
+        cpu_s = tool.cpu_s(rows, row_bytes)
+        time_s = _START_S + math.ceil(tasks / cores) * (cpu_s / tasks + tool.task_s)
+        disk_bytes = round(tool.disk * rows * row_bytes / partitions)
+        memory_bytes = round(tool.memory_bytes + tool.filter_bytes * rows / partitions)
+        times.append(ToolTime(tool.name, cpu_s, tasks, time_s, disk_bytes, memory_bytes))
+    return tuple(times)
 
 
 def in_time(seconds: float) -> str:
@@ -167,6 +449,25 @@ def in_time(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{seconds / min(unit_s, 86_400):.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else "< 1 s"
+
+
+def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
+    """Return the `memoryBudget` for a share of the look-ups of existing keys that find their row in memory.
+
+    There are so many stores on an executor. A row has a header of 16 bytes and is aligned to 8. At most 85 %
+    of the rows in memory are current, and those of one and a half batches come in addition.
+    """
+    touches, keys = workload.touches_per_partition(), workload.keys / workload.partitions
+    rows = keys if hit_ratio >= 1 else min(keys, touches.distinct(touches.batches_for(hit_ratio)))
+    row_bytes = 16 + FAMILY_BYTES + workload.key_bytes + workload.value_bytes
+    row_bytes += -row_bytes % 8
+    slots = 1 << int(rows * 8 / 5).bit_length()  # of the index, which grows by doubling
+    used = stores * (rows * row_bytes / 0.85 + 1.5 * touches.distinct(1) * row_bytes + slots * 8)
+    processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
+    return max(MIN_BYTES, round(used + processes))
+
+
+# ---- the estimate ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -203,19 +504,6 @@ class Range:
 
     average: float
     maximum: float
-
-
-class Figure(NamedTuple):
-    """A line of an estimate: the attribute that it shows, a label, its numbers, and their unit.
-
-    `maximum` is None if there is only one number. The unit is `bytes`, `ms` or empty.
-    """
-
-    name: str
-    label: str
-    average: float
-    maximum: float | None = None
-    unit: str = ""
 
 
 def _as(label: str, unit: str = "") -> dict[str, str]:
@@ -286,33 +574,41 @@ class Estimate:
     batches: int
     is_steady: bool
     tools: tuple[ToolTime, ...]
-    tools_rest_on: str = RESTS_ON
+    tools_rest_on: str = (
+        f"CPU time of a core, measured for rows of {ROW_BYTES} bytes in files on a local disk; storage and "
+        "network are taken to keep up"
+    )
 
-    def figures(self) -> Iterator[Figure]:
-        """Yield the figures in the order in which they are shown, without the tools."""
+    def figures(self) -> Iterator[tuple[str, str, float, float | None, str]]:
+        """Yield what is shown, without the tools: attribute, label, average, maximum or None, and unit.
+
+        The unit is `bytes`, `ms` or empty.
+        """
         for each in fields(self):
             value = getattr(self, each.name)
             if each.name == "reasons":
                 for reason, (size_bytes, files) in self.reasons.items():
                     if files:
-                        yield Figure("", f"bytes for {reason}", size_bytes, unit="bytes")
-                        yield Figure("", f"files for {reason}", files)
+                        yield "", f"bytes for {reason}", size_bytes, None, "bytes"
+                        yield "", f"files for {reason}", files, None, ""
             elif each.name == "requests_per_minute":
                 for kind in ("puts", "lists", "gets", "deletes"):
-                    yield Figure("", f"{kind[:-1].upper()} requests a minute", getattr(value, kind))
+                    yield "", f"{kind[:-1].upper()} requests a minute", getattr(value, kind), None, ""
             elif each.metadata:
                 label, unit = each.metadata["label"].format(self.hit_ratio), each.metadata["unit"]
-                average, maximum = astuple(value) if isinstance(value, Range) else (value, None)
-                yield Figure(each.name, label, average, maximum, unit)
+                average, maximum = (
+                    (value.average, value.maximum) if isinstance(value, Range) else (value, None)
+                )
+                yield each.name, label, average, maximum, unit
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """Return rows for tables: a name, the average, and the maximum (None: there is only one number)."""
-        figures = [
-            (f"{figure.label}, ms" if figure.unit == "ms" else figure.label, figure.average, figure.maximum)
-            for figure in self.figures()
+        lines: list[tuple[str, float, float | None]] = [
+            (f"{label}, ms" if unit == "ms" else label, average, maximum)
+            for _, label, average, maximum, unit in self.figures()
         ]
         return [
-            *figures,
+            *lines,
             *((f"seconds of {tool.name} on the executors", tool.time_s, None) for tool in self.tools),
         ]
 
@@ -325,11 +621,11 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        cells = [
-            (name, f"{average:,.6g}", "" if maximum is None else f"{maximum:,.6g}")
-            for name, average, maximum in self.rows()
+        rows = [
+            (name, *("" if each is None else f"{each:,.6g}" for each in numbers))
+            for name, *numbers in self.rows()
         ]
-        return table(f"{self.workload}", ("", "on average", "at most"), cells)
+        return table(f"{self.workload}", ("", "on average", "at most"), rows)
 
 
 def estimate(
@@ -372,56 +668,54 @@ def estimate(
         OptionError: an option does not exist, or a number is out of its bounds.
     """
     prices = Prices() if prices is None else prices
-    cost = CostModel() if cost is None else cost
+    model = CostModel() if cost is None else copy.copy(cost)
     for name, value, type_, kind in (
         ("workload", workload, Workload, "workload is a state_store.Workload"),
         ("options", options or {}, Mapping, "options are a mapping by name"),
-        ("cost", cost, CostModel, "cost is that of state_store.measure"),
+        ("cost", model, CostModel, "cost is that of state_store.measure"),
         ("prices", prices, Prices, "prices are a state_store.Prices"),
     ):
         if not isinstance(value, type_):
             raise OptionError(f"{kind}, not {shown(value)}", option=name)
     check_names("options", list(options or ()))
-    if not isinstance(hit_ratio, (int, float)) or not 0 < hit_ratio <= 1:
-        raise OptionError(f"hit_ratio is above 0 and at most 1, not {shown(hit_ratio)}", option="hit_ratio")
-    check_number("retain", retain, minimum=1, maximum=MAX_RETAINED)
-    check_number("executors", executors, minimum=1, maximum=MAX_EXECUTORS)
-    check_number("executor_cores", executor_cores, minimum=1, maximum=MAX_CORES)
+    for name, number, most, bounds in (
+        ("hit_ratio", hit_ratio, 1, "above 0 and at most 1"),
+        ("maintenance_ms", maintenance_ms, sys.float_info.max, "finite and above 0"),
+    ):
+        if not isinstance(number, (int, float)) or not 0 < number <= most:
+            raise OptionError(f"{name} is {bounds}, not {shown(number)}", option=name)
+    check_number("retain", retain, minimum=1, maximum=100_000)
+    check_number("executors", executors, minimum=1, maximum=1_000_000)
+    check_number("executor_cores", executor_cores, minimum=1, maximum=1_024)
     check_number("batches", batches, minimum=10, maximum=10 * MAX_BATCHES)
-    if not isinstance(maintenance_ms, (int, float)) or not 0 < maintenance_ms < math.inf:
-        raise OptionError(
-            f"maintenance_ms is finite and above 0, not {shown(maintenance_ms)}", option="maintenance_ms"
-        )
     texts = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(texts)
-    retention = RetentionPolicy(
-        retain, parsed.retained_checkpoints, parsed.retained_age_ms, older_bytes=parsed.retained_older_bytes
-    )
-    model = copy.copy(cost)
+    older = (parsed.retained_checkpoints, parsed.retained_age_ms)
+    retention = RetentionPolicy(retain, *older, older_bytes=parsed.retained_older_bytes)
     model.thorough = parsed.restore_verification == FILES
     model.lazy_policy = LazyPolicy.of(parsed, end_bytes)
-    store = SimulatedStore(
-        workload, parsed, retention, model, maintenance_ms=maintenance_ms, settings=settings
-    )
-    with reporting(progress, "simulated", 1, "batches") as meter:
-        samples, is_steady = _steady(_sampled(store, retention.keep, batches, meter), retention.keep)
+    store = SimulatedStore(workload, parsed, retention, model, maintenance_ms, settings)
+    samples, is_steady = _steady(store, retention.keep, batches, progress)
+
+    partitions, count = workload.partitions, len(samples)
+    hours = count * workload.interval_ms / 3_600_000
+    totals = {name: sum(sample[name] for sample in samples) for name in set().union(*samples)}
 
     def mean(name: str) -> float:
-        return sum(getattr(sample, name) for sample in samples) / len(samples)
+        return totals.get(name, 0) / count
 
     def span(name: str, peak: str, times: float = 1.0) -> Range:
-        return Range(times * mean(name), times * max(getattr(sample, peak) for sample in samples))
+        return Range(times * mean(name), times * max(sample[peak] for sample in samples))
 
-    partitions = workload.partitions
-    hours = len(samples) * workload.interval_ms / _MS_PER_HOUR
-    fulls = sum(sample.merged == FULL for sample in samples)
-    merges = sum(sample.merged is not None for sample in samples) - fulls
-    stored_bytes = span("kept_bytes", "stored_bytes", partitions)
-    asked = sum((sample.requests for sample in samples), Counter())
-    requests = Requests(**{kind: count * partitions / 60 / hours for kind, count in asked.items()})
+    kinds = ("lists", "gets", "puts", "deletes")
+    requests = Requests(*(totals.get(kind, 0) * partitions / 60 / hours for kind in kinds))
     dollars = (requests.puts + requests.lists) * prices.puts + requests.gets * prices.gets
-    memory = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
-    row_bytes = workload.table(workload.keys_per_partition).put_bytes
+    stored_bytes = span("kept_bytes", "stored_bytes", partitions)
+    memory_bytes = memory_for(workload, hit_ratio, max(1.0, partitions / executors))
+    restores = (RestoreWork(sample["restore_files"], sample["restore_bytes"], 0) for sample in samples)
+    is_sparse = parsed.local_disk_limit_bytes > 0 or any(map(model.is_lazy, restores))
+    ahead_bytes = INPUT_BYTES + BLOCK_BYTES + ROWS_AHEAD_BYTES
+    row_bytes = table_size(workload.key_bytes, workload.value_bytes, workload.keys / partitions).put_bytes
     return Estimate(
         workload,
         texts,
@@ -430,84 +724,26 @@ def estimate(
         span("kept_files", "stored_files", partitions),
         upload_bytes_per_s=partitions * mean("uploaded_bytes") / workload.interval_ms * 1000,
         write_amplification=mean("uploaded_bytes") / mean("delta_bytes"),
-        merges_per_hour=partitions * merges / hours,
-        full_per_hour=partitions * fulls / hours,
-        restore_bytes=span("chain_bytes", "chain_bytes"),
-        restore_files=span("chain_files", "chain_files"),
+        merges_per_hour=partitions * totals.get(INCREMENTAL, 0) / hours,
+        full_per_hour=partitions * totals.get(FULL, 0) / hours,
+        restore_bytes=span("restore_bytes", "restore_bytes"),
+        restore_files=span("restore_files", "restore_files"),
         restore_ms=span("restore_ms", "restore_ms"),
-        reasons={reason: _kept(samples, reason, partitions) for reason in REASONS},
+        reasons={
+            reason: tuple(partitions * totals.get(f"{reason}_{of}", 0) / count for of in ("bytes", "files"))
+            for reason in REASONS
+        },
         requests_per_minute=requests,
         name_node_operations_per_minute=requests.total + (NAME_NODE_OPERATIONS_PER_PUT - 1) * requests.puts,
-        requests_dollars_per_month=dollars / 1000 * _MINUTES_PER_MONTH,
-        storage_dollars_per_month=stored_bytes.average / _BYTES_PER_GB * prices.gigabyte_months,
-        memory_bytes=memory,
-        memory_overhead_bytes=memory + JVM_BYTES,
-        look_ahead_bytes=_look_ahead_bytes(parsed, model, samples),
+        requests_dollars_per_month=dollars / 1000 * (30 * 24 * 60),
+        storage_dollars_per_month=stored_bytes.average / 1e9 * prices.gigabyte_months,
+        memory_bytes=memory_bytes,
+        memory_overhead_bytes=memory_bytes + JVM_BYTES,
+        look_ahead_bytes=ahead_bytes if parsed.look_ahead and is_sparse else 0,
         hit_ratio=hit_ratio,
         executors=executors,
         executor_cores=executor_cores,
-        batches=len(samples),
+        batches=count,
         is_steady=is_steady,
         tools=tool_times(workload.keys, row_bytes, partitions, executors * executor_cores),
     )
-
-
-def _sampled(store: SimulatedStore, keep: int, maximum: int, meter: Any) -> list[Sample]:
-    """Return the first batches: until enough cycles are complete, or the maximum is reached."""
-    samples: list[Sample] = []
-    remaining = _CYCLES + 1
-    if meter is not None:
-        meter.expect(maximum)
-    while remaining and len(samples) < maximum:
-        samples.append(store.batch())
-        if meter is not None and hasattr(meter, "moved"):
-            meter.moved(1)
-        remaining -= samples[-1].merged == FULL and len(samples) > keep
-    return samples
-
-
-def _steady(samples: Sequence[Sample], keep: int) -> tuple[Sequence[Sample], bool]:
-    """Return the batches of complete cycles, after those in which the first versions were retained.
-
-    If there is no cycle, they are the second half.
-    """
-    fulls = [index for index, sample in enumerate(samples) if sample.merged == FULL and index >= keep]
-    if len(fulls) < 2:
-        return samples[len(samples) // 2 :], False
-    return samples[fulls[0] : fulls[-1]], True
-
-
-def _kept(samples: Sequence[Sample], reason: str, partitions: int) -> tuple[float, float]:
-    """Return the average bytes and files that are kept for a reason, over all partitions."""
-    kept = [sample.reasons.get(reason, (0, 0)) for sample in samples]
-    size_bytes, files = (partitions * sum(numbers) / len(samples) for numbers in zip(*kept, strict=True))
-    return size_bytes, files
-
-
-def _look_ahead_bytes(options: Options, cost: CostModel, samples: Sequence[Sample]) -> int:
-    """Return the bytes of heap for look-ahead in each task; 0 if no restore leaves parts in storage."""
-    chains = (RestoreWork(sample.chain_files, sample.chain_bytes, deltas=0) for sample in samples)
-    is_sparse = options.local_disk_limit_bytes > 0 or any(map(cost.is_lazy, chains))
-    return INPUT_BYTES + BLOCK_BYTES + ROWS_AHEAD_BYTES if options.look_ahead and is_sparse else 0
-
-
-def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
-    """Return the `memoryBudget` in bytes for a share of look-ups that find their row in memory.
-
-    Only look-ups of existing keys count.
-
-    Args:
-        workload: what the query writes.
-        hit_ratio: the share; 1 keeps all rows.
-        stores: the number of stores on the executor.
-    """
-    touches = workload.touches_per_partition()
-    keys = workload.keys_per_partition
-    rows = keys if hit_ratio >= 1 else min(keys, touches.distinct(touches.batches_for(hit_ratio)))
-    row = _HEADER_BYTES + FAMILY_BYTES + workload.key_bytes + workload.value_bytes
-    row += -row % _ALIGNMENT_BYTES
-    slots = 1 << int(rows * 8 / 5).bit_length()  # of the index, which grows by doubling
-    spare_bytes = _SPARE_BATCHES * touches.distinct(1) * row
-    used = stores * (rows * row / _FULLEST + spare_bytes + slots * _SLOT_BYTES)
-    processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
-    return max(MIN_BYTES, round(used + processes))

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata, FileEntry
+from state_store.core.checkpoint.registry import StoredFile
+from state_store.core.checkpoint.stored_documents import ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
-from state_store.data.estimation.simulation import (
-    DEEPEST,
-    Run,
-    compact_runs,
-    file_sizes,
-    ingested,
-    table_size,
-)
+from state_store.data.estimation.estimate import DEEPEST, Run, compact_runs, file_sizes, ingested
+from state_store.data.estimation.workload import table_size
 
 SETTINGS = DatabaseSettings(threads=2, file_bytes=64 << 10)
 VALUE_BYTES = 100
 
 
-def entry(size_bytes: int) -> FileEntry:
-    return FileEntry("000001.sst", "shared/1", size_bytes, "", 0, 1)
+def stored(size_bytes: int) -> StoredFile:
+    return StoredFile("shared/1", size_bytes, 1)
 
 
 class Model:
@@ -36,14 +30,14 @@ class Model:
         self.table = table_size(16, VALUE_BYTES, 1000)
 
     def ingest(self, records: Sequence[int]) -> None:
-        runs = ingested(self.runs, [entry(self.table.of(count)) for count in records])
-        newest = [replace(run, batches=count) for run, count in zip(runs, reversed(records), strict=False)]
+        runs = ingested(self.runs, [stored(self.table.of(count)) for count in records])
+        newest = [run._replace(batches=count) for run, count in zip(runs, reversed(records), strict=False)]
         self.runs = [*newest, *runs[len(newest) :]]
 
-    def merged(self, runs: Sequence[Run], level: int, oldest: bool) -> Run:
+    def merged(self, runs: Sequence[Run], level: int) -> Run:
         records = sum(run.batches for run in runs)
         sizes = file_sizes(self.table.of(records), level, SETTINGS, self.table.file_bytes)
-        return Run(records, level, tuple(entry(size_bytes) for size_bytes in sizes))
+        return Run(records, level, [stored(size_bytes) for size_bytes in sizes])
 
     def compact(self) -> None:
         self.runs = compact_runs(self.runs, SETTINGS, self.merged)
@@ -94,5 +88,5 @@ def test_runs_are_merged_as_rocksdb_merges_them(database: Database, tmp_path: Pa
         assert computed == pytest.approx(files, rel=0.1, abs=2)
     assert merged > 10
     database.compact_all()
-    run = model.merged(model.runs, DEEPEST, True)
+    run = model.merged(model.runs, DEEPEST)
     assert len(run.files) == pytest.approx(len(database.files()), rel=0.1, abs=2)

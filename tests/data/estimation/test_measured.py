@@ -11,7 +11,7 @@ from dataset.golden_states import checkpoint
 
 import state_store
 from state_store.core.planning.cost import CostModel, RestoreWork
-from state_store.data.estimation.measured import _fit, _restored
+from state_store.data.estimation.workload import _fit, _restored
 from state_store.errors import MissingError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from state_store.data.dataset.rewriting.store_writer import pieces
 from state_store.data.estimation.estimate import ROW_BYTES, TOOLS, estimate, in_time, tool_times
-from state_store.data.estimation.simulation import Workload, table_size
+from state_store.data.estimation.workload import Workload, table_size
 from state_store.errors import OptionError
 
 ROWS, PARTITIONS = 1e9, 100

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from state_store.data.estimation.simulation import observed, zipf
+from state_store.data.estimation.workload import observed, zipf
 
 KEYS = 2000
 
