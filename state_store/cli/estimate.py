@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import click
@@ -21,6 +21,10 @@ from state_store.errors import OptionError
 _COLUMNS = (text_column(""), *map(number_column, ("now", "on average", "at most")))
 _TOOL_NUMBERS = ("one core", "tasks", "the job", "memory a task", "TMPDIR a task")
 _INNER = {"workload", "cost", "delta_table", "merged_table", "touches"}
+_PRICES_HELP = "Dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB a month."
+_INTERVAL, _RATE = cli.OptionValue(DURATION, 1, 366 * 86_400_000), cli.OptionValue(BYTES, 1, 1 << 50)
+_RETAIN, _CORES = cli.WholeNumber(1, 100_000), cli.WholeNumber(1, 1_024)
+_RATIO, _DOLLARS = click.FloatRange(0, 1, min_open=True), (click.FloatRange(0),) * 3
 _NOTE = f"""\
 {cli.DIRECTORY} Without it,
 --keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share describe the writes of a query
@@ -28,9 +32,10 @@ that is planned. Numbers are those of all partitions together; a restore is that
 
 
 def _option(
-    names: str, type_: Any, help_: str, metavar: str | None = "N", **how: Any
+    names: str, type_: Any, help_: str, metavar: str = "N", default: Any = None
 ) -> Callable[[Any], Any]:
-    return click.option(*names.split(), type=type_, help=help_, metavar=metavar, show_default=True, **how)
+    more = {"multiple": True} if metavar == "NAME=VALUE" else {"default": default, "show_default": True}
+    return click.option(*names.split(), type=type_, help=help_, metavar=metavar, **more)
 
 
 @cli.command(
@@ -50,59 +55,35 @@ def _option(
 @_option("--update-share", cli.Number(0, 1), "Keys that a batch writes, as a share of all.", "SHARE")
 @_option("--new-per-batch", cli.Number(0, 1e13), "Keys among these that were not there before.")
 @_option("--zipf", cli.Number(0, 10), "Exponent of Zipf's law by which keys are written.", "S")
-@_option(
-    *("--interval interval_ms", cli.OptionValue(DURATION, 1, 366 * 86_400_000)),
-    *("Time from batch to batch; default: 10s.", None),
-)
+@_option("--interval interval_ms", _INTERVAL, "Time from batch to batch; default: 10s.", "DURATION")
 @_option("--partitions", cli.WholeNumber(1, 1_000_000), f"Partitions; default: {PARTITIONS}.")
 @_option("--operator", cli.NUMBER, "The operator in DIR.", default=0)
 @cli.store_option(
     "The store in DIR. Default: the only one, left, or the first variable, "
     "which stands for all of its operator."
 )
-@_option(
-    *("--retain", cli.WholeNumber(1, 100_000)),
-    f"Spark's minBatchesToRetain; default: that of DIR, or {RETAIN}.",
-)
+@_option("--retain", _RETAIN, f"Spark's minBatchesToRetain; default: that of DIR, or {RETAIN}.")
 @_option("--full-every", str, "The option fullAfterDeltas.")
 @_option("--objective", str, "The option restoreObjective.", "TIME")
-@_option("--option options", str, "Any option of the store.", "NAME=VALUE", multiple=True)
-@_option(
-    *("--hit-ratio", click.FloatRange(0, 1, min_open=True)),
-    *("The share of look-ups that find their row in memory.", "SHARE"),
-    default=HIT_RATIO,
-)
+@_option("--option options", str, "Any option of the store.", "NAME=VALUE")
+@_option("--hit-ratio", _RATIO, "The share of look-ups that find their row in memory.", "SHARE", HIT_RATIO)
 @_option("--executors", cli.WholeNumber(1, 1_000_000), "Executors that share the partitions.", default=1)
-@_option(
-    *("--executor-cores", cli.WholeNumber(1, 1_024), "Cores of each executor, on which tools run as jobs."),
-    default=1,
-)
-@_option(
-    *("--fetch-rate", cli.OptionValue(BYTES, 1, 1 << 50)),
-    *("Bytes a second from storage; default: 200m, or as measured in DIR.", None),
-)
-@_option(
-    *("--prices", (click.FloatRange(0),) * 3),
-    *("Dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB a month.", "PUT GET GB"),
-    default=(Prices.puts, Prices.gets, Prices.gigabyte_months),
-)
+@_option("--executor-cores", _CORES, "Cores of each executor, on which tools run as jobs.", default=1)
+@_option("--fetch-rate", _RATE, "Bytes a second from storage; default: 200m, or as measured in DIR.", "SIZE")
+@_option("--prices", _DOLLARS, _PRICES_HELP, "PUT GET GB", astuple(Prices()))
 @cli.json_option
 @click.argument("checkpoint", metavar="[DIR]", required=False, type=cli.Location())
 def estimate_command(
     checkpoint: str | None,
     operator: int,
     store: str | None,
-    retain: int | None,
     fetch_rate: int | None,
     full_every: str | None,
     objective: str | None,
     options: Sequence[str],
     prices: Sequence[float],
-    hit_ratio: float,
-    executors: int,
-    executor_cores: int,
     as_json: bool,
-    **planned: Any,
+    **numbers: Any,
 ) -> None:
     """Estimate storage, memory and restore times of a query.
 
@@ -113,12 +94,14 @@ def estimate_command(
     unless they are given. The estimate simulates the decisions of the agent batch by batch, until they
     repeat.
     """
-    numbers = {name: value for name, value in planned.items() if value is not None}
+    executors = {name: numbers.pop(name) for name in ("hit_ratio", "executors", "executor_cores")}
+    retain = numbers.pop("retain")
+    planned = {name: value for name, value in numbers.items() if value is not None}
     measured, cost = None, None
     if checkpoint is None:
-        workload = _planned(numbers)
-    elif numbers:
-        raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(numbers)}")
+        workload = _planned(planned)
+    elif planned:
+        raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(planned)}")
     else:
         require_arrow()
         with Meter("measured", len(Query.open(checkpoint).stores(Filter(operator)))) as meter:
@@ -133,23 +116,14 @@ def estimate_command(
         if not equals:
             raise OptionError(f"--option takes NAME=VALUE, not '{text}'", option="--option")
     with Meter("simulated", 1, unit="batches") as meter:
-        estimated = estimate(
-            workload,
-            texts,
-            retain=retain or (measured and measured.retained) or RETAIN,
-            hit_ratio=hit_ratio,
-            executors=executors,
-            executor_cores=executor_cores,
-            cost=cost,
-            prices=Prices(*prices),
-            progress=meter,
-        )
-    if not as_json:
-        return _print(estimated, measured)
-    now, work = ({} if each is None else vars(each) for each in (measured, workload))
-    outer = ({name: value for name, value in values.items() if name not in _INNER} for values in (now, work))
-    print_json({"measured": next(outer) or None, **asdict(estimated), "workload": next(outer)})
-    return None
+        how = {"cost": cost, "prices": Prices(*prices), "progress": meter, **executors}
+        retain = retain or (measured and measured.retained) or RETAIN
+        estimated = estimate(workload, texts, retain=retain, **how)
+    if as_json:
+        now = None if measured is None else _outer(measured)
+        print_json({"measured": now, **asdict(estimated), "workload": _outer(workload)})
+    else:
+        _print(estimated, measured)
 
 
 def _planned(numbers: Mapping[str, Any]) -> Workload:
@@ -167,6 +141,11 @@ def _planned(numbers: Mapping[str, Any]) -> Workload:
             "or --update-share"
         )
     return Workload(**numbers)
+
+
+def _outer(values: Measured | Workload) -> dict[str, Any]:
+    """Return the numbers, without what they are made of."""
+    return {name: value for name, value in vars(values).items() if name not in _INNER}
 
 
 def _print(estimated: Estimate, measured: Measured | None) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -60,8 +59,8 @@ DEEPEST = 6
 _LEFT_OUT_PERCENT, _UNCOUNTED_BYTES = 10, 6_500
 """Share of the younger runs that a compaction of all may leave out; bytes of a file beyond its bound."""
 
-NAME_NODE_OPERATIONS_PER_PUT = 5
-"""A status, a new file, its block, its end, and a rename."""
+_PUT_OPERATIONS = 5
+"""Operations of a NameNode for a PUT: a status, a new file, its block, its end, and a rename."""
 
 MIN_BYTES = 16 << 20
 
@@ -176,12 +175,12 @@ class SimulatedStore:
         maintenance_ms: float = MAINTENANCE_MS,
         settings: DatabaseSettings | None = None,
     ) -> None:
-        self._keys, self._removals = (
-            number / workload.partitions for number in (workload.keys, workload.removals)
-        )
+        self._keys = workload.keys / workload.partitions
+        self._removals = workload.removals / workload.partitions
         self._touches, self._interval_ms = workload.touches_per_partition(), workload.interval_ms
         self._delta_table, self._merged_table = workload.tables(options.snapshot_compression)
-        self._settings, self._retention = settings or DatabaseSettings(), retention
+        self._settings = self._files = settings or DatabaseSettings()
+        self._retention = retention
         self._cleanup_batches = max(1, round(maintenance_ms / workload.interval_ms))
         self._policy, self._pause_ms = Policy(options, "estimate"), options.min_pause_between_merges_ms
         self._statistics = StoreStatistics(cost)
@@ -245,16 +244,13 @@ class SimulatedStore:
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return
         self._merged_ms = self._now_ms
-        settings = self._settings.for_store(chain.size_bytes)
-        runs = ingested(
-            self._runs, [StoredFile.of_delta(delta.name, delta.size_bytes) for delta in chain.deltas]
-        )
-
-        def merged(neighbours: Sequence[Run], level: int) -> Run:
-            return self._merged(neighbours, level, settings)
-
-        full = [merged(runs, DEEPEST)] if due.kind == FULL else None
-        self._runs = full or compact_runs(runs, self._settings, merged)
+        self._files = self._settings.for_store(chain.size_bytes)
+        deltas = [StoredFile.of_delta(delta.name, delta.size_bytes) for delta in chain.deltas]
+        runs = ingested(self._runs, deltas)
+        if due.kind == FULL:
+            self._runs = [self._merged(runs, DEEPEST)]
+        else:
+            self._runs = compact_runs(runs, self._settings, self._merged)
         manifest = self._manifest(chain)
         for file in manifest.files:
             if file.path not in self.stored:
@@ -275,7 +271,7 @@ class SimulatedStore:
         for kind, count in requests.items():
             self._sample[kind] += count
 
-    def _merged(self, runs: Sequence[Run], level: int, settings: DatabaseSettings) -> Run:
+    def _merged(self, runs: Sequence[Run], level: int) -> Run:
         """Merge neighbours into one run. The oldest has all keys once, others the last writes of each key.
 
         A batch removes as many keys as it adds. Of the puts of some batches in a row none remains of keys
@@ -290,11 +286,11 @@ class SimulatedStore:
             young = self._removals * max(0.0, batches - lifetime)
             old = max(0.0, written - removals) * min(1.0, batches / lifetime) / 2
             changes = (max(0.0, min(written - young - old, self._keys)), removals)
-        sizes = file_sizes(self._merged_table.of(*changes), level, settings, self._merged_table.file_bytes)
-        names = (SharedName(self._version, 0, next(self._table_numbers)) for _ in sizes)
-        return Run(
-            batches, level, [StoredFile(name.path, each, self._version) for name, each in zip(names, sizes)]
-        )
+        size, files = self._merged_table, []
+        for size_bytes in file_sizes(size.of(*changes), level, self._files, size.file_bytes):
+            name = SharedName(self._version, 0, next(self._table_numbers))
+            files.append(StoredFile(name.path, size_bytes, self._version))
+        return Run(batches, level, files)
 
     def _manifest(self, chain: Chain) -> Manifest:
         files = tuple(
@@ -669,21 +665,20 @@ def estimate(
     """
     prices = Prices() if prices is None else prices
     model = CostModel() if cost is None else copy.copy(cost)
-    for name, value, type_, kind in (
-        ("workload", workload, Workload, "workload is a state_store.Workload"),
-        ("options", options or {}, Mapping, "options are a mapping by name"),
-        ("cost", model, CostModel, "cost is that of state_store.measure"),
-        ("prices", prices, Prices, "prices are a state_store.Prices"),
+    has_ratio = isinstance(hit_ratio, (int, float)) and 0 < hit_ratio <= 1
+    has_interval = isinstance(maintenance_ms, (int, float)) and 0 < maintenance_ms < math.inf
+    for name, value, is_right, kind in (
+        ("workload", workload, isinstance(workload, Workload), "a state_store.Workload"),
+        ("options", options, isinstance(options or {}, Mapping), "a mapping by name"),
+        ("cost", cost, isinstance(model, CostModel), "that of state_store.measure"),
+        ("prices", prices, isinstance(prices, Prices), "a state_store.Prices"),
+        ("hit_ratio", hit_ratio, has_ratio, "above 0 and at most 1"),
+        ("maintenance_ms", maintenance_ms, has_interval, "finite and above 0"),
     ):
-        if not isinstance(value, type_):
-            raise OptionError(f"{kind}, not {shown(value)}", option=name)
+        if not is_right:
+            verb = "are" if name in ("options", "prices") else "is"
+            raise OptionError(f"{name} {verb} {kind}, not {shown(value)}", option=name)
     check_names("options", list(options or ()))
-    for name, number, most, bounds in (
-        ("hit_ratio", hit_ratio, 1, "above 0 and at most 1"),
-        ("maintenance_ms", maintenance_ms, sys.float_info.max, "finite and above 0"),
-    ):
-        if not isinstance(number, (int, float)) or not 0 < number <= most:
-            raise OptionError(f"{name} is {bounds}, not {shown(number)}", option=name)
     check_number("retain", retain, minimum=1, maximum=100_000)
     check_number("executors", executors, minimum=1, maximum=1_000_000)
     check_number("executor_cores", executor_cores, minimum=1, maximum=1_024)
@@ -734,7 +729,7 @@ def estimate(
             for reason in REASONS
         },
         requests_per_minute=requests,
-        name_node_operations_per_minute=requests.total + (NAME_NODE_OPERATIONS_PER_PUT - 1) * requests.puts,
+        name_node_operations_per_minute=requests.total + (_PUT_OPERATIONS - 1) * requests.puts,
         requests_dollars_per_month=dollars / 1000 * (30 * 24 * 60),
         storage_dollars_per_month=stored_bytes.average / 1e9 * prices.gigabyte_months,
         memory_bytes=memory_bytes,
