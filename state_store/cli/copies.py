@@ -11,20 +11,7 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import (
-    DIRECTORIES,
-    Location,
-    OptionValue,
-    WholeNumber,
-    command,
-    directory_argument,
-    json_option,
-    note_unfinished,
-    spark_option,
-    state_command,
-    target_argument,
-    writing,
-)
+from state_store.cli import command as declare
 from state_store.cli.output import Meter, print_json, say, size
 from state_store.core.compat import zip
 from state_store.core.settings.option import BYTES
@@ -41,15 +28,15 @@ from state_store.errors import OptionError
 _GOES_ON = "the same command goes on with it"
 
 
-@command(
+@declare.command(
     "cp",
     examples=("/data/checkpoint s3://bucket/checkpoint", "/data/checkpoint /backup/41 --json"),
-    note=DIRECTORIES,
+    note=declare.DIRECTORIES,
 )
-@json_option
-@spark_option
-@directory_argument
-@target_argument
+@declare.json_option
+@declare.spark_option
+@declare.directory_argument
+@declare.target_argument
 def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     """Copy a checkpoint, consistent while the query runs.
 
@@ -58,7 +45,7 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     command continues a copy that was interrupted. Meanwhile a lease protects the files of DIR from deletion.
     """
     stores = len(Query.open(checkpoint).stores())
-    with Meter("copied", stores) as meter, writing(target, if_interrupted=_GOES_ON):
+    with Meter("copied", stores) as meter, declare.writing(target, if_interrupted=_GOES_ON):
         done = copy(checkpoint, target, spark=spark, progress=meter)
     if as_json:
         print_json(
@@ -69,7 +56,7 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
         say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{present}")
 
 
-@state_command(
+@declare.state_command(
     "import",
     examples=(
         "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
@@ -78,10 +65,10 @@ def cp(checkpoint: str, target: str, as_json: bool, spark: Any) -> None:
     ),
     stopped=True,
 )
-@json_option
-@spark_option
+@declare.json_option
+@declare.spark_option
 @click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
-@target_argument
+@declare.target_argument
 def import_(
     checkpoint: str,
     operator: int,
@@ -104,9 +91,9 @@ def import_(
     require_arrow()
     rows_by_store = _rows_of_stores(rows, store)
     query = Query.open(checkpoint)
-    note_unfinished(query)
+    declare.note_unfinished(query)
     advice = "remove it before the command is run again"
-    with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
+    with Meter("written", len(query.stores())) as meter, declare.writing(target, if_interrupted=advice):
         done = import_state(checkpoint, rows_by_store, target, operator, store, spark=spark, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
@@ -130,26 +117,26 @@ def _rows_of_stores(rows: Sequence[str], store: str | None) -> Any:
     return {name: path for name, _, path in pairs}
 
 
-@command(
+@declare.command(
     "repartition",
     examples=(
         "/data/checkpoint /data/checkpoint-64 --partitions 64",
         "/data/checkpoint /data/checkpoint-64 --partitions 64 --running",
     ),
-    note=DIRECTORIES,
+    note=declare.DIRECTORIES,
 )
-@json_option
+@declare.json_option
 @click.option(
     "--partitions",
-    type=WholeNumber(1, MAX_PARTITIONS),
+    type=declare.WholeNumber(1, MAX_PARTITIONS),
     required=True,
     metavar="N",
     help="Partitions in TARGET.",
 )
 @click.option("--running", is_flag=True, help="The query runs on: write most of TARGET now.")
-@spark_option
-@directory_argument
-@target_argument
+@declare.spark_option
+@declare.directory_argument
+@declare.target_argument
 def repartition(
     checkpoint: str, target: str, partitions: int, running: bool, as_json: bool, spark: Any
 ) -> None:
@@ -169,7 +156,7 @@ def repartition(
     require_arrow()
     query = Query.open(checkpoint)
     if not running:
-        note_unfinished(query)
+        declare.note_unfinished(query)
     stores = sum(
         1 if operator.is_in_one_partition else partitions
         for operator in query.operators
@@ -177,7 +164,7 @@ def repartition(
     )
     goes_on = running or spark is not None or is_beside(target, query.location, partitions)
     advice = _GOES_ON if goes_on else "remove it before the command is run again"
-    with Meter("written", stores) as meter, writing(target, if_interrupted=advice):
+    with Meter("written", stores) as meter, declare.writing(target, if_interrupted=advice):
         done = write_repartitioned(
             checkpoint, target, partitions, running=running, spark=spark, progress=meter
         )
@@ -209,7 +196,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     return {name: value for name, _, value in pairs}
 
 
-@command(
+@declare.command(
     "migrate",
     examples=(
         "/data/checkpoint /data/checkpoint-incremental --to incremental",
@@ -218,7 +205,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     ),
     note=_MIGRATE_NOTE,
 )
-@json_option
+@declare.json_option
 @click.option(
     "--conf",
     multiple=True,
@@ -228,13 +215,13 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 )
 @click.option(
     "--memory",
-    type=OptionValue(BYTES, 64 << 20, 1 << 40),
+    type=declare.OptionValue(BYTES, 64 << 20, 1 << 40),
     metavar="SIZE",
     help="The heap of the JVM that copies, such as 4g; at least 64m.",
 )
 @click.option(
     "--threads",
-    type=WholeNumber(1, 1024),
+    type=declare.WholeNumber(1, 1024),
     metavar="N",
     help="Stores at a time. Default: the number of cores, at most 4.",
 )
@@ -242,13 +229,13 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     "--format",
     "checkpoint_format",
     metavar="N",
-    type=WholeNumber(1, 2),
+    type=declare.WholeNumber(1, 2),
     help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
 )
 @click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")
-@spark_option
-@click.argument("source", metavar="SOURCE", type=Location())
-@target_argument
+@declare.spark_option
+@click.argument("source", metavar="SOURCE", type=declare.Location())
+@declare.target_argument
 def migrate(
     source: str,
     target: str,
@@ -269,10 +256,10 @@ def migrate(
     JVM, and the same command goes on with what an interrupted one has written.
     """
     query = Query.of_any_store(source)
-    note_unfinished(query)
+    declare.note_unfinished(query)
     stores = len(query.stores())
     advice = "remove it before the command is run again" if spark is None else _GOES_ON
-    with Meter("copied", stores, unit="rows") as meter, writing(target, if_interrupted=advice):
+    with Meter("copied", stores, unit="rows") as meter, declare.writing(target, if_interrupted=advice):
         done = write_migrated(
             source,
             target,

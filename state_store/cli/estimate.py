@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from state_store.cli import command as cli
+from state_store.cli import command as declare
 from state_store.cli.output import Meter, number_column, print_json, print_table, say, size, text_column
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option import BYTES, DURATION
@@ -22,11 +22,11 @@ _COLUMNS = (text_column(""), *map(number_column, ("now", "on average", "at most"
 _TOOL_NUMBERS = ("one core", "tasks", "the job", "memory a task", "TMPDIR a task")
 _INNER = {"workload", "cost", "delta_table", "merged_table", "touches"}
 _PRICES_HELP = "Dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB a month."
-_INTERVAL, _RATE = cli.OptionValue(DURATION, 1, 366 * 86_400_000), cli.OptionValue(BYTES, 1, 1 << 50)
-_RETAIN, _CORES = cli.WholeNumber(1, 100_000), cli.WholeNumber(1, 1_024)
+_INTERVAL, _RATE = declare.OptionValue(DURATION, 1, 366 * 86_400_000), declare.OptionValue(BYTES, 1, 1 << 50)
+_RETAIN, _CORES = declare.WholeNumber(1, 100_000), declare.WholeNumber(1, 1_024)
 _RATIO, _DOLLARS = click.FloatRange(0, 1, min_open=True), (click.FloatRange(0),) * 3
 _NOTE = f"""\
-{cli.DIRECTORY} Without it,
+{declare.DIRECTORY} Without it,
 --keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share describe the writes of a query
 that is planned. Numbers are those of all partitions together; a restore is that of one of them."""
 
@@ -38,7 +38,7 @@ def _option(
     return click.option(*names.split(), type=type_, help=help_, metavar=metavar, **more)
 
 
-@cli.command(
+@declare.command(
     "estimate",
     examples=(
         "/data/checkpoint",
@@ -48,17 +48,17 @@ def _option(
     ),
     note=_NOTE,
 )
-@_option("--keys", cli.Number(1, 1e13), "Number of keys in the state at any time.")
-@_option("--key-bytes", cli.Number(0, 1 << 30), "Bytes of an encoded key; a long has 16.")
-@_option("--value-bytes", cli.Number(0, 1 << 30), "Bytes of an encoded value; a long has 16.")
-@_option("--updates-per-batch", cli.Number(0, 1e13), "Keys that a batch writes.")
-@_option("--update-share", cli.Number(0, 1), "Keys that a batch writes, as a share of all.", "SHARE")
-@_option("--new-per-batch", cli.Number(0, 1e13), "Keys among these that were not there before.")
-@_option("--zipf", cli.Number(0, 10), "Exponent of Zipf's law by which keys are written.", "S")
+@_option("--keys", declare.Number(1, 1e13), "Number of keys in the state at any time.")
+@_option("--key-bytes", declare.Number(0, 1 << 30), "Bytes of an encoded key; a long has 16.")
+@_option("--value-bytes", declare.Number(0, 1 << 30), "Bytes of an encoded value; a long has 16.")
+@_option("--updates-per-batch", declare.Number(0, 1e13), "Keys that a batch writes.")
+@_option("--update-share", declare.Number(0, 1), "Keys that a batch writes, as a share of all.", "SHARE")
+@_option("--new-per-batch", declare.Number(0, 1e13), "Keys among these that were not there before.")
+@_option("--zipf", declare.Number(0, 10), "Exponent of Zipf's law by which keys are written.", "S")
 @_option("--interval interval_ms", _INTERVAL, "Time from batch to batch; default: 10s.", "DURATION")
-@_option("--partitions", cli.WholeNumber(1, 1_000_000), f"Partitions; default: {PARTITIONS}.")
-@_option("--operator", cli.NUMBER, "The operator in DIR.", default=0)
-@cli.store_option(
+@_option("--partitions", declare.WholeNumber(1, 1_000_000), f"Partitions; default: {PARTITIONS}.")
+@_option("--operator", declare.NUMBER, "The operator in DIR.", default=0)
+@declare.store_option(
     "The store in DIR. Default: the only one, left, or the first variable, "
     "which stands for all of its operator."
 )
@@ -67,12 +67,12 @@ def _option(
 @_option("--objective", str, "The option restoreObjective.", "TIME")
 @_option("--option options", str, "Any option of the store.", "NAME=VALUE")
 @_option("--hit-ratio", _RATIO, "The share of look-ups that find their row in memory.", "SHARE", HIT_RATIO)
-@_option("--executors", cli.WholeNumber(1, 1_000_000), "Executors that share the partitions.", default=1)
+@_option("--executors", declare.WholeNumber(1, 1_000_000), "Executors that share the partitions.", default=1)
 @_option("--executor-cores", _CORES, "Cores of each executor, on which tools run as jobs.", default=1)
 @_option("--fetch-rate", _RATE, "Bytes a second from storage; default: 200m, or as measured in DIR.", "SIZE")
 @_option("--prices", _DOLLARS, _PRICES_HELP, "PUT GET GB", astuple(Prices()))
-@cli.json_option
-@click.argument("checkpoint", metavar="[DIR]", required=False, type=cli.Location())
+@declare.json_option
+@click.argument("checkpoint", metavar="[DIR]", required=False, type=declare.Location())
 def estimate_command(
     checkpoint: str | None,
     operator: int,

@@ -14,17 +14,8 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
+from state_store.cli import command as declare
 from state_store.cli import output
-from state_store.cli.command import (
-    DIRECTORY,
-    NUMBER,
-    WholeNumber,
-    command,
-    directory_argument,
-    json_option,
-    query_command,
-    spark_option,
-)
 from state_store.cli.process import ExitCode, visible
 from state_store.core.codec import fields_to_json
 from state_store.data.dataset import checkpoints as histories
@@ -34,19 +25,19 @@ from state_store.data.query import Filter, Query
 from state_store.data.query.arguments import counted
 
 
-@command(
+@declare.command(
     "doctor",
     examples=("/data/checkpoint", "s3://bucket/checkpoint --restore-objective 30s --json"),
-    note=DIRECTORY,
+    note=declare.DIRECTORY,
 )
-@directory_argument
+@declare.directory_argument
 @click.option(
     "--restore-objective",
     metavar="TIME",
     help="The longest acceptable restore, with which predictions are compared; 0: none. Default: the query's "
     "restoreObjective, as its newest merge found it.",
 )
-@json_option
+@declare.json_option
 def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int:
     """Say what is wrong with a query's checkpoints, and what to do.
 
@@ -77,14 +68,14 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     return ExitCode.OK if verdict.severity in (FINE, NOTE) else ExitCode.PROBLEM
 
 
-@command(
+@declare.command(
     "serve",
     examples=(
         "/data/checkpoint",
         "flights=s3://bucket/flights delays=s3://bucket/delays --every 60s",
         "/data/checkpoint --host 0.0.0.0 --allow-host monitor.example.org --token-file token",
     ),
-    note=DIRECTORY,
+    note=declare.DIRECTORY,
 )
 @click.argument("checkpoints", metavar="[NAME=]DIR...", nargs=-1, required=True)
 @click.option(
@@ -95,7 +86,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     metavar="N",
     default=8190,
     show_default=True,
-    type=WholeNumber(0, 65535),
+    type=declare.WholeNumber(0, 65535),
     help="Port to listen on; 0: a free one.",
 )
 @click.option(
@@ -125,7 +116,7 @@ def doctor(checkpoint: str, restore_objective: str | None, as_json: bool) -> int
     "--stores",
     default=2,
     show_default=True,
-    type=WholeNumber(1, 1024),
+    type=declare.WholeNumber(1, 1024),
     metavar="N",
     help="Stores of which full checkpoints are made at a time.",
 )
@@ -178,7 +169,7 @@ _MIN_COLUMNS = 5
 """Columns of a version that every output has; a narrow one leaves out the last of the others."""
 
 
-@query_command(
+@declare.query_command(
     "checkpoints",
     examples=(
         "/data/checkpoint",
@@ -252,11 +243,13 @@ def _versions_json(history: histories.Checkpoints) -> dict[str, Any]:
     }
 
 
-@query_command(
+@declare.query_command(
     "chain",
     examples=("/data/checkpoint --partition 0", "/data/checkpoint --version 41 --json"),
 )
-@click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last.")
+@click.option(
+    "--version", type=declare.NUMBER, metavar="N", help="The version; default: the one committed last."
+)
 def chain(checkpoint: str, chosen: Filter, as_json: bool, version: int | None) -> None:
     """Draw the files of a version.
 
@@ -317,7 +310,7 @@ _FILE_COLUMNS = (
 _REASON_COLUMNS = (output.text_column("reason"), output.number_column("bytes"), output.number_column("files"))
 
 
-@query_command(
+@declare.query_command(
     "files",
     examples=(
         "/data/checkpoint",
@@ -328,8 +321,10 @@ _REASON_COLUMNS = (output.text_column("reason"), output.number_column("bytes"), 
 )
 @click.option("--unneeded", is_flag=True, help="List only files with count 0.")
 @click.option("--by-reason", is_flag=True, help="Sum the files up by the reason for which they are there.")
-@click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
-@spark_option
+@click.option(
+    "--needed-by", type=declare.NUMBER, metavar="VERSION", help="List only files that this version needs."
+)
+@declare.spark_option
 def files(
     checkpoint: str,
     chosen: Filter,

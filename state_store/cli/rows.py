@@ -14,23 +14,8 @@ from typing import Any
 
 import click
 
+from state_store.cli import command as declare
 from state_store.cli import formats, output
-from state_store.cli.command import (
-    DIRECTORY,
-    NUMBER,
-    Chosen,
-    MomentType,
-    WholeNumber,
-    command,
-    directory_argument,
-    json_option,
-    spark_option,
-    state_command,
-    target_argument,
-    utc_option,
-    version_options,
-    writing,
-)
 from state_store.cli.process import is_utc, zone
 from state_store.data.dataset.columns import key_columns
 from state_store.data.dataset.history import KeyVersion
@@ -44,7 +29,7 @@ from state_store.data.query.arguments import counted
 from state_store.errors import MissingError, OptionError
 
 
-@state_command(
+@declare.state_command(
     "show",
     examples=(
         "/data/checkpoint",
@@ -54,7 +39,7 @@ from state_store.errors import MissingError, OptionError
         "/data/checkpoint --store left --limit 0 --format parquet --output left.parquet",
     ),
 )
-@version_options
+@declare.version_options
 @formats.format_options
 @formats.limit_option
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas, in this order.")
@@ -75,10 +60,10 @@ from state_store.errors import MissingError, OptionError
     help="Only rows of this key: a value for each of its columns in order, or NAME=VALUE for each.",
 )
 @click.option(
-    "--partition", "partitions", type=NUMBER, multiple=True, metavar="N", help="Only this partition."
+    "--partition", "partitions", type=declare.NUMBER, multiple=True, metavar="N", help="Only this partition."
 )
 def show(
-    chosen: Chosen,
+    chosen: declare.Chosen,
     form: str,
     target: str | None,
     limit: int | None,
@@ -117,7 +102,7 @@ def show(
             )
 
 
-@state_command(
+@declare.state_command(
     "get",
     examples=(
         "/data/checkpoint AA",
@@ -126,10 +111,10 @@ def show(
         "/data/checkpoint AA --store left --format csv",
     ),
 )
-@version_options
+@declare.version_options
 @formats.format_options
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
+def get(chosen: declare.Chosen, form: str, target: str | None, key: Sequence[str]) -> None:
     """Print the state of one key.
 
     KEY is a value for each column of the key in order, or NAME=VALUE for each; structs are JSON, and windows
@@ -154,7 +139,7 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
             formats.print_row(row, moment_columns(state.view))
 
 
-@state_command(
+@declare.state_command(
     "history",
     examples=(
         "/data/checkpoint AA",
@@ -162,11 +147,11 @@ def get(chosen: Chosen, form: str, target: str | None, key: Sequence[str]) -> No
         "/data/checkpoint AA --every --format csv --output AA.csv",
     ),
 )
-@version_options
+@declare.version_options
 @formats.format_options
 @click.option("--every", is_flag=True, help="Show versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Sequence[str]) -> None:
+def history(chosen: declare.Chosen, form: str, target: str | None, every: bool, key: Sequence[str]) -> None:
     """Show the state of a key over the versions.
 
     Shows each version that wrote the key, oldest first, as far back as deltas go. KEY is as for get. With
@@ -249,12 +234,12 @@ class _VersionName(click.ParamType):
         if number.isascii() and number.isdecimal() and not batch and len(number) <= _VERSION_DIGITS:
             return int(number) + (1 if value != number else 0)
         try:
-            return MomentType().convert(value, param, ctx)
+            return declare.MomentType().convert(value, param, ctx)
         except click.BadParameter as error:
             self.fail(f"'{value}' is not a version: give 41, batch:40 or a time; {error.message}", param, ctx)
 
 
-@state_command(
+@declare.state_command(
     "diff",
     examples=(
         "/data/checkpoint 40 41",
@@ -287,7 +272,7 @@ def diff(
     is given by its number, as batch:N, or as the newest at a time.
     """
     by_time = {"at": newer} if isinstance(newer, datetime) else {"version": newer}
-    with Chosen(checkpoint, operator, store, **by_time).open() as state:
+    with declare.Chosen(checkpoint, operator, store, **by_time).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
         since = older if isinstance(older, int) else f"at {output.moment(milliseconds_of(older))}"
         described = f"change from version {since} to version {state.version}"
@@ -300,7 +285,7 @@ def diff(
 
 
 _SQL_NOTE = f"""\
-{DIRECTORY} The query may run meanwhile.
+{declare.DIRECTORY} The query may run meanwhile.
 
 \b
 Tables:
@@ -311,7 +296,7 @@ Tables:
 """
 
 
-@command(
+@declare.command(
     "sql",
     examples=(
         '/data/checkpoint "select carrier, sum(flights) from state group by all order by 2 desc"',
@@ -321,24 +306,26 @@ Tables:
     ),
     note=_SQL_NOTE,
 )
-@version_options
+@declare.version_options
 @formats.format_options
 @formats.limit_option
-@utc_option
+@declare.utc_option
 @click.option(
     "--memory", metavar="SIZE", default=MEMORY, show_default=True, help="The most memory that DuckDB takes."
 )
 @click.option(
     "--operator",
-    type=NUMBER,
+    type=declare.NUMBER,
     default=0,
     show_default=True,
     metavar="N",
     help="The operator whose stores are named without a schema.",
 )
-@directory_argument
+@declare.directory_argument
 @click.argument("query", metavar="QUERY")
-def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str) -> None:
+def sql(
+    chosen: declare.Chosen, form: str, target: str | None, limit: int | None, memory: str, query: str
+) -> None:
     """Query the state in SQL.
 
     Runs one SELECT of DuckDB's SQL over the stores of a query, at the version that Spark committed last, or
@@ -362,14 +349,14 @@ def sql(chosen: Chosen, form: str, target: str | None, limit: int | None, memory
         formats.print_first(batches, reader.schema, form, target, limit, "row")
 
 
-@state_command(
+@declare.state_command(
     "export", examples=("/data/checkpoint /data/state", "/data/checkpoint /data/left --store left --batch 40")
 )
-@version_options
-@json_option
-@spark_option
-@target_argument
-def export(chosen: Chosen, as_json: bool, target: str, spark: Any) -> None:
+@declare.version_options
+@declare.json_option
+@declare.spark_option
+@declare.target_argument
+def export(chosen: declare.Chosen, as_json: bool, target: str, spark: Any) -> None:
     """Write the state as Parquet files.
 
     Writes a file for each partition into the new directory TARGET. The metadata of each file's schema name
@@ -377,7 +364,10 @@ def export(chosen: Chosen, as_json: bool, target: str, spark: Any) -> None:
     """
     with chosen.open() as state:
         advice = "remove it before the command is run again"
-        with output.Meter("exported", len(state.partitions)) as meter, writing(target, if_interrupted=advice):
+        with (
+            output.Meter("exported", len(state.partitions)) as meter,
+            declare.writing(target, if_interrupted=advice),
+        ):
             rows = state.export(target, spark=spark, progress=meter)
         described = state.described()
     if as_json:
@@ -414,23 +404,23 @@ _AGE_LINES = 5
 _MAX_PARTITIONS = 10
 
 
-@state_command(
+@declare.state_command(
     "stats", examples=("/data/checkpoint", "/data/checkpoint --exact --json", "/data/checkpoint --store left")
 )
-@version_options
+@declare.version_options
 @output.wide_option
-@json_option
+@declare.json_option
 @click.option("--exact", is_flag=True, help=f"Read all partitions for sizes, not only {SAMPLE}.")
 @click.option(
     "--recent",
-    type=WholeNumber(0, 10_000),
+    type=declare.WholeNumber(0, 10_000),
     default=RECENT,
     show_default=True,
     metavar="N",
     help="The number of versions whose changes are shown.",
 )
-@spark_option
-def stats(chosen: Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
+@declare.spark_option
+def stats(chosen: declare.Chosen, as_json: bool, exact: bool, recent: int, spark: Any) -> None:
     """Show the sizes of the state, and its changes.
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a

@@ -39,17 +39,8 @@ from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease, read_listi
 from state_store.core.engine.database import Database, DatabaseSettings, write_delta
 from state_store.core.files.workspace import StoreCache, Workspace
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots import merge
 from state_store.core.snapshots.context import StoreContext
-from state_store.core.snapshots.merge import (
-    FULL,
-    INCREMENTAL,
-    MAX_RUNS,
-    WRITER,
-    Published,
-    merge,
-    publish,
-    sorted_runs,
-)
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
@@ -372,7 +363,7 @@ class EmbeddedStore:
         families, puts, removes = self.families, self._changes.puts, self._changes.removes
         keys = sum(column_family.keys for column_family in families.values())
         metadata = DeltaMetadata(
-            version.number, version.checkpoint_id, parent, keys, puts, removes, families, WRITER
+            version.number, version.checkpoint_id, parent, keys, puts, removes, families, merge.WRITER
         )
         with self._context.workspace.scratch() as scratch:
             path = scratch / "delta.sst"
@@ -390,7 +381,7 @@ class EmbeddedStore:
                     lambda: self._context.storage.upload(path, name.path),
                 )
             self._open.ingest([path])
-        if sorted_runs(self._open.files()) > MAX_RUNS:
+        if merge.sorted_runs(self._open.files()) > merge.MAX_RUNS:
             self._open.compact_runs()  # each delta is an open file that every look-up reads
         self._version, self._committed = version, families
         self.abort()
@@ -401,7 +392,7 @@ class EmbeddedStore:
         self._changes = WriteBuffer(self._version, self._committed)
 
     @local_disk_errors()
-    def checkpoint(self, *, full: bool = False) -> Published:
+    def checkpoint(self, *, full: bool = False) -> merge.Published:
         """Publish a snapshot of the committed version.
 
         Args:
@@ -409,12 +400,16 @@ class EmbeddedStore:
         """
         restored = restore(self._context, self._version).base
         try:
-            merged = merge(self._context, restored, [], self._version, FULL if full else INCREMENTAL).base
+            merged = merge.merge(
+                self._context, restored, [], self._version, merge.FULL if full else merge.INCREMENTAL
+            ).base
         finally:
             shutil.rmtree(restored.directory, ignore_errors=True)
         try:
             lease = Lease(self._context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._context.runtime)
-            return publish(self._context, merged, lease, full=full, cause=Cause("asked for by the program"))
+            return merge.publish(
+                self._context, merged, lease, full=full, cause=Cause("asked for by the program")
+            )
         finally:
             shutil.rmtree(merged.directory, ignore_errors=True)
 

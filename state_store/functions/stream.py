@@ -26,15 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from state_store.core.compat import zip
-from state_store.functions import binding
+from state_store.functions import binding, frames
 from state_store.functions.checking import STATE_EXTRAS, Call, bounds, check, readable, struct_type
-from state_store.functions.frames import (
-    pandas_frame,
-    pandas_result,
-    pandas_struct,
-    polars_frame,
-    polars_result,
-)
 from state_store.functions.group_context import (
     EXISTS,
     GROUP,
@@ -184,18 +177,18 @@ class TableCaller:
         function, header = self._function, self._header
         tables: list[Any] = [rows, states]
         if function.frame == "pandas":
-            tables = [pandas_frame(table, header) for table in tables]
+            tables = [frames.pandas_frame(table, header) for table in tables]
         elif function.frame == "polars":
-            tables = [polars_frame(table) for table in tables]
+            tables = [frames.polars_frame(table) for table in tables]
         result = function.func(*tables, call.context)
         if result is None:
             result = Result()
         if not isinstance(result, Result):
             raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
         if function.frame == "pandas":
-            result = pandas_result(result, call, header)
+            result = frames.pandas_result(result, call, header)
         elif function.frame == "polars":
-            result = polars_result(result, call)
+            result = frames.polars_result(result, call)
         return check(result, call)
 
 
@@ -290,7 +283,7 @@ class ChangeWriter:
 
 
 def run_group(
-    function: ManyGroups, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
+    function: ManyGroups, key: tuple[Any, ...], pdfs_of_group: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Call `function` for one group and apply its result to `state`; yield its output as one frame.
 
@@ -308,7 +301,7 @@ def run_group(
             f"{binding.HOW_TO_SET}."
         )
     _warn_once(function)
-    pdfs = [] if state.hasTimedOut else list(frames)
+    pdfs = [] if state.hasTimedOut else list(pdfs_of_group)
     header, caller = _prepared(function, _times(state))
     states, call = _states(function, header, key, state)
     changes = yield from caller.call(_rows(pdfs, header), states, call, lambda output: _frame(output, header))
@@ -336,12 +329,12 @@ def _key_column(value: Any, field: StructField, header: Header) -> pa.Array:
     from pyspark.sql.types import StructType
 
     frame = pd.DataFrame({field.name: pd.Series([value])})
-    return pandas_struct([frame], StructType([field]), header).field(0)
+    return frames.pandas_struct([frame], StructType([field]), header).field(0)
 
 
 def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
     if pdfs:
-        columns = pandas_struct(pdfs, header.rows, header).flatten()
+        columns = frames.pandas_struct(pdfs, header.rows, header).flatten()
     else:
         columns = [pa.array([], type=field.type) for field in header.row_schema]
     count = len(columns[0])
@@ -403,7 +396,7 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
     exact = dataclasses.replace(
         header, runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"}
     )
-    return pandas_frame(pa.Table.from_struct_array(output), exact)
+    return frames.pandas_frame(pa.Table.from_struct_array(output), exact)
 
 
 @functools.lru_cache(maxsize=8)

@@ -23,16 +23,8 @@ from state_store.errors import (
     StateStoreError,
     as_store_error,
 )
+from state_store.observe import rest_answers
 from state_store.observe.look import Watched
-from state_store.observe.rest_answers import (
-    Failure,
-    FullCheckpointRequest,
-    Made,
-    Merge,
-    Operation,
-    Status,
-    StoreOutcome,
-)
 
 IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
 
@@ -53,12 +45,12 @@ class _Running:
 
     id: str
     query: str
-    wanted: FullCheckpointRequest
+    wanted: rest_answers.FullCheckpointRequest
     asked_ms: int
     keys: list[StoreKey] = field(default_factory=list)
-    outcomes: list[StoreOutcome] = field(default_factory=list)
+    outcomes: list[rest_answers.StoreOutcome] = field(default_factory=list)
     ended_ms: int | None = None
-    failure: Failure | None = None
+    failure: rest_answers.Failure | None = None
 
 
 class Operations:
@@ -76,7 +68,7 @@ class Operations:
         self._outcomes: Counter[str] = Counter({"completed": 0, "failed": 0})
         self._stopped = False
 
-    def request(self, watched: Watched, wanted: FullCheckpointRequest) -> Operation:
+    def request(self, watched: Watched, wanted: rest_answers.FullCheckpointRequest) -> rest_answers.Operation:
         """Begin a full checkpoint, or join one that is running or has the same id.
 
         Args:
@@ -128,7 +120,7 @@ class Operations:
             self._pool.submit(self._make, watched, started)
             return _described(started)
 
-    def find(self, query: str, request_id: str) -> Operation:
+    def find(self, query: str, request_id: str) -> rest_answers.Operation:
         """Return the state of a request.
 
         Raises:
@@ -144,11 +136,13 @@ class Operations:
                 )
             return _described(operation)
 
-    def merges(self, query: str) -> tuple[list[Merge], list[Merge], list[Merge]]:
+    def merges(
+        self, query: str
+    ) -> tuple[list[rest_answers.Merge], list[rest_answers.Merge], list[rest_answers.Merge]]:
         """Return merges of a query that wait, run, and failed, of those that were requested here."""
-        waiting: list[Merge] = []
-        running: list[Merge] = []
-        failed: list[Merge] = []
+        waiting: list[rest_answers.Merge] = []
+        running: list[rest_answers.Merge] = []
+        failed: list[rest_answers.Merge] = []
         with self._lock:
             for each in self._known.values():
                 if each.query != query:
@@ -159,7 +153,7 @@ class Operations:
                     for number, key in enumerate(keys):
                         runs = number < self._at_once
                         (running if runs else waiting).append(
-                            Merge(
+                            rest_answers.Merge(
                                 key.operator,
                                 key.partition,
                                 key.name,
@@ -171,7 +165,7 @@ class Operations:
                             )
                         )
                 failed += [
-                    Merge(
+                    rest_answers.Merge(
                         outcome.operator,
                         outcome.partition,
                         outcome.store,
@@ -230,22 +224,24 @@ class Operations:
     def _make_store(self, query: Query, running: _Running, key: StoreKey) -> None:
         began_s = time.monotonic()
         if self._stopped:
-            outcome = StoreOutcome(
+            outcome = rest_answers.StoreOutcome(
                 key.operator,
                 key.partition,
                 key.name,
                 "failed",
-                failure=Failure("busy", "the service was stopped"),
+                failure=rest_answers.Failure("busy", "the service was stopped"),
             )
         else:
             try:
                 outcome = _already(query, key) or _made(query, key, _reason(running))
             except Exception as error:
                 failure = _failure(error)
-                outcome = StoreOutcome(key.operator, key.partition, key.name, "failed", failure=failure)
+                outcome = rest_answers.StoreOutcome(
+                    key.operator, key.partition, key.name, "failed", failure=failure
+                )
         with self._lock:
             running.outcomes.append(
-                StoreOutcome(
+                rest_answers.StoreOutcome(
                     outcome.operator,
                     outcome.partition,
                     outcome.store,
@@ -259,7 +255,7 @@ class Operations:
             )
 
 
-def _already(query: Query, key: StoreKey) -> StoreOutcome | None:
+def _already(query: Query, key: StoreKey) -> rest_answers.StoreOutcome | None:
     """Return the outcome for a store whose committed version is full already; None otherwise."""
     storage = open_storage(query.uri(key))
     try:
@@ -272,7 +268,7 @@ def _already(query: Query, key: StoreKey) -> StoreOutcome | None:
     manifest = store.manifest(version)
     if manifest is None or manifest.kind != FULL or manifest.version_id != version:
         return None
-    return StoreOutcome(
+    return rest_answers.StoreOutcome(
         key.operator,
         key.partition,
         key.name,
@@ -287,34 +283,36 @@ def _reason(running: _Running) -> str:
     return f"requested of state-store serve ({running.id})"
 
 
-def _made(query: Query, key: StoreKey, reason: str) -> StoreOutcome:
+def _made(query: Query, key: StoreKey, reason: str) -> rest_answers.StoreOutcome:
     (made,) = full_checkpoint(
         query.location, key.operator, key.partition, key.name, stores=1, reason=reason
     ).made
-    return StoreOutcome(
+    return rest_answers.StoreOutcome(
         key.operator, key.partition, key.name, "made", made.version.number, made.files, made.bytes
     )
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception) -> rest_answers.Failure:
     if isinstance(error, (StateStoreError, OSError)):
-        return Failure(**as_store_error(error).to_json())
-    return Failure("internal", f"a defect of this program: {error!r}")
+        return rest_answers.Failure(**as_store_error(error).to_json())
+    return rest_answers.Failure("internal", f"a defect of this program: {error!r}")
 
 
-def _range(wanted: FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:
+def _range(wanted: rest_answers.FullCheckpointRequest) -> tuple[int | None, int | None, str | None]:
     return wanted.operator, wanted.partition, wanted.store
 
 
-def _described(running: _Running) -> Operation:
+def _described(running: _Running) -> rest_answers.Operation:
     failed = sum(outcome.failure is not None for outcome in running.outcomes)
     is_over = running.ended_ms is not None
     versions = [o.version for o in running.outcomes if o.version is not None]
-    made = Made(max(versions, default=None), running.failure.message if running.failure else None)
+    made = rest_answers.Made(
+        max(versions, default=None), running.failure.message if running.failure else None
+    )
     outcomes = sorted(running.outcomes, key=lambda o: (o.failure is None, o.operator, o.partition, o.store))
-    return Operation(
+    return rest_answers.Operation(
         request_id=running.id,
-        status=Status(COMPLETED if is_over else IN_PROGRESS),
+        status=rest_answers.Status(COMPLETED if is_over else IN_PROGRESS),
         query=running.query,
         asked_ms=running.asked_ms,
         made=len(running.outcomes) - failed,
