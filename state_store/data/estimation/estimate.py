@@ -243,6 +243,7 @@ class SimulatedStore:
         due = self._policy.due(chain, self._statistics, self._now_ms)
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return
+        assert chain.version is not None
         self._merged_ms = self._now_ms
         self._files = self._settings.for_store(chain.size_bytes)
         deltas = [StoredFile.of_delta(delta.name, delta.size_bytes) for delta in chain.deltas]
@@ -251,21 +252,28 @@ class SimulatedStore:
             self._runs = [self._merged(runs, DEEPEST)]
         else:
             self._runs = compact_runs(runs, self._settings, self._merged)
-        manifest = self._manifest(chain)
-        for file in manifest.files:
-            if file.path not in self.stored:
-                self._store(file.path, file.size_bytes)
-        archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(manifest.files)
-        self._store(manifest.snapshot.path, archive_bytes)
-        if manifest.kind == FULL:
-            self._ask(lists=3, puts=1, deletes=1)
-        else:
+        files = tuple(
+            FileEntry(file.name, file.path, file.size_bytes, "", run.level, file.origin)
+            for run in reversed(self._runs)
+            for file in run.files
+        )
+        new_files = [file for file in files if file.path not in self.stored]
+        if len(new_files) < len(files):
+            kind, merges, changes = INCREMENTAL, chain.merges_since_full + 1, chain.deltas_since_full
             self._ask(lists=4, gets=1, puts=2, deletes=2)
-        self._sample[manifest.kind] = 1
+        else:
+            kind, merges, changes = FULL, 0, 0
+            self._ask(lists=3, puts=1, deletes=1)
+        self._sample[kind] = 1
+        manifest = Manifest(*chain.version, kind, None, None, merges, changes, round(self._keys), files)
+        archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(files)
+        for file in new_files:
+            self._store(file.path, file.size_bytes)
+        self._store(manifest.snapshot.path, archive_bytes)
         self._unread_archives += 1
         self._chain = self._chain.publish(manifest)
         self._statistics.note_merge(manifest, self._now_ms)
-        self._forget(self._registry.publish(manifest, archive_bytes))
+        self._unneeded |= {file.path: file for file in self._registry.publish(manifest, archive_bytes)}
 
     def _ask(self, **requests: int) -> None:
         for kind, count in requests.items():
@@ -292,30 +300,6 @@ class SimulatedStore:
             files.append(StoredFile(name.path, size_bytes, self._version))
         return Run(batches, level, files)
 
-    def _manifest(self, chain: Chain) -> Manifest:
-        files = tuple(
-            FileEntry(file.name, file.path, file.size_bytes, "", run.level, file.origin)
-            for run in reversed(self._runs)
-            for file in run.files
-        )
-        assert chain.version is not None
-        shares, before = any(file.path in self.stored for file in files), chain.snapshot
-        full = chain.version if not shares else before.full if before else None
-        return Manifest(
-            *chain.version,
-            INCREMENTAL if shares else FULL,
-            before.version_id if before else None,
-            full,
-            1 + (before.merges_since_full if before else 0) if shares else 0,
-            chain.version.number - (full.number if full else 0),
-            round(self._keys),
-            files,
-            created_ms=self._now_ms,
-        )
-
-    def _forget(self, files: Sequence[StoredFile]) -> None:
-        self._unneeded |= {file.path: file for file in files}
-
     def _clean_up(self) -> None:
         """Delete the files that `Retention` deletes when it is due, as no retained version needs them."""
         age_ms = self._retention.age_ms
@@ -325,7 +309,7 @@ class SimulatedStore:
         freed = self._registry.retire_below(floor)
         if not freed and not is_superseded:
             return
-        self._forget(freed)
+        self._unneeded |= {file.path: file for file in freed}
         going = [
             path
             for path, file in self._unneeded.items()

@@ -47,12 +47,10 @@ MAX_PARTITION_BYTES = 512 << 30
 FAMILY_BYTES = 2
 """Bytes of the column family before each key."""
 
-_NULLS_BYTES = 8
-"""Bytes of the first word of a row in Spark's format, which most keys of a query share."""
-
-_RESTART, _KEY_FOOTER_BYTES, _INDEX_BYTES = 16, 8, 18
-_FILE_BYTES = 1_450
-"""Bytes of the properties, the footer, the record of the batch, and the rest of a last block."""
+_COMMON_BYTES, _KEY_FOOTER_BYTES, _INDEX_BYTES, _FILE_BYTES, _RESTART = FAMILY_BYTES + 8, 8, 18, 1_450, 16
+"""Bytes that most keys of a query share (with the first word of Spark's rows), that follow a key, of an entry
+of the index without its key, and of a file without records; records from one whole key to the next.
+"""
 
 _COMPRESSED_TO = 0.5
 """Share to which lz4 compresses a typical row (docs/options.md)."""
@@ -202,7 +200,7 @@ def table_size(key_bytes: float, value_bytes: float, records: float, ratio: floa
     share of the bytes of a block.
     """
     key = FAMILY_BYTES + key_bytes
-    alike = min(key - 1, FAMILY_BYTES + _NULLS_BYTES + math.log(max(records, 1), 256))
+    alike = min(key - 1, _COMMON_BYTES + math.log(max(records, 1), 256))
     own = key - alike * (_RESTART - 1) / _RESTART + _KEY_FOOTER_BYTES
     block, index = DatabaseSettings().block_bytes, _INDEX_BYTES + min(key, alike + 1)
 
@@ -383,7 +381,9 @@ def measure(
         batch = query.newest_batch()
         version, committed = batch + 1, query.committed(batch)
         stores = on_stores(query, keys, lambda key, storage, _: FoundStore.read(key, storage), meter=meter)
-        sampled = [stores[place] for place in {number * len(keys) // SAMPLED: 0 for number in range(SAMPLED)}]
+        sampled = [
+            stores[place] for place in sorted({number * len(keys) // SAMPLED for number in range(SAMPLED)})
+        ]
         cost, times = CostModel(), RequestTimes(runtime.lock())
         restored: list[Restored] = []
         deltas, runs = [], []
@@ -414,12 +414,12 @@ def measure(
             f"no delta of store '{store}' of operator {operator} is left in partitions {partitions}, whose "
             "batches are measured: full checkpoints have replaced all of them; measure after the next batch"
         )
-    count = min(len(read) for read in deltas if read)
+    count = min(len(newest) for newest in deltas if newest)
     needed = [
         file.size_bytes
         for each in stores
-        if (newest := each.restorable(committed[each.key]))
-        for file in each.registry.files(newest)
+        if (last := each.restorable(committed[each.key]))
+        for file in each.registry.files(last)
         if not file.is_snapshot
     ]
     sizes = [entry.size_bytes for each in stores for entry in each.contents.entries.values()]
@@ -427,7 +427,7 @@ def measure(
         operator,
         store,
         version,
-        _workload([read[-count:] for read in deltas if read], runs, len(keys), _interval_ms(query)),
+        _workload([newest[-count:] for newest in deltas if newest], runs, len(keys), _interval_ms(query)),
         cost,
         sum(sizes),
         len(sizes),
@@ -435,7 +435,7 @@ def measure(
         len(needed) / len(keys),
         mean(map(_total_ms, restored)),
         _retained(query, sampled[0], version),
-        tuple(each.key.partition for each, read in zip(sampled, deltas, strict=True) if read),
+        tuple(each.key.partition for each, newest in zip(sampled, deltas, strict=True) if newest),
         count,
     )
 
