@@ -214,11 +214,14 @@ class SimulatedStore:
         needed = self._chain.paths()
         if self._chain.snapshot is not None:
             needed.add(self._chain.snapshot.snapshot.path)
+        sizes, files = dict.fromkeys(REASONS, 0), dict.fromkeys(REASONS, 0)
         for path, size_bytes in self.stored.items():
             reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
-            for kept in ("kept", reason):
-                sample[f"{kept}_bytes"] += size_bytes
-                sample[f"{kept}_files"] += 1
+            sizes[reason] += size_bytes
+            files[reason] += 1
+        for reason in REASONS:
+            sample[f"{reason}_bytes"], sample[f"{reason}_files"] = sizes[reason], files[reason]
+        sample["kept_bytes"], sample["kept_files"] = sum(sizes.values()), len(self.stored)
         return sample
 
     def _commit(self) -> int:
