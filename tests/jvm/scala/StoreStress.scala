@@ -317,7 +317,6 @@ private final class StressedFiles(path: File, files: Seq[File], seed: Long, run:
   private val remote = new RemoteFiles(path, files)
   private val isGone = new AtomicBoolean
   private val isPaged = random.nextBoolean()
-  private val hasStored = random.nextInt(3) != 0
 
   remote.forget()
   if (isPaged) {
@@ -333,7 +332,7 @@ private final class StressedFiles(path: File, files: Seq[File], seed: Long, run:
     fetch = _.foreach { case (name, offset, length) => fetch(name, offset, length) },
     pageBytes = if (isPaged) pageBytes else 0,
     pagesAtOnce = if (isPaged) 64 << 10 else Long.MaxValue,
-    openStored = Option.when(hasStored)(() => stored))
+    openStored = Some(() => stored))
 
   def delete(): Unit = {
     isGone.set(true)

@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant(
         "a full disk fails look-ahead",
         f"{ROOT}/base/RowsAhead.scala",
-        "      catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full\n",
+        "      catch { case _: RemoteRowsException => forMemory ++= forDisk } // the disk may be full\n",
         "      finally ()\n",
         SPARSE,
     ),

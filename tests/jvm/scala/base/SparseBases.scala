@@ -24,9 +24,7 @@ object SparseBases {
       test.countsTheMappingsOfNotes()
       test.readsWhatIsEvicted()
       test.readsRowsAhead()
-      test.readsRowsAheadInParts()
       test.readsWhatIsThereBeforeItFetches()
-      test.givesUpBlocksOfRowsAhead()
       test.readsRowsAheadPastTheDisk()
       test.bringsNoMoreWantedBlocksThanThereIsRoom()
       test.readsWhatCannotBeReadPastTheDisk()
@@ -180,12 +178,12 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
 
   /** The blocks of announced keys come in one call, and the rows are there although the blocks are evicted. */
   def readsRowsAhead(): Unit = {
-    var calls = Vector.empty[Seq[(String, Long, Long)]]
-    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+    var calls = Vector.empty[Seq[(String, Long, Int)]]
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
       calls :+= ranges
-      remote.fetchAll(ranges)
+      remote.read(ranges)
     }
-    withReader(refused, pageBytes, fetchAll = fetchAll) { (_, reader) =>
+    withReader(refused, pageBytes, read = read) { (_, reader) =>
       reader.expect(some.map(key))
       expect(calls.size == 1, s"${calls.size} calls fetched blocks of announced keys")
       expect(calls.head.distinct.size == calls.head.size, "a block was fetched twice")
@@ -199,33 +197,6 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
     }
   }
 
-  /** A call fetches no more pages than stay until they are read. */
-  def readsRowsAheadInParts(): Unit = {
-    val limit = 10L * pageBytes
-    var calls = 0
-    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
-      evictAll()
-      calls += 1
-      val bytes = ranges.init.map(_._3 + pageBytes).sum
-      expect(bytes < limit + 3 * 2 * pageBytes, s"$bytes bytes of pages were asked for")
-      remote.fetchAll(ranges)
-    }
-    var alone = 0
-    def fetchAlone(name: String, offset: Long, length: Long): Unit = {
-      alone += 1
-      remote.fetch(name, offset, length)
-    }
-    withReader(fetchAlone, pageBytes, limit, fetchAll) { (_, reader) =>
-      reader.expect(some.map(key))
-      expect(calls > 5, s"$calls calls")
-      expect(alone <= calls * remote.names.size, s"$alone blocks are fetched alone, more than two calls share")
-      evictAll()
-      val before = alone
-      some.foreach(check(reader, _))
-      expect(alone == before, "rows that were read ahead are read again")
-    }
-  }
-
   /** A call that evicts everything does not harm rows whose blocks were there. */
   def readsWhatIsThereBeforeItFetches(): Unit = {
     val keys = (0 until keyCount by 39).filter(n => n % 5 != 0 && n % 11 != 0)
@@ -234,34 +205,17 @@ class SparseBases(directory: File, valueBytes: Int = 60) {
       alone += 1
       remote.fetch(name, offset, length)
     }
-    def fetchAll(ranges: Seq[(String, Long, Long)]): Unit = {
+    def read(ranges: Seq[(String, Long, Int)]): Seq[Array[Byte]] = {
       evictAll()
-      remote.fetchAll(ranges)
+      remote.read(ranges)
     }
-    withReader(fetchAlone, pageBytes, fetchAll = fetchAll) { (_, reader) =>
+    withReader(fetchAlone, pageBytes, pagesAtOnce = 0, read = read) { (_, reader) =>
       keys.foreach(check(reader, _))
       alone = 0
       reader.expect((keys ++ keys.map(_ + 20)).filter(_ < keyCount).map(key))
       keys.foreach(check(reader, _))
       expect(alone <= keys.size / 10, s"blocks of $alone of ${keys.size} rows were there, and are fetched again alone")
     }
-  }
-
-  /** Pages that were fetched for rows read ahead are the first to be evicted; those that a look-up reads are not. */
-  def givesUpBlocksOfRowsAhead(): Unit = withReader(remote.fetch(_, _, _), pageBytes,
-    fetchAll = ranges => {
-      remote.fetchAll(ranges)
-      remote.noteAllUsed()
-    }) { (_, reader) =>
-    reader.expect(some.map(key))
-    val pages = remote.names.iterator.map(remote.pages(_, pageBytes)).sum
-    val used = remote.used.values.map(_.size).sum
-    expect(used < pages, "fetched pages stay noted as used")
-    evictAll()
-    remote.noteUses(pageBytes)
-    checkAll(reader)
-    val scanned = remote.used.values.map(_.size).sum
-    expect(scanned < pages / 4, s"a scan notes $scanned of $pages pages as used")
   }
 
   protected def refused(name: String, offset: Long, length: Long): Unit =

@@ -71,7 +71,7 @@ private[base] final class RowsAhead(
     isShort = false
     val unread = keys.iterator.filterNot(key => rows.containsKey(ByteBuffer.wrap(key))).toArray
     val each = sortedOnce(unread)
-    if (files.pageBytes > 0) readPages(each) else readBeforeFiles(each)
+    if (stored == null) 0 else if (files.pageBytes > 0) readPages(each) else readBeforeFiles(each)
   }
 
   /** Returns the keys in order, each once. */
@@ -115,7 +115,7 @@ private[base] final class RowsAhead(
     var from = 0
     var fetched = 0
     while (from < unread.length && hasRoom) {
-      Using.resource(if (stored == null) new BlocksOnDisk else new BlocksInMemory(room, maxBlockBytes)) { missing =>
+      Using.resource(new MissingBlocks(room, maxBlockBytes)) { missing =>
         val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
         while (from < unread.length && !missing.isFull && hasRoom) {
           val key = unread(from)
@@ -132,13 +132,11 @@ private[base] final class RowsAhead(
   }
 
   /** Reads rows of files that come whole in the background, of which only the missing blocks are fetched. */
-  private def readBeforeFiles(unread: Array[Array[Byte]]): Int =
-    if (stored == null) 0
-    else {
-      val census = censusOf(unread)
-      if (census.isSooner(stored.bulkBytesPerSecond)) stored.first(readRounds(unread, census))
-      census.fetched
-    }
+  private def readBeforeFiles(unread: Array[Array[Byte]]): Int = {
+    val census = censusOf(unread)
+    if (census.isSooner(stored.bulkBytesPerSecond)) stored.first(readRounds(unread, census))
+    census.fetched
+  }
 
   /** Returns a census of the blocks of some of the keys, which stand for all. */
   private def censusOf(keys: Array[Array[Byte]]): BlockCensus = {
@@ -160,7 +158,7 @@ private[base] final class RowsAhead(
     var isSooner = true
     while (isSooner && from < keys.length && hasRoom) {
       val begunNanos = System.nanoTime
-      Using.resource(new BlocksInMemory(0, roundBytes, keepsAgain = areSlow)) { missing =>
+      Using.resource(new MissingBlocks(0, roundBytes, keepsAgain = areSlow)) { missing =>
         val waiting = mutable.ArrayBuffer.empty[Array[Byte]]
         while (from < keys.length && !missing.isFull) {
           if (missing.areFor(keys(from))) waiting += keys(from)
@@ -202,10 +200,21 @@ private[base] final class RowsAhead(
     taken = 0
   }
 
-  /** Blocks that are not on the disk. */
-  private abstract class MissingBlocks extends AutoCloseable {
+  /**
+   * Blocks that are not on the disk. They come to memory, but for those that were wanted before.
+   *
+   * @param room bytes of disk that these may take
+   * @param blockBytes bytes of blocks above which no more come to memory
+   * @param keepsAgain true if blocks of files without pages, too, come to the disk when they are wanted again
+   */
+  private final class MissingBlocks(room: Long, blockBytes: Long, keepsAgain: Boolean = false)
+      extends BlockLender with AutoCloseable {
     private val looked = mutable.HashMap.empty[SstTable, mutable.HashMap[Int, Boolean]]
-    protected val onDisk = mutable.ArrayBuffer.empty[(SstTable, Int)]
+    private val forDisk = mutable.ArrayBuffer.empty[(SstTable, Int)]
+    private val forMemory = mutable.ArrayBuffer.empty[(SstTable, Int)]
+    private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
+    private var bytes = 0L
+    private var takenForBlocks = 0L
 
     /** Number of the blocks. */
     var count = 0
@@ -230,64 +239,16 @@ private[base] final class RowsAhead(
           missing
         })
 
-    protected def add(table: SstTable, block: Int): Unit = {
-      onDisk += table -> block
-      diskBytes += pageBytesOf(table, block)
+    private def add(table: SstTable, block: Int): Unit = {
+      val pageBytes = table.block(block).bytes + files.pageBytes
+      val isKept = keepsAgain && table.wasReadPast(block)
+      val isForDisk = isKept || table.want(block) && diskBytes + pageBytes <= room
+      if (isForDisk) {
+        forDisk += table -> block
+        diskBytes += pageBytes
+      } else forMemory += table -> block
+      if (isKept || !isForDisk) addBytes(table, block) // one that is kept comes to memory if the disk is full
     }
-
-    protected def pageBytesOf(table: SstTable, block: Int): Long = table.block(block).bytes + files.pageBytes
-
-    /** Returns true if no more blocks come with this call. */
-    def isFull: Boolean
-
-    /** Brings the blocks, and has them there while the body reads rows. */
-    def lend(body: => Unit): Unit
-
-    /** Gives up the memory of the blocks. */
-    def close(): Unit = ()
-
-    /** Fetches the blocks to the disk. */
-    protected def fetchToDisk(): Unit = if (onDisk.nonEmpty) files.fetch(onDisk.toSeq.map { case (table, block) =>
-      val (offset, length) = table.rangeOf(block)
-      (table.name, offset, length)
-    })
-  }
-
-  /** Blocks that all come to the disk. */
-  private final class BlocksOnDisk extends MissingBlocks {
-    def isFull: Boolean = diskBytes >= files.pagesAtOnce
-
-    def lend(body: => Unit): Unit = {
-      fetchToDisk()
-      body
-      // They were read, and most of them are not read again soon.
-      onDisk.foreach { case (table, block) => table.forget(block) }
-    }
-  }
-
-  /**
-   * Blocks that come to memory, but for those that were wanted before.
-   *
-   * @param room bytes of disk that these may take
-   * @param blockBytes bytes of blocks above which no more come to memory
-   * @param keepsAgain true if blocks of files without pages, too, come to the disk when they are wanted again
-   */
-  private final class BlocksInMemory(room: Long, blockBytes: Long, keepsAgain: Boolean = false)
-      extends MissingBlocks with BlockLender {
-    private val places = mutable.ArrayBuffer.empty[(SstTable, Int)]
-    private val contents = mutable.HashMap.empty[(SstTable, Int), Array[Byte]]
-    private var bytes = 0L
-    private var takenForBlocks = 0L
-
-    override protected def add(table: SstTable, block: Int): Unit =
-      if (keepsAgain && table.wasReadPast(block)) {
-        super.add(table, block)
-        addBytes(table, block) // it comes to memory if the disk is full
-      } else if (table.want(block) && diskBytes + pageBytesOf(table, block) <= room) super.add(table, block)
-      else {
-        places += table -> block
-        addBytes(table, block)
-      }
 
     /** Counts a block, and as many bytes for the rows that will be read in it. */
     private def addBytes(table: SstTable, block: Int): Unit = {
@@ -298,28 +259,36 @@ private[base] final class RowsAhead(
       }
     }
 
+    /** Returns true if no more blocks come with this call. */
     def isFull: Boolean = bytes >= blockBytes || isShort
 
     override def block(table: SstTable, number: Int): Array[Byte] = contents.getOrElse((table, number), null)
 
+    /** Brings the blocks, and has them there while the body reads rows. */
     def lend(body: => Unit): Unit = {
       try fetchToDisk()
-      catch { case _: RemoteRowsException => places ++= onDisk } // the disk may be full
+      catch { case _: RemoteRowsException => forMemory ++= forDisk } // the disk may be full
       fetch()
       borrow(this)
       try body
       finally borrow(BlockLender.none)
     }
 
+    /** Gives up the memory of the blocks. */
     override def close(): Unit = memory.release(takenForBlocks)
 
+    private def fetchToDisk(): Unit = if (forDisk.nonEmpty) files.fetch(forDisk.toSeq.map { case (table, block) =>
+      val (offset, length) = table.rangeOf(block)
+      (table.name, offset, length)
+    })
+
     /** Reads the blocks. If that fails, each is fetched when a row of it is read, and the error is shown there. */
-    private def fetch(): Unit = if (places.nonEmpty) {
-      val ranges = places.toSeq.map { case (table, block) =>
+    private def fetch(): Unit = if (forMemory.nonEmpty) {
+      val ranges = forMemory.toSeq.map { case (table, block) =>
         val (offset, length) = table.rangeOf(block)
         (table.name, offset, length.toInt)
       }
-      stored.tryRead(ranges).foreach(contents ++= places.iterator.zip(_))
+      stored.tryRead(ranges).foreach(contents ++= forMemory.iterator.zip(_))
     }
   }
 }

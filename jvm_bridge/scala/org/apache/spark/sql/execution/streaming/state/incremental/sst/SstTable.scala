@@ -144,12 +144,6 @@ private[incremental] final class SstTable private (val file: File, pieceBytes: I
     !isThere
   }
 
-  /** Notes that the pages of a data block may be evicted before others. */
-  def forget(i: Int): Unit = {
-    val handle = block(i)
-    if (uses != null) uses.forget(handle.offset, handle.bytes + SstFormat.trailerBytes)
-  }
-
   /**
    * Notes that a data block was asked for that is not there.
    *
