@@ -12,7 +12,7 @@ FIRST_IS_SLOW = (
     "(The first batch of a process takes several times as long as others: the JVM compiles what it runs,\n"
     "and Python's workers start. The part of it that is the restore of the stores is in its line.)"
 )
-RESTORE_STEPS = ("Choose", "Fetch", "Verify", "Ingest")
+RESTORE_STEPS = ("Choose", "Fetch", "Verify")
 
 HEAD = (
     f"{'batch':>5}  {'rows':>6}  {'keys':>6}  {'delta':>9}  {'chain':<19}  {'ms':>6}  "

@@ -196,8 +196,6 @@ class StoreHead:
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
             if not (restored.thorough and restored.sparse):  # files came from storage for that
                 cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
-            cost.observe_ingestion(len(restored.chain.deltas) - len(restored.deltas), phases["ingest_ms"])
-            cost.ingests = bool(restored.chain.deltas) and not restored.deltas
             if not restored.deltas:
                 self._statistics.note_commit(restored.base.keys)
             chain = restored.chain
@@ -358,13 +356,12 @@ class StoreHead:
         _remove(unused)
         return result
 
-    def published(self, published: Published, deltas: int, phases: dict[str, float]) -> None:
+    def published(self, published: Published, phases: dict[str, float]) -> None:
         """Learn the cost and the time of a snapshot, and which deltas nobody needs since."""
         manifest, size_bytes = published.manifest, published.archive_bytes
         with self._lock:
             cost = self._statistics.cost
             cost.observe_upload(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
-            cost.observe_ingestion(deltas, phases["ingest_ms"])
             self._statistics.note_merge(manifest, self._now_ms())
             self._known.note(lambda registry: self._known.supersede(registry.publish(manifest, size_bytes)))
 

@@ -99,14 +99,13 @@ class StoreFields:
 class RestoreRequest:
     """Request for a base of `version`, made from exactly the snapshot of `from_version` if that is given.
 
-    With `thorough` every file is verified as a whole. With `ingest` the deltas are part of the database.
+    With `thorough` every file is verified as a whole.
     """
 
     version: VersionId
     from_version: int | None
     from_id: str | None
     thorough: bool = True
-    ingest: bool = True
 
     @property
     def start(self) -> VersionId | None:

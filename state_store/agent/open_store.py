@@ -294,7 +294,6 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             request.version,
             start=request.start,
             thorough=thorough,
-            ingest=request.ingest,
             is_lazy=None if thorough else store.head.is_lazy,
         )
     except MissingError as error:
@@ -321,7 +320,6 @@ def restore_lazily(
     *,
     start: VersionId | None = None,
     thorough: bool = False,
-    ingest: bool = False,
     is_lazy: IsLazy | None = always_lazy,
 ) -> Restored:
     """Restore a version, as `core.snapshots.restore` does, with a lease on the files that stay remote.
@@ -334,7 +332,7 @@ def restore_lazily(
             version,
             start=start,
             thorough=thorough,
-            ingest=ingest,
+            ingest=False,
             is_lazy=is_lazy,
             on_tail=store.bases.begin,
             disk=store.bases if store.bases.has_limit else None,

@@ -644,7 +644,6 @@ PROGRESS: dict[str, tuple[ProgressMetric, ...]] = {
         ProgressMetric("incrementalRestoreChooseMs", TIME, "restore - time to choose the files"),
         ProgressMetric("incrementalRestoreFetchMs", TIME, "restore - time to fetch them"),
         ProgressMetric("incrementalRestoreVerifyMs", TIME, "restore - time to verify their checksums"),
-        ProgressMetric("incrementalRestoreIngestMs", TIME, "restore - time to put the database together"),
         ProgressMetric(
             "incrementalRestorePredictedMs",
             TIME,

@@ -374,7 +374,7 @@ class Job:
 
     def restore_by_blocks(self, version: int | None = None) -> dict[str, Any]:
         """As the data plane does at first: no file is verified as a whole, deltas lie beside the database."""
-        return self.restore(version, thorough=False, ingest=False)
+        return self.restore(version, thorough=False)
 
     def rows(self, version: int | None = None) -> dict[bytes, bytes]:
         """Return the rows of a version as the data plane reads them: it restores after damage."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, MissingError, OptionError
 
@@ -70,7 +70,7 @@ def read(executor: Callable[..., Job], version: int, like: Job) -> dict[bytes, b
     """Return the version as an executor that knows nothing restores it."""
     fresh = executor(f"fresh-{version}-{id(like)}")
     fresh.versions = dict(like.versions)
-    return contents(fresh.restore(version)["directory"])
+    return rows_of(fresh.restore(version))
 
 
 def stored(job: Job) -> set[str]:
@@ -317,7 +317,7 @@ def test_changes_and_snapshots_are_found_by_number_alone(executor):
     ]
     job.call("snapshot", version=3, id=job.versions[3][0], kind="full", reason="test")
     replayed = fresh.call("restore", version=4, id=None, from_version=3, from_id=None)
-    assert contents(replayed["directory"]) == job.state
+    assert rows_of(replayed) == job.state
     assert replayed["snapshot_version"] == 3
 
 
@@ -328,7 +328,7 @@ def test_with_ids_a_checkpoint_that_was_begun_without_them_goes_on(executor, tmp
     other.versions[1] = (None, job.state)
     other.restore(1)
     other.commit({key("next"): b"2"})
-    assert contents(other.restore(2)["directory"]) == {key("row"): b"1", key("next"): b"2"}
+    assert rows_of(other.restore(2)) == {key("row"): b"1", key("next"): b"2"}
 
 
 def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):

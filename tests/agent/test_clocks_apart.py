@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -40,5 +40,5 @@ def test_agents_whose_clocks_jump_keep_what_is_retained(
     for version in range(5, 13):
         id_, state = job.versions[version]
         restored = job.call("restore", version=version, id=id_)
-        assert contents(restored["directory"]) == state
+        assert rows_of(restored) == state
     assert len(list((tmp_path / "state" / "delta").iterdir())) < 12, "nothing was ever retired"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, contents, rows_of
 from state_store.core.checkpoint.names import VersionId, origin_of
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.deletion.lease import StoreContents
@@ -129,7 +129,7 @@ def test_files_live_exactly_as_long_as_a_retained_checkpoint_needs_them(walk: Wa
     assert walk.snapshots_on_disk() == [8]
     for version in (8, 9):
         restored = walk.job.restore(version)
-        assert contents(restored["directory"]) == walk.job.state
+        assert rows_of(restored) == walk.job.state
         assert restored["snapshot_version"] == 8
 
 
@@ -142,4 +142,4 @@ def test_a_full_checkpoint_in_the_running_job_can_be_built_on(walk: Walk) -> Non
         walk.batch(number, 50)
         walk.cleanup()
     assert all(int(name[1:]) >= 5 for name in walk.on_disk())
-    assert contents(walk.job.restore()["directory"]) == walk.job.state
+    assert rows_of(walk.job.restore()) == walk.job.state

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.core.checkpoint.stored_documents import LeaseTerms, pack_tombstone, unpack
@@ -109,11 +109,11 @@ class Subject:
         """The rows that it finds, verified as a whole at once, and block by block. Raises what the restore
         does.
         """
-        directory = job.restore(version)["directory"]
+        answer = job.restore(version)
         try:
-            rows = contents(directory)
+            rows = rows_of(answer)
         finally:
-            job.call("release", directory=directory)
+            job.call("release", directory=answer["directory"])
         assert job.rows(version) == rows
         return rows
 

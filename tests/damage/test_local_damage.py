@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent.harness import Job, contents
+from agent.harness import Job, contents, rows_of
 
 from damage import tally
 from damage.harms import Harm, flips, replacements, truncations
@@ -76,7 +76,7 @@ def check_base(subject: Subject, kind: str, chance: random.Random, number: int, 
     reader = subject.executor("reader")
     reader.versions = job.versions
     answer = reader.restore(job.version)
-    assert contents(answer["directory"]) == job.state, f"WRONG ROWS: {label}"
+    assert rows_of(answer) == job.state, f"WRONG ROWS: {label}"
     assert answer["warnings"] == [], label
     return True
 
@@ -104,9 +104,7 @@ def check_kept(subject: Subject, chance: random.Random, path: Path, harm: Harm) 
     tally.harms["kept file", harm.kind] += 1
     harm.do(kept)
     answer = job.restore(NEWEST)
-    assert contents(answer["directory"]) == subject.versions[NEWEST][1], (
-        f"WRONG ROWS: {path.name}: {harm.text}"
-    )
+    assert rows_of(answer) == subject.versions[NEWEST][1], f"WRONG ROWS: {path.name}: {harm.text}"
     tally.outcomes["exact"] += 1
 
 

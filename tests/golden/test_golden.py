@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, contents, rows_of
 
 from golden.reader import read_version
 from golden.write import batches, write
@@ -42,7 +42,7 @@ def test_this_program_reads_them(path: Path, name: str, tmp_path: Path) -> None:
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state", ids=name == "ids")
     for version, id_, rows in expected(path, name):
         answer = job.call("restore", version=version, id=id_)
-        assert contents(answer["directory"]) == rows
+        assert rows_of(answer) == rows
         assert answer["warnings"] == []
 
 
@@ -58,7 +58,7 @@ def test_this_program_goes_on_from_them(path: Path, name: str, tmp_path: Path) -
     assert contents(job.merge("full")["directory"]) == job.state
     fresh = Job(InProcess(tmp_path / "fresh"), tmp_path / "state", ids=name == "ids")
     fresh.versions[job.version] = (job.id, job.state)
-    assert contents(fresh.restore(job.version)["directory"]) == job.state
+    assert rows_of(fresh.restore(job.version)) == job.state
 
 
 @pytest.mark.parametrize(("path", "name"), STORES)

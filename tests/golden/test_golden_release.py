@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from agent.harness import InProcess, Job, contents
+from agent.harness import rows_of as restored_rows
 
 from golden.write_query import CONDEMNED, FORMATS, HELD, stores
 from state_store.cli.main import main
@@ -58,7 +59,7 @@ def test_every_version_is_exact(found: Found, tmp_path: Path) -> None:
         assert len(versions) >= 6
         for version in versions:
             answer = job.call("restore", version=version["version"], id=version["id"])
-            assert contents(answer["directory"]) == rows_of(version)
+            assert restored_rows(answer) == rows_of(version)
             assert answer["warnings"] == []
 
 
@@ -86,7 +87,7 @@ def test_it_is_gone_on_with(found: Found, tmp_path: Path) -> None:
     other.versions = job.versions
     for version in (last, job.version - 1, job.version):
         answer = other.restore(version)
-        assert contents(answer["directory"]) == other.state
+        assert restored_rows(answer) == other.state
         assert answer["warnings"] == []
 
 
@@ -114,4 +115,4 @@ def test_its_leases_and_tombstones_count(found: Found, tmp_path: Path) -> None:
     assert not (store / HELD).exists()
     other = Job(InProcess(tmp_path / "other"), store, ids=found.ids)
     other.versions = job.versions
-    assert contents(other.restore(job.version)["directory"]) == job.state
+    assert restored_rows(other.restore(job.version)) == job.state

@@ -207,7 +207,7 @@ class Provider:
         id_ = version[1] if site.ids else None
         while True:
             reported = self.executor.reported.pop(self.partition.number, None)
-            answer = self._call("restore", version=version[0], id=id_, thorough=thorough, ingest=False)
+            answer = self._call("restore", version=version[0], id=id_, thorough=thorough)
             directory = Path(answer["directory"])
             is_verified = thorough or (reported is not None and self.executor.has_agent(reported))
             self.held.add(str(directory))

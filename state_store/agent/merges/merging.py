@@ -422,7 +422,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
             size_bytes = start.size_bytes + sum(delta.size_bytes for delta in deltas)
             with store.bases.merging(size_bytes):
                 merged = merge(context, start, deltas, request.version, request.kind)
-        return _finish(store, context, request, merged, len(deltas), start_s)
+        return _finish(store, context, request, merged, start_s)
     except _CheckpointRemoved as removed:
         return Skipped(removed.message)
     finally:
@@ -487,7 +487,7 @@ def _streamed(
                 reason = error.message
             else:
                 try:
-                    return _finish(store, context, request, merged, len(restored.chain.deltas), start_s)
+                    return _finish(store, context, request, merged, start_s)
                 except SparseFilesLostError as error:
                     reason = error.message
             store.log.warning(f"the merge of version {request.version} reads all rows: {reason}")
@@ -514,7 +514,6 @@ def _streamed(
         context,
         request,
         Merged(published.base, {}, frozenset(published.base.files)),
-        len(restored.chain.deltas),
         start_s,
         published,
     )
@@ -525,7 +524,6 @@ def _finish(
     context: StoreContext,
     request: MergeRequest,
     merged: Merged,
-    deltas: int,
     start_s: float,
     published: Published | None = None,
 ) -> MergedStore:
@@ -547,7 +545,7 @@ def _finish(
         chain = head.offer(base, published)
         is_offered = True
         if published is not None:
-            head.published(published, deltas, phases)
+            head.published(published, phases)
         kind = request.kind if published is None else published.manifest.kind
         took_ms = (context.runtime.monotonic_s() - start_s) * 1000
         _log(store, request, kind, published, took_ms)

@@ -334,7 +334,6 @@ class CostModel:
             predict transfers.
 
     Attributes:
-        ingests: whether restores ingest the deltas into the database; as the last one did.
         lazy_policy: rule by which restores are lazy; None: none is.
     """
 
@@ -350,15 +349,12 @@ class CostModel:
         self._remote = remote
         self._expected = transfers or (LINKED if is_local else FETCHED)
         self.thorough = thorough
-        self.ingests = False
         self.lazy_policy: LazyPolicy | None = None
         self._has_fetched = False
         self._choose = Rate(2.0, 1)
         self._expect_transfers()
         self._check_file = Rate(0.006, 4)
         self._verify_mib = Rate(2.5, 1)
-        self._open = Rate(8.0, 1)
-        self._delta = Rate(1.5, 4)
 
     def frozen(self) -> CostModel:
         """Return a copy of the model that requests to come do not change."""
@@ -375,8 +371,6 @@ class CostModel:
             predicted_ms += work.size_bytes / _MIB * self._verify_mib.ms_per_unit
         else:
             predicted_ms += work.files * self._check_file.ms_per_unit
-        if self.ingests and work.deltas:
-            predicted_ms += self._open.ms_per_unit + work.deltas * self._delta.ms_per_unit
         return predicted_ms
 
     def is_lazy(self, work: RestoreWork) -> bool:
@@ -454,10 +448,3 @@ class CostModel:
             self._verify_mib.observe(size_bytes / _MIB, ms)
         else:
             self._check_file.observe(files, ms)
-
-    def observe_ingestion(self, deltas: int, ms: float) -> None:
-        """Note that opening a database and ingesting `deltas` deltas took `ms`."""
-        if deltas > 0:
-            by_delta = max(0.0, ms - self._open.ms_per_unit)
-            self._delta.observe(deltas, by_delta)
-            self._open.observe(1, ms - by_delta)

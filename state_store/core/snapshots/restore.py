@@ -141,7 +141,7 @@ class RestoreRun:
     disk: LimitedDisk | None = None
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
-        default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
+        default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0}
     )
 
     @contextmanager
@@ -151,7 +151,7 @@ class RestoreRun:
         try:
             yield
         finally:
-            self.phases[name] += (self.clock_s() - start) * 1000
+            self.phases[name] = self.phases.get(name, 0.0) + (self.clock_s() - start) * 1000
 
 
 class Retry(Exception):

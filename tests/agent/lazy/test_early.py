@@ -92,9 +92,7 @@ def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Pa
     job.client.read = read
     with pytest.raises(MissingError):
         (snapshot, _), (version, _) = (written.versions[number] for number in (3, 5))
-        job.call(
-            "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
-        )
+        job.call("restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False)
     failed.set()
     ended(earlier)
     assert len(started) == 2  # those that were under way
@@ -124,9 +122,7 @@ def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None
     job.client.read = read
     with pytest.raises(MissingError):
         (snapshot, _), (version, _) = (written.versions[number] for number in (3, 5))
-        job.call(
-            "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
-        )
+        job.call("restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False)
     bases = job.open_store.bases
     assert bases.progress().left_bytes == 0
     assert bases.is_settled

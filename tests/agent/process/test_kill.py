@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
+from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents, rows_of
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) ->
             if op == "commit":
                 job.version, job.id, job.state = job.next
                 job.versions[job.version] = (job.id, job.state)
-        assert contents(job.restore()["directory"]) == job.state
+        assert rows_of(job.restore()) == job.state
         assert contents(job.merge("full")["directory"]) == job.state
         agent.__exit__()
     fresh = Job(InProcess(tmp_path / "fresh"), state)
     fresh.versions = job.versions
-    assert contents(fresh.restore(job.version)["directory"]) == job.state
+    assert rows_of(fresh.restore(job.version)) == job.state
 
 
 def perform(job: Job, op: str, arguments: dict) -> None:
@@ -81,7 +81,7 @@ def perform(job: Job, op: str, arguments: dict) -> None:
     elif op in ("snapshot", "full"):
         job.merge({"snapshot": "incremental"}.get(op, op))
     elif op == "restore":
-        assert contents(job.restore()["directory"]) == job.state
+        assert rows_of(job.restore()) == job.state
     elif op == "blocks":
         assert job.rows() == job.state
     elif op == "cleanup":
@@ -107,7 +107,7 @@ def test_calls_of_several_threads_survive_a_kill(tmp_path: Path, directory: Path
     for number, job in enumerate(jobs):
         fresh = Job(InProcess(tmp_path / f"fresh{number}"), tmp_path / str(number))
         fresh.versions = job.versions
-        assert contents(fresh.restore(job.version)["directory"]) == job.state
+        assert rows_of(fresh.restore(job.version)) == job.state
 
 
 def commit_until_dead(job: Job) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from owned_processes import started
 
-from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
+from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents, rows_of
 from state_store.agent import stores
 from state_store.agent.stores import LocalRoots
 from state_store.core.settings.options import parse
@@ -33,7 +33,8 @@ def test_a_replaced_agent_keeps_what_the_jvm_has_open_and_nothing_else(tmp_path:
     job = Job(agent.connect(), tmp_path / "state")
     for number in range(3):
         job.commit(rows(number))
-    held = job.restore()["directory"]
+    answer = job.restore()
+    held = answer["directory"]
     root = Path(held).parent
     (root / "base-3-9-abcdef").mkdir()  # of a restore or a merge that was under way
     (root / "scratch-7-abcdef").mkdir()
@@ -45,7 +46,7 @@ def test_a_replaced_agent_keeps_what_the_jvm_has_open_and_nothing_else(tmp_path:
         job.commit(rows(4))
         assert [path.name for path in root.glob("base-*")] == [Path(held).name]
         assert not list(root.glob("scratch-*"))
-        assert contents(held) == job.versions[3][1]
+        assert rows_of(answer) == job.versions[3][1]
         job.call("release", directory=held)
         assert not Path(held).exists()
 
@@ -85,7 +86,7 @@ def test_closing_a_provider_leaves_its_successor_alone(tmp_path: Path) -> None:
     second.versions = first.versions
     first.close()
     second.commit(rows(2))
-    assert contents(second.restore()["directory"]) == second.state
+    assert rows_of(second.restore()) == second.state
 
 
 def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> None:
@@ -93,10 +94,12 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
         job = Job(agent.connect(remote=tmp_path), "remote:/state")
         for number in range(3):
             job.commit(rows(number))
-        root = Path(job.opened["incoming"]).parent
+        job.merge("full")
+    with AgentProcess() as agent:
+        job.client = agent.connect(remote=tmp_path)
+        root = Path(job.call("open")["incoming"]).parent
         for server in job.client.files:
             server.delay_s = 0.1
-        impatient = agent.connect()
         from state_store.agent.jvm_connections import write_frame
 
         for op in ({"op": "restore"}, {"op": "deltas", "first": 1}):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 from state_store.errors import StateStoreError
 
 pytestmark = pytest.mark.tier("more")
@@ -156,7 +156,7 @@ def test_after_a_power_cut_at_any_step_the_last_commit_is_there(
             continue
         again = Job(InProcess(tmp_path / "again" / str(number)), image)
         restored = again.call("restore", version=version, id=checkpoint_id)
-        assert contents(restored["directory"]) == state, step
+        assert rows_of(restored) == state, step
         shutil.rmtree(tmp_path / "again" / str(number))
 
 
@@ -201,7 +201,7 @@ def test_a_disk_that_is_full_at_any_step_fails_that_call_alone(
             job = Job(InProcess(tmp_path / str(nth) / "local"), full.disk.root, retain=2)
             live(job, full.call)
             full.nth = 0
-            assert contents(job.restore()["directory"]) == job.state
+            assert rows_of(job.restore()) == job.state
         failures += full.failures
         shutil.rmtree(tmp_path / str(nth))
         if full.steps < nth:

@@ -135,5 +135,5 @@ def test_a_commit_in_which_any_operation_fails_is_repeated(tmp_path: Path) -> No
         uses += 1
     other = Job(InProcess(tmp_path / "reader"), tmp_path / "state")
     other.versions = dict(job.versions)
-    assert contents(other.restore(job.version)["directory"]) == job.state
+    assert rows_of(other.restore(job.version)) == job.state
     assert uses > 3, f"only {uses} operations"

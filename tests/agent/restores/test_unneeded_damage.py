@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 from state_store.core.checkpoint.names import tombstone_path
 from state_store.errors import DamagedError
 
@@ -57,7 +57,7 @@ def snapshot_of(job: Job, version: int) -> Path:
 def restored_elsewhere(job: Job, tmp_path: Path, name: str) -> tuple[dict[bytes, bytes], list[str]]:
     reader = follow(new_job(tmp_path, name), job)
     answer = reader.restore()
-    return contents(answer["directory"]), answer["warnings"]
+    return rows_of(answer), answer["warnings"]
 
 
 class TestADamagedArchive:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from faults import FaultyStorage, once, torn_write
 
-from agent.harness import AgentProcess, InProcess, Job, contents
+from agent.harness import AgentProcess, InProcess, Job, rows_of
 from state_store.core.checkpoint.names import DeltaName
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import (
@@ -256,7 +256,7 @@ def test_close_leaves_only_what_local_recovery_keeps(job: Job, tmp_path: Path) -
     job.call("close")
     again = Job(job.client, job.location)
     again.versions = job.versions
-    assert contents(again.restore(job.version)["directory"]) == job.state
+    assert rows_of(again.restore(job.version)) == job.state
 
 
 def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:
         other.versions = job.versions
         answer = other.restore(3)
         assert (answer["local_files"], answer["fetched_files"]) == (3, 0)
-        assert contents(answer["directory"]) == job.state
+        assert rows_of(answer) == job.state
 
 
 def test_a_store_lives_on_any_file_system_of_the_jvm(tmp_path: Path) -> None:
@@ -289,12 +289,12 @@ def test_a_store_lives_on_any_file_system_of_the_jvm(tmp_path: Path) -> None:
         assert {"list", "read", "write", "delete", "mkdirs"} <= set(client.asked)
         other = Job(agent.connect(), "remote:/state")
         other.versions = job.versions
-        assert contents(other.restore(8)["directory"]) == job.state
+        assert rows_of(other.restore(8)) == job.state
     with AgentProcess() as agent:
         client = agent.connect(remote=tmp_path)
         other = Job(client, "remote:/state")
         other.versions = job.versions
-        assert contents(other.restore(8)["directory"]) == job.state
+        assert rows_of(other.restore(8)) == job.state
         assert "download" in client.asked
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
+from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, rows_of
 from state_store.agent.jvm_connections import FileConnections, background, read_frame, write_frame
 from state_store.core.compat import pairwise
 from state_store.core.storage import hadoop
@@ -58,7 +58,7 @@ def test_transfers_of_one_operation_overlap(tmp_path: Path) -> None:
         downloads = Together("download", 4)
         for server in client.files:
             server.before = downloads
-        assert contents(reader.restore(12)["directory"]) == job.state
+        assert rows_of(reader.restore(12)) == job.state
         assert downloads.met
 
 
@@ -141,7 +141,7 @@ def test_a_clean_up_that_is_slow_ends_in_time_and_is_gone_on_with(tmp_path: Path
         job = job.reopened()  # without that limit
         assert job.cleanup()["deleted_files"] > 0
         assert len(list(tmp_path.glob("state/delta/*"))) <= 3
-        assert contents(job.restore()["directory"]) == job.state
+        assert rows_of(job.restore()) == job.state
 
 
 def test_a_listing_comes_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

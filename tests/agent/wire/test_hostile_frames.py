@@ -182,7 +182,6 @@ arguments = [
     "offset",
     "length",
     "thorough",
-    "ingest",
 ]
 requests = st.builds(
     lambda op, store, rest: {"op": op, "store": store, **rest},

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.agent.merges import merging
 from state_store.agent.merges.merging import MergeRequest
@@ -166,7 +166,7 @@ def test_a_late_snapshot_trusts_nothing_that_it_planned_to_share(job: Job, how: 
     assert (answer["kind"], answer["chain"]["deltas_since_full"]) == ("full", 0)
     other = Job(InProcess(job.location.parent / "other"), job.location)
     other.versions = job.versions
-    assert contents(other.restore(10)["directory"]) == job.state
+    assert rows_of(other.restore(10)) == job.state
 
 
 def test_the_same_version_is_not_merged_twice(job: Job) -> None:
@@ -185,7 +185,7 @@ def test_it_goes_on_from_a_full_checkpoint_that_another_process_made(job: Job) -
     made = manifest(job, 11)
     assert made.previous == manifest(job, 8).version_id
     assert min(entry.origin for entry in made.files) >= 8
-    assert contents(job.restore()["directory"]) == job.state
+    assert rows_of(job.restore()) == job.state
 
 
 def test_a_damaged_local_delta_is_read_again_and_a_damaged_stored_one_is_an_error(job: Job) -> None:
@@ -234,7 +234,7 @@ def test_a_failed_upload_leaves_the_chain_as_it_was(job: Job, monkeypatch: pytes
             job.merge("incremental")
     assert not list(job.location.glob("lease/*"))
     assert job.merge("incremental")["kind"] == "incremental"
-    assert contents(job.restore()["directory"]) == job.state
+    assert rows_of(job.restore()) == job.state
 
 
 def test_bases_go_when_the_data_plane_is_done_with_them(job: Job) -> None:
@@ -272,7 +272,7 @@ def test_a_base_that_is_newer_than_the_cut_of_another_process_is_given_up(job: J
     job.commit({b"\0\0more": b"1"})
     job.merge("incremental")
     assert min(entry.origin for entry in manifest(job, 11).files) >= 8
-    assert contents(job.restore()["directory"]) == job.state
+    assert rows_of(job.restore()) == job.state
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, rows_of
 
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.snapshots.restore import restore
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
 
 
@@ -72,9 +74,7 @@ def test_any_version_is_restored_exactly(job: Job, tmp_path: Path) -> None:
     other = reader(job, tmp_path / "reader")
     for version in (12, 1, 4, 5, 8, 3, 12):
         answer = other.restore(version)
-        assert contents(answer["directory"]) == job.versions[version][1]
-        assert answer["keys"] == len(job.versions[version][1])
-        assert answer["column_families"] == {"default": {"id": 0, "internal": False, "keys": answer["keys"]}}
+        assert rows_of(answer) == job.versions[version][1]
         assert answer["warnings"] == []
 
 
@@ -85,7 +85,7 @@ def test_a_restore_starts_from_exactly_the_requested_snapshot(job: Job, tmp_path
             "restore", version=10, id=job.versions[10][0], from_version=start, from_id=job.versions[start][0]
         )
         assert (answer["snapshot_version"], answer["deltas"]) == (start, 10 - start)
-        assert contents(answer["directory"]) == job.versions[10][1]
+        assert rows_of(answer) == job.versions[10][1]
     answer = other.call("restore", version=10, id=job.versions[10][0], from_version=4)
     assert answer["snapshot_version"] == 4, "the number alone stands for the version on the lineage"
     with pytest.raises(MissingError, match="snapshots there are: 4"):
@@ -98,7 +98,7 @@ def test_an_older_snapshot_serves_with_more_deltas(job: Job, tmp_path: Path, har
     path = stored(job, pattern)
     HARM[harm](path)
     answer = reader(job, tmp_path / "reader").restore(12)
-    assert contents(answer["directory"]) == job.state
+    assert rows_of(answer) == job.state
     assert (answer["snapshot_version"], answer["deltas"]) == (4, 8)
     if not (harm == "missing" and "snapshot" in pattern):
         (warning,) = answer["warnings"]
@@ -115,7 +115,7 @@ def test_a_delta_that_is_needed_is_named(job: Job, tmp_path: Path, harm: str) ->
     assert error.kind == ("missing" if harm == "missing" else "damaged")
     assert "10" in Path(error.file).name[:20]
     assert error.message.endswith("versions that can be restored: 1 to 9")
-    assert contents(reader(job, tmp_path / "again").restore(9)["directory"]) == job.versions[9][1]
+    assert rows_of(reader(job, tmp_path / "again").restore(9)) == job.versions[9][1]
 
 
 SNAPSHOTS = [f"snapshot/{8:020d}_*.zip", f"snapshot/{4:020d}_*.zip"]
@@ -158,7 +158,7 @@ def test_a_delta_that_says_that_it_is_another_version_is_damaged(job: Job, tmp_p
     ten.unlink()
     renamed.write_bytes(nine.read_bytes())
     with pytest.raises(DamagedError, match=r"it says that it is version 9 .*, not 10") as failure:
-        reader(job, tmp_path / "reader").restore(10)
+        restore(reader(job, tmp_path / "reader").open_store.context, VersionId(10, job.versions[10][0]))
     assert Path(failure.value.file).name == renamed.name
 
 
@@ -182,7 +182,7 @@ def test_local_files_are_linked_and_not_read_again(job: Job, tmp_path: Path) -> 
     first, second = other.restore(12), other.restore(12)
     assert (first["local_files"], second["fetched_files"]) == (0, 0)
     assert second["local_files"] == first["fetched_files"] > 0
-    assert contents(second["directory"]) == job.state
+    assert rows_of(second) == job.state
     other.call("close")
     third = reader(job, tmp_path / "reader").restore(12)
     assert third["fetched_files"] == 0
@@ -197,7 +197,7 @@ def test_a_damaged_local_file_is_read_again(job: Job, tmp_path: Path, harm: str)
     for path in kept:
         HARM[harm](path)
     answer = other.restore(12)
-    assert contents(answer["directory"]) == job.state
+    assert rows_of(answer) == job.state
     if harm != "missing":
         assert len(answer["warnings"]) == len(kept)
         assert other.restore(12)["warnings"] == []
@@ -221,7 +221,7 @@ def test_kept_files_stay_below_their_budget(job: Job, tmp_path: Path) -> None:
     everything = kept_bytes(tmp_path / "roomy")
     short = reader_of(job, tmp_path / "short", localRecoveryBudget=str(everything - 1))
     assert 0 < kept_bytes(tmp_path / "short") < everything
-    assert contents(short.restore(12)["directory"]) == job.state
+    assert rows_of(short.restore(12)) == job.state
 
 
 def test_without_local_recovery_nothing_is_kept_after_the_end(job: Job, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_missing_version_is_refused_with_those_that_can_be_restored(job: Job, 
 def test_version_0_is_empty(tmp_path: Path) -> None:
     other = Job(InProcess(tmp_path / "reader"), tmp_path / "state")
     answer = other.call("restore", version=0, id=None)
-    assert contents(answer["directory"]) == {}
+    assert rows_of(answer) == {}
     assert answer["keys"] == 0
 
 
@@ -291,6 +291,6 @@ def test_a_short_download_is_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(storage, "download", short)
     answer = reader.restore(1)
-    assert contents(answer["directory"]) == writer.versions[1][1]
+    assert rows_of(answer) == writer.versions[1][1]
     (warning,) = answer["warnings"]
     assert "first download of" in warning

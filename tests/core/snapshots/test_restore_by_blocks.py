@@ -85,7 +85,7 @@ def test_a_damaged_block_in_storage_leads_to_an_older_snapshot(job: Job, tmp_pat
     flip(newest_shared(job))
     other = reader(job, tmp_path / "reader")
     assert other.rows(10) == job.state
-    assert other.restore(10, thorough=True, ingest=False)["snapshot_version"] == 4
+    assert other.restore(10, thorough=True)["snapshot_version"] == 4
 
 
 def test_the_next_provider_of_the_store_knows_of_the_damage(job: Job, tmp_path: Path) -> None:

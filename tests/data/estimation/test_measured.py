@@ -17,7 +17,7 @@ from state_store.errors import MissingError
 
 def restored(ms: float) -> Any:
     """Return a restore of 10 files, which spent most of its time in the choice."""
-    phases = {"choose_ms": ms - 0.2, "fetch_ms": 0.1, "verify_ms": 0.1, "ingest_ms": 0.0}
+    phases = {"choose_ms": ms - 0.2, "fetch_ms": 0.1, "verify_ms": 0.1}
     files = SimpleNamespace(files=10, size_bytes=1 << 20, snapshot=None, deltas=())
     return SimpleNamespace(phases=phases, fetched=files, chain=files)
 

@@ -28,7 +28,7 @@ object MissingFields {
     "sparse" -> Json.texts(Seq("f")), "page_bytes" -> 1, "pages_at_once" -> 2L, "stored" -> Json.obj("f" -> "s"),
     "keys" -> 3L, "files" -> 4L, "deltas" -> 5L, "local_files" -> 6L, "fetched_files" -> 7L,
     "fetched_bytes" -> 8L, "predicted_ms" -> 9.5, "ages" -> ages, "warnings" -> Json.texts(Seq("w")),
-    "phases" -> Json.obj("choose_ms" -> 1.5, "fetch_ms" -> 2.5, "verify_ms" -> 3.5, "ingest_ms" -> 4.5))
+    "phases" -> Json.obj("choose_ms" -> 1.5, "fetch_ms" -> 2.5, "verify_ms" -> 3.5))
 
   def main(arguments: Array[String]): Unit = {
     require(Answers.commit(commit).chain.snapshotVersion.contains(8L) && Answers.commit(commit).seen.attempts.size == 2)

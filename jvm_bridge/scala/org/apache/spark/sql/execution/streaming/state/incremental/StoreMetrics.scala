@@ -81,7 +81,6 @@ object StoreMetrics {
     "incrementalRestoreChooseMs" -> (restore(_, _.phases.chooseMs)),
     "incrementalRestoreFetchMs" -> (restore(_, _.phases.fetchMs)),
     "incrementalRestoreVerifyMs" -> (restore(_, _.phases.verifyMs)),
-    "incrementalRestoreIngestMs" -> (restore(_, _.phases.ingestMs)),
     "incrementalRestorePredictedMs" -> (restore(_, _.predictedMs)),
     "incrementalRestoreDeltas" -> (restore(_, _.deltas)),
     "incrementalRestoreLocalFiles" -> (restore(_, _.localFiles)),

@@ -72,7 +72,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean): RestoreAnswer = {
     val answer = Answers.restore(call("restore",
       versioned(version) ++
-        Seq("thorough" -> thorough, "ingest" -> false) ++
+        Seq("thorough" -> thorough) ++
         snapshot.toSeq.flatMap(base => Seq("from_version" -> base.number, "from_id" -> base.id))))
     held.add(answer.directory)
     answer

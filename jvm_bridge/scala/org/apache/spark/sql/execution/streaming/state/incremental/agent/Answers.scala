@@ -87,7 +87,7 @@ final case class RestoreAnswer(
 }
 
 /** Duration of each phase of a restore, in milliseconds. */
-final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
+final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long)
 
 /**
  * Sizes of the chain that the newest version depends on.
@@ -255,8 +255,7 @@ private[agent] object Answers {
       fetchedFiles = ok.number("fetched_files"),
       fetchedBytes = ok.number("fetched_bytes"),
       predictedMs = ok.number("predicted_ms"),
-      phases = RestorePhases(phases.number("choose_ms"), phases.number("fetch_ms"), phases.number("verify_ms"),
-        phases.number("ingest_ms")),
+      phases = RestorePhases(phases.number("choose_ms"), phases.number("fetch_ms"), phases.number("verify_ms")),
       ages = ages(ok.child("ages")),
       warnings = ok.texts("warnings"))
   }
