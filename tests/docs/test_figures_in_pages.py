@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
-from benchmarks.page.sections import PROCESSORS
+from benchmarks.page.parts import PROCESSORS
 
 
 @pytest.fixture(scope="module")

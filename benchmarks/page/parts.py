@@ -1,0 +1,310 @@
+"""The parts of the pages by name: rows, of which templates make tables, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from benchmarks.environment import s3_service
+from benchmarks.page import goals
+from benchmarks.results import CHANGELOG, HDFS, MEASURES, NAMES, OURS, ROCKSDB, Results, errors
+from benchmarks.scenarios import executors, large_store, services
+
+Row = Mapping[str, Any]
+_STORES = {"HDFS-backed": (HDFS,), "RocksDB": (ROCKSDB,), "RocksDB + changelog": CHANGELOG}
+_WHOLE, _LAZY = (OURS, "incremental-full", "incremental-1g"), "incremental-lazy"
+_COSTS = """\
+| | provider | open ms | get + put us a key | commit ms | CPU ms | MB written | MB in storage | files |
+| label | store | batch.open_ms | batch.row_us | batch.commit_ms | cpu .0f ms \
+| segments.written_bytes.median .2f MB | segments.last.storage_bytes .0f MB | segments.last.storage_files |"""
+_FORMS = {
+    "stock": "a call for each group (Spark's)",
+    "vectorized": "vectorised",
+    "loop": "vectorised, with a loop over rows in Python",
+    "per_group": "a call for each group with plain rows",
+    "accelerate": "accelerated (the function unchanged)",
+}
+PROCESSORS = {
+    "none": "no state",
+    "value": "a value",
+    "ttl": "a value with a time to live",
+    "list": "a list that grows and is read",
+    "map": "a map, two entries read and written",
+    "timers": "a timer that is moved",
+    "pandas": "a value, pandas frames",
+    "vectorized": "a value, `@state_store.vectorized` (Spark's worker: frames)",
+}
+_ENGINES = {
+    "processor": "this project, an unchanged processor",
+    "per_group": "this project, `per_group`",
+    "vectorized": "this project, vectorised",
+    "accelerate": "this project, a function on frames, accelerated",
+    "spark-worker": "Spark's worker, the same processor, RocksDB + changelog",
+    "spark-frames": "Spark's operator, the same function on frames, RocksDB + changelog",
+    "bytewax": "Bytewax, `stateful_map`",
+    "thread-rocksdb": "PyFlink, thread mode, RocksDB",
+    "thread-hashmap": "PyFlink, thread mode, heap",
+    "process-rocksdb": "PyFlink, process mode, RocksDB",
+}
+
+
+def table(rows: Iterable[Row], columns: str = "") -> str:
+    """Return a Markdown table; empty if there are no rows.
+
+    Args:
+        rows: the rows, as nested mappings.
+        columns: two lines of a table, the headings and the figures. A figure is a path in the row, the form
+            of a number, and the unit by which it is divided; another unit is written behind it. A mapping is
+            a median with its quartiles. Without columns the rows have their cells by heading.
+    """
+    rows = list(rows)
+    if columns:
+        heads, figures = (
+            [cell.strip() for cell in line.strip("|").split("|")] for line in columns.splitlines()
+        )
+        cells = [[_cell(row, *figure.split(" ")) for figure in figures] for row in rows]
+    else:
+        heads, cells = list(*rows[:1]), [[_text(value) for value in row.values()] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *cells)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]]) + "\n" if rows else ""
+
+
+def _cell(row: Row, path: str, form: str = "", unit: str = "") -> str:
+    value: Any = row
+    for name in path.split("."):
+        value = value.get(name) if value else None
+    if value is None or unit not in goals.UNITS:
+        return _text(value, form) + (unit if value is not None else "")
+    return format(value / goals.UNITS[unit], form)
+
+
+def _text(value: Any, form: str = "") -> str:
+    if isinstance(value, Mapping):
+        return spread(value)
+    return "" if value is None else format(value, form) if form else str(value)
+
+
+def spread(stats: Mapping[str, float]) -> str:
+    """Return a median with its quartiles in brackets, if there are several values."""
+    median, low, high = (
+        f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+        for value in (stats["median"], stats["q1"], stats["q3"])
+    )
+    return median if stats["n"] < 2 else f"{median} ({low}-{high})"
+
+
+def _measured(results: Results, scenario: str, *figures: str, case: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the statistics of each step and store, or of each query, that have all of these figures."""
+    result = results.scenarios.get(scenario, {})
+    for name, labels in result.get("cases", {"": result.get("queries", {})}).items():
+        for label, subjects in labels.items() if case in ("", name) else ():
+            for subject, stats in subjects.items():
+                if all(figure in stats for figure in figures):
+                    row = {"case": name, "label": label, "subject": subject, "store": NAMES[subject], **stats}
+                    yield {
+                        **row,
+                        "cpu": goals.cpu_seconds(results, scenario, name, label, subject),
+                        "share": goals.store_share(results, label, subject),
+                        "native": goals.native_bytes(results, subject, label),
+                    }
+
+
+def _compared(results: Results, scenario: str, *, costs: bool = False) -> str:
+    """Return the tables of each case, the costs of its batches folded below them."""
+    cases = results.scenarios.get(scenario, {}).get("cases", {})
+    texts = []
+    for case in cases:
+        head = f"### {case}\n\n" if len(cases) > 1 else ""
+        phases = costs and table(_measured(results, scenario, "batch", "segments", case=case), _COSTS)
+        summary = f"\n<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
+        texts.append(head + _medians(results, scenario, case) + (summary if phases else ""))
+    return "\n".join(texts)
+
+
+def _medians(results: Results, scenario: str, case: str) -> str:
+    """Return each step's medians and their multiples of ours, and those against lazy restores in a table."""
+    steps = results.scenarios.get(scenario, {}).get("cases", {}).get(case, {})
+    names = [name for name in NAMES if any(name in subjects for subjects in steps.values())]
+    peers = {title: group for title, group in _STORES.items() if set(group) & set(names)}
+    rows, lazy_rows = [], []
+    for where, kind in results.measured():
+        if where[:2] == (scenario, case):
+            step = steps[where[2]]
+            own = next((name for name in _WHOLE if kind in step.get(name, {})), OURS)
+            times = {NAMES[name]: step.get(name, {}).get(kind, {}).get(MEASURES[kind][0]) for name in names}
+            ratios = {f"{title} / ours": results.ratio(where, peers[title], kind, own) for title in peers}
+            rows.append({"ms": where[2], **times, **ratios})
+            if kind in ("restore", "recover") and _LAZY in step:
+                eager = {"eager": (OURS,), **peers}
+                ratios = {title: results.ratio(where, eager[title], kind, _LAZY) for title in eager}
+                lazy_rows.append({"against lazy": where[2], **ratios})
+    return "\n".join(filter(None, (table(rows), table(lazy_rows))))
+
+
+def _storage(results: Results) -> Iterator[Row]:
+    for row in _measured(results, "storage", "storage"):
+        case, subject = row["case"], row["subject"]
+        size = case.removeprefix("batches of ")
+        written = goals.written_per_changed_byte(results, subject, size)
+        if row["label"] == "storage" and written is not None:
+            cpu = goals.cpu_seconds(results, "storage", case, f"uniform {size}", subject)
+            held = row["storage"]["bytes"]["median"] / row["storage"]["live_bytes"]["median"]
+            yield {**row, "label": case, "written": written, "cpu": cpu, "held": held}
+
+
+def _own_account(results: Results) -> Iterator[Row]:
+    for row in _measured(results, "restore", "restore"):
+        metrics = row["restore"].get("custom", {}) if row["subject"] == OURS else {}
+        texts = [f"{name} {value:g}" for name, value in metrics.items() if "estore" in name and value]
+        if texts:
+            yield {"": row["label"], "metrics": ", ".join(texts)}
+
+
+def _executors(results: Results) -> Iterator[Row]:
+    for count in executors.counts(results):
+        for name, title in NAMES.items():
+            if (cells := executors.row(results, name, count)) is not None:
+                figures = dict(zip(executors.HEADER, cells, strict=True))
+                yield {"": executors.name(count), "provider": title, **figures}
+
+
+def _functions(results: Results) -> Iterator[dict[str, Any]]:
+    """Yield the measurement of each form of a function, with its size and its multiples of Spark's form."""
+    for size in results.scenarios.get("vectorized", {}).get("functions", []):
+        ratios = {(ratio["store"], ratio["form"]): ratio for ratio in size["ratios"]}
+        for form in size["measurements"]:
+            batch, provider = f"{size['groups']:,} groups of {size['rows']} rows", NAMES[form["store"]]
+            names = {"batch": batch, "name": _FORMS[form["form"]], "provider": provider}
+            yield {**size, **ratios.get((form["store"], form["form"]), {}), **form, **names}
+
+
+def _largest_functions(results: Results) -> list[dict[str, Any]]:
+    """Return our forms of a function over the largest batch that Spark's operator ran, too."""
+    rows = [row for row in _functions(results) if row["store"] == OURS and "times_stock" in row]
+    largest = max((row["groups"] for row in rows), default=0)
+    by_form = {row["form"]: row for row in rows if row["groups"] == largest >= 10_000}
+    return [by_form[form] for form in ("vectorized", "per_group", "accelerate") if form in by_form]
+
+
+def _processors(results: Results) -> Iterator[Row]:
+    for row in results.scenarios.get("processors", {}).get("processors", []):
+        batch, provider = f"{row['groups']:,} groups of 2 rows", NAMES[row["store"]]
+        yield {**row, "batch": batch, "provider": provider, "name": PROCESSORS[row["case"]]}
+
+
+def _waits(results: Results) -> str:
+    """Return the places where requests waited. Results without delayed clients of S3 are from `moto`."""
+    case = results.scenarios.get(services.SCENARIO, {}).get("specs", {}).get(services.S3_CASE, {})
+    if s3_service.DELAYED_REQUESTS in case.get("hadoop_conf", {}).values():
+        return "before the clients of Hadoop's own mini cluster and of S3Proxy ask"
+    of_hdfs = "before the client of Hadoop's own mini cluster asks"
+    return f"{of_hdfs}, and in the S3 service of `moto` before it answers"
+
+
+def _against(results: Results, peer: str) -> Iterator[Row]:
+    for speed in goals.speeds(results):
+        if speed.peer == peer and speed.theirs and speed.own:
+            theirs, own = f"{spread(speed.theirs)} ms", f"{spread(speed.own)} ms"
+            yield {"": speed.setting, NAMES[peer]: theirs, "this store": own, "ratio": speed.ratio}
+
+
+def _slower(results: Results) -> str:
+    """Return a sentence that names every comparison in which a peer is quicker."""
+    slower = [
+        f"{NAMES[speed.peer]} is quicker with {speed.setting} ({speed.ratio})"
+        for speed in goals.speeds(results)
+        if speed.ratio is not None and speed.ratio.value < 1
+    ]
+    return (
+        f"Where another store is quicker: {'; '.join(slower)}."
+        if slower
+        else "No row of these tables has a quicker peer."
+    )
+
+
+def _machines(results: Results) -> Iterator[Row]:
+    """Yield a row for each scenario, and for each part that was measured later."""
+    for name, result in results.scenarios.items():
+        yield {**result, "name": name}
+        for part in result.get("parts", []):
+            for case, stores in part["stores"].items():
+                yield {**part, "bench": result["bench"], "name": f"{name}: {case} ({', '.join(stores)})"}
+
+
+def _versions(results: Results) -> str:
+    texts = []
+    for facts in (row["machine"] for row in _machines(results)):
+        packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items() if version)
+        texts.append(f"- {packages}; {', '.join(facts['jars'])}; Python {facts['python']}; {facts['java']}\n")
+    return "".join(dict.fromkeys(texts))
+
+
+def _options(results: Results) -> str:
+    options: dict[str, str] = {}
+    cases = (case for result in results.scenarios.values() for case in result.get("specs", {}).values())
+    for subject in (subject for case in cases for subject in case["subjects"]):
+        conf = (f"`{k.removeprefix('spark.sql.streaming.')}={v}`" for k, v in subject["conf"].items())
+        options.setdefault(subject["title"], ", ".join(sorted(conf)))
+    return "".join(f"- {title}: {text}\n" for title, text in options.items())
+
+
+def _failures(results: Results) -> str:
+    lines = []
+    for name, result in results.scenarios.items():
+        if "failed" in result:
+            lines.append(f"- {name} did not finish: {result['failed'].splitlines()[0]}")
+        lines += [f"- {name}: {problem}" for problem in errors(result)]
+    return "\n".join(lines)
+
+
+PARTS: Mapping[str, Callable[[Results], str | Iterable[Row]]] = {
+    **{
+        name: partial(_compared, scenario=name)
+        for name in ("age", "growth", "recovery", "services", "storage")
+    },
+    **{name: partial(_compared, scenario=name, costs=True) for name in ("store", "hdfs")},
+    "machine": _machines,
+    "versions": _versions,
+    "options": _options,
+    "failures": _failures,
+    "size": lambda results: _medians(results, large_store.SCENARIO, large_store.SCENARIO),
+    "look-ups": lambda results: (
+        {"label": label, **asdict(work)}
+        for label in large_store.labels(results)
+        if (work := large_store.amplification(results, label)) is not None
+    ),
+    "restore": lambda results: _medians(results, "restore", "restore"),
+    "restore-phases": lambda results: _measured(results, "restore", "restore"),
+    "restore-account": _own_account,
+    "waits": _waits,
+    "storage-costs": _storage,
+    "queries": lambda results: _measured(results, "queries", "durations_ms"),
+    "memory": lambda results: (
+        row for row in _measured(results, "memory", "memory") if row["label"] != "empty"
+    ),
+    "executors": _executors,
+    "vectorized": _functions,
+    "processors": _processors,
+    "engines-load": lambda results: (
+        f"{results.scenarios.get('engines', {}).get('engines', {}).get('load', [0])[0]:.1f}"
+    ),
+    "engines": lambda results: (
+        {**run, "name": _ENGINES[run["form"]]}
+        for run in results.scenarios.get("engines", {}).get("engines", {}).get("runs", [])
+    ),
+    "merges": lambda results: (
+        {"kind": kind, "deltas": deltas, **stats}
+        for kind, sizes in results.scenarios.get("merges", {}).get("kinds", {}).items()
+        for deltas, stats in sizes.items()
+    ),
+    "against-hdfs": lambda results: _against(results, HDFS),
+    "against-rocksdb": lambda results: _against(results, CHANGELOG[0]),
+    "slower": _slower,
+    "functions": _largest_functions,
+    "functions-groups": lambda results: next(
+        (f"{row['groups']:,}" for row in _largest_functions(results)), ""
+    ),
+}
+"""The parts of the pages by name; some are scenarios."""
