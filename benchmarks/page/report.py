@@ -1,7 +1,7 @@
 """The pages of the benchmarks, made from result files alone.
 
 Prose, order and columns of a page are its template (`results_page.txt`, `goals_page.txt`, `short_page.txt`);
-`{name}` stands for a picture or for a part of `parts.PARTS`, and the table below it has its columns.
+`{name}` stands for a picture or for a part of `page_parts.PARTS`, and the table below it has its columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.page import goals, plots
-from benchmarks.page.parts import PARTS, Row, table
+from benchmarks.page.page_parts import PARTS, Row, table
 from benchmarks.results import Results
 
 RESULTS_PAGE = "benchmarks/RESULTS.md"

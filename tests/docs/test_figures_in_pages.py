@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.page.figures_in_pages import FEW, PROCESSOR_GROUPS, SENTENCES, figures, filled, filled_page
-from benchmarks.page.parts import PROCESSORS
+from benchmarks.page.page_parts import PROCESSORS
 
 
 @pytest.fixture(scope="module")
