@@ -24,7 +24,6 @@ _COLOURS = {  # Okabe and Ito's, which readers with any colour vision can tell a
 }
 _STYLE = {
     "font.size": 12,
-    "axes.titlesize": 14,
     "axes.grid": True,
     "grid.alpha": 0.3,
     "svg.hashsalt": "1",
