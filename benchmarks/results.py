@@ -44,11 +44,15 @@ class Ratio:
     """The median of a peer as a multiple of this store's median, with what the quartiles of both allow.
 
     Attributes:
+        theirs: the peer's times.
+        own: this store's times.
         value: the peer's median divided by this store's.
         low: the peer's lower quartile divided by this store's upper one; None if one of them ran only once.
         high: the peer's upper quartile divided by this store's lower one; None if one of them ran only once.
     """
 
+    theirs: Mapping[str, float]
+    own: Mapping[str, float]
     value: float
     low: float | None = None
     high: float | None = None
@@ -92,8 +96,8 @@ class Results:
         peer = min(known, key=lambda time: time["median"])
         value = peer["median"] / own["median"]
         if min(peer["n"], own["n"]) < 2 or not own["q1"]:
-            return Ratio(value)
-        return Ratio(value, peer["q1"] / own["q3"], peer["q3"] / own["q1"])
+            return Ratio(peer, own, value)
+        return Ratio(peer, own, value, peer["q1"] / own["q3"], peer["q3"] / own["q1"])
 
     def all_ratios(self) -> dict[str, float]:
         """Return the ratio of each measured step, by `scenario/case/step/peer`."""

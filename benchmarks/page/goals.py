@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.results import CHANGELOG, HDFS, MEASURES, OURS, Ratio, Results
+from benchmarks.results import CHANGELOG, HDFS, OURS, Ratio, Results
 from benchmarks.scenarios import executors, large_store
 
 MISSED = "**missed**"
@@ -70,27 +70,11 @@ def _figure(results: Results, text: str) -> Any:
     return _FIGURES[name](results, *arguments.split("/"))
 
 
-class Speed(NamedTuple):
-    """A comparison with the quickest store of a kind: the ratio, and the medians of both."""
-
-    setting: str
-    peer: str
-    ratio: Ratio | None
-    theirs: Mapping[str, float] | None
-    own: Mapping[str, float] | None
-
-
-def speeds(results: Results) -> Iterator[Speed]:
-    """Yield the comparisons of the short page; those that were not measured have no ratio."""
+def speeds(results: Results) -> Iterator[tuple[str, str, Ratio | None]]:
+    """Yield the comparisons of the short page: setting, peer, and the ratio if it was measured."""
     for setting, _, _, text in _declared():
         if text.startswith("speed "):
-            *where, kind, ours, peers = text.removeprefix("speed ").split("/")
-            own, *times = (
-                results.step(*where).get(name, {}).get(kind, {}).get(MEASURES[kind][0])
-                for name in (ours, *_PEERS[peers])
-            )
-            theirs = min(filter(None, times), key=lambda time: time["median"], default=None)
-            yield Speed(setting, _PEERS[peers][0], _figure(results, text), theirs, own)
+            yield setting, _PEERS[text.rpartition("/")[2]][0], _figure(results, text)
 
 
 def _ratio(

@@ -204,24 +204,22 @@ def _waits(results: Results) -> str:
 
 
 def _against(results: Results, peer: str) -> Iterator[Row]:
-    for speed in goals.speeds(results):
-        if speed.peer == peer and speed.theirs and speed.own:
-            theirs, own = f"{spread(speed.theirs)} ms", f"{spread(speed.own)} ms"
-            yield {"": speed.setting, NAMES[peer]: theirs, "this store": own, "ratio": speed.ratio}
+    for setting, name, ratio in goals.speeds(results):
+        if name == peer and ratio:
+            theirs, own = f"{spread(ratio.theirs)} ms", f"{spread(ratio.own)} ms"
+            yield {"": setting, NAMES[peer]: theirs, "this store": own, "ratio": ratio}
 
 
 def _slower(results: Results) -> str:
     """Return a sentence that names every comparison in which a peer is quicker."""
     slower = [
-        f"{NAMES[speed.peer]} is quicker with {speed.setting} ({speed.ratio})"
-        for speed in goals.speeds(results)
-        if speed.ratio is not None and speed.ratio.value < 1
+        f"{NAMES[peer]} is quicker with {setting} ({ratio})"
+        for setting, peer, ratio in goals.speeds(results)
+        if ratio and ratio.value < 1
     ]
-    return (
-        f"Where another store is quicker: {'; '.join(slower)}."
-        if slower
-        else "No row of these tables has a quicker peer."
-    )
+    if slower:
+        return f"Where another store is quicker: {'; '.join(slower)}."
+    return "No row of these tables has a quicker peer."
 
 
 def _machines(results: Results) -> Iterator[Row]:

@@ -65,8 +65,8 @@ def draw_all(results: Results, directory: Path) -> dict[str, str]:
 def pictures(results: Results) -> dict[str, Picture]:
     """Return the pictures by name; those that the results have no figures for have no points."""
     ratios: dict[str, list[tuple[str, float]]] = {}
-    for speed in goals.speeds(results):
-        ratios.setdefault(speed.peer, []).append((speed.setting, speed.ratio.value if speed.ratio else 0))
+    for setting, peer, ratio in goals.speeds(results):
+        ratios.setdefault(peer, []).append((setting, ratio.value if ratio else 0))
     values = [value for points in ratios.values() for _, value in points if value]
     restores, stored = (
         _over_age(results, "restore", "total_ms"),
