@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from benchmarks.environment import s3_service
@@ -100,7 +99,7 @@ def _measured(results: Results, scenario: str, *figures: str, case: str = "") ->
     result = results.scenarios.get(scenario, {})
     for name, labels in result.get("cases", {"": result.get("queries", {})}).items():
         for label, subjects in labels.items() if case in ("", name) else ():
-            for subject, stats in subjects.items():
+            for subject, stats in subjects.items() if label != "empty" else ():
                 if all(figure in stats for figure in figures):
                     row = {"case": name, "label": label, "subject": subject, "store": NAMES[subject], **stats}
                     yield {
@@ -111,13 +110,14 @@ def _measured(results: Results, scenario: str, *figures: str, case: str = "") ->
                     }
 
 
-def _compared(results: Results, scenario: str, *, costs: bool = False) -> str:
-    """Return the tables of each case, the costs of its batches folded below them."""
+def _compared(results: Results, scenario: str, *costs: str) -> str:
+    """Return the tables of each case, with `costs` those of its batches folded below them."""
     cases = results.scenarios.get(scenario, {}).get("cases", {})
     texts = []
     for case in cases:
         head = f"### {case}\n\n" if len(cases) > 1 else ""
-        phases = costs and table(_measured(results, scenario, "batch", "segments", case=case), _COSTS)
+        rows = _measured(results, scenario, "batch", "segments", case=case) if costs else ()
+        phases = table(rows, _COSTS)
         summary = f"\n<details><summary>A batch by phase, CPU, bytes</summary>\n\n{phases}\n</details>\n"
         texts.append(head + _medians(results, scenario, case) + (summary if phases else ""))
     return "\n".join(texts)
@@ -196,7 +196,9 @@ def _processors(results: Results) -> Iterator[Row]:
 
 def _waits(results: Results) -> str:
     """Return the places where requests waited. Results without delayed clients of S3 are from `moto`."""
-    case = results.scenarios.get(services.SCENARIO, {}).get("specs", {}).get(services.S3_CASE, {})
+    if services.SCENARIO not in results.scenarios:
+        return ""
+    case = results.scenarios[services.SCENARIO].get("specs", {}).get(services.S3_CASE, {})
     if s3_service.DELAYED_REQUESTS in case.get("hadoop_conf", {}).values():
         return "before the clients of Hadoop's own mini cluster and of S3Proxy ask"
     of_hdfs = "before the client of Hadoop's own mini cluster asks"
@@ -257,52 +259,49 @@ def _failures(results: Results) -> str:
     return "\n".join(lines)
 
 
-PARTS: Mapping[str, Callable[[Results], str | Iterable[Row]]] = {
-    **{
-        name: partial(_compared, scenario=name)
-        for name in ("age", "growth", "recovery", "services", "storage")
-    },
-    **{name: partial(_compared, scenario=name, costs=True) for name in ("store", "hdfs")},
+def _look_ups(results: Results) -> Iterator[Row]:
+    for label in large_store.labels(results):
+        if (work := large_store.amplification(results, label)) is not None:
+            yield {"label": label, **asdict(work)}
+
+
+def _merges(results: Results) -> Iterator[Row]:
+    for kind, sizes in results.scenarios.get("merges", {}).get("kinds", {}).items():
+        for deltas, stats in sizes.items():
+            yield {"kind": kind, "deltas": deltas, **stats}
+
+
+def _engines(results: Results) -> Iterator[Row]:
+    for run in results.scenarios.get("engines", {}).get("engines", {}).get("runs", []):
+        yield {**run, "name": _ENGINES[run["form"]]}
+
+
+def _engines_load(results: Results) -> str:
+    load = results.scenarios.get("engines", {}).get("engines", {}).get("load")
+    return f"The load of the machine at the end was {load[0]:.1f}." if load else ""
+
+
+PARTS: Mapping[str, Callable[..., str | Iterable[Row]]] = {
+    "measured": _measured,
+    "compared": _compared,
+    "medians": _medians,
+    "against": _against,
+    "slower": _slower,
+    "look-ups": _look_ups,
+    "own-account": _own_account,
+    "waits": _waits,
+    "storage-costs": _storage,
+    "executors": _executors,
+    "vectorized": _functions,
+    "functions": _largest_functions,
+    "functions-size": lambda results: next((row["batch"] for row in _largest_functions(results)), ""),
+    "processors": _processors,
+    "engines": _engines,
+    "engines-load": _engines_load,
+    "merges": _merges,
     "machine": _machines,
     "versions": _versions,
     "options": _options,
     "failures": _failures,
-    "size": lambda results: _medians(results, large_store.SCENARIO, large_store.SCENARIO),
-    "look-ups": lambda results: (
-        {"label": label, **asdict(work)}
-        for label in large_store.labels(results)
-        if (work := large_store.amplification(results, label)) is not None
-    ),
-    "restore": lambda results: _medians(results, "restore", "restore"),
-    "restore-phases": lambda results: _measured(results, "restore", "restore"),
-    "restore-account": _own_account,
-    "waits": _waits,
-    "storage-costs": _storage,
-    "queries": lambda results: _measured(results, "queries", "durations_ms"),
-    "memory": lambda results: (
-        row for row in _measured(results, "memory", "memory") if row["label"] != "empty"
-    ),
-    "executors": _executors,
-    "vectorized": _functions,
-    "processors": _processors,
-    "engines-load": lambda results: (
-        f"{results.scenarios.get('engines', {}).get('engines', {}).get('load', [0])[0]:.1f}"
-    ),
-    "engines": lambda results: (
-        {**run, "name": _ENGINES[run["form"]]}
-        for run in results.scenarios.get("engines", {}).get("engines", {}).get("runs", [])
-    ),
-    "merges": lambda results: (
-        {"kind": kind, "deltas": deltas, **stats}
-        for kind, sizes in results.scenarios.get("merges", {}).get("kinds", {}).items()
-        for deltas, stats in sizes.items()
-    ),
-    "against-hdfs": lambda results: _against(results, HDFS),
-    "against-rocksdb": lambda results: _against(results, CHANGELOG[0]),
-    "slower": _slower,
-    "functions": _largest_functions,
-    "functions-groups": lambda results: next(
-        (f"{row['groups']:,}" for row in _largest_functions(results)), ""
-    ),
 }
-"""The parts of the pages by name; some are scenarios."""
+"""The parts of the pages by name. Templates give some of them arguments, the first of which is a scenario."""

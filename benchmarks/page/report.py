@@ -1,23 +1,24 @@
 """The pages of the benchmarks, made from result files alone.
 
 Prose, order and columns of a page are its template (`results_page.txt`, `goals_page.txt`, `short_page.txt`);
-`{name}` stands for a picture or for a part of `page_parts.PARTS`, and the table below it has its columns.
+`{name}` stands for a picture or, maybe with arguments, for a part of `page_parts.PARTS`. Two lines of a table
+below it are its columns.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.page import goals, plots
-from benchmarks.page.page_parts import PARTS, Row, table
+from benchmarks.page.page_parts import PARTS, table
 from benchmarks.results import Results
 
 RESULTS_PAGE = "benchmarks/RESULTS.md"
 GOALS_PAGE = "benchmarks/GOALS.md"
 SHORT_PAGE = "docs/benchmarks.md"
-_PART = re.compile(r"\{([\w-]+)\}(?:\n(\|.*\n\|.*))?")
+_PART = re.compile(r"\{([\w -]+)\}(?:\n(\|.*\n\|.*))?")
 
 
 def write(results: Results, root: Path, *, keep_earlier: bool = False) -> Path:
@@ -37,15 +38,13 @@ def write(results: Results, root: Path, *, keep_earlier: bool = False) -> Path:
     earlier, earlier_goals = (
         path.read_text(encoding="utf-8") if keep_earlier and path.exists() else "" for path in (details, aims)
     )
-    titles = plots.draw_all(results, root / "docs/images")
-    parts = {
-        name: made if isinstance(made := part(results), str) else list(made) for name, part in PARTS.items()
-    }
-    parts |= {name: f"![{title}](images/{name}.svg)" for name, title in titles.items()}
-    text = _filled("results_page", parts, _sections(earlier) if earlier else {}, {*results.scenarios})
+    drawn = plots.draw_all(results, root / "docs/images")
+    pictures = dict.fromkeys(plots.pictures(results), "")
+    pictures |= {name: f"![{title}](images/{name}.svg)" for name, title in drawn.items()}
+    text = _filled("results_page", results, pictures, _sections(earlier) if earlier else {})
     details.write_text(text.replace("](images/", "](../docs/images/"), encoding="utf-8")
     aims.write_text(_goals(results, earlier + earlier_goals), encoding="utf-8")
-    page.write_text(_filled("short_page", parts), encoding="utf-8")
+    page.write_text(_filled("short_page", results, pictures, {}), encoding="utf-8")
     return page
 
 
@@ -59,28 +58,29 @@ def _sections(page: str) -> dict[str, str]:
     return {section.split("\n")[0] if section.startswith("## ") else "": section for section in sections}
 
 
-def _filled(
-    template: str,
-    parts: Mapping[str, str | Iterable[Row]],
-    earlier: Mapping[str, str] | None = None,
-    measured: Iterable[str] = (),
-) -> str:
+def _filled(template: str, results: Results, pictures: Mapping[str, str], earlier: Mapping[str, str]) -> str:
     """Return a page without the sections whose parts are all empty.
 
     A section of a scenario that was not measured stays as the earlier page has it.
     """
 
     def part(match: re.Match[str]) -> str:
-        made = parts.get(match[1], "")
+        name, *arguments = match[1].split()
+        if name in pictures:
+            return pictures[name]
+        made = PARTS[name](results, *arguments)
         return (made if isinstance(made, str) else table(made, match[2] or "")).rstrip("\n")
 
-    page = []
+    page: list[str] = []
+    texts: dict[str, str] = {}
     for heading, section in _sections(_template(template)).items():
-        names = {match[1] for match in _PART.finditer(section)}
-        if earlier and names and not names & {*measured, "machine", "failures"}:
+        names = [match[1] for match in _PART.finditer(section)]
+        texts.update({match[1]: part(match) for match in _PART.finditer(section)})
+        words = {word for name in names for word in name.split()}
+        if earlier and names and not words & {*results.scenarios, "machine", "failures"}:
             page.append(earlier.get(heading, ""))
-        elif not names or any(parts.get(name) for name in names):
-            page.append(re.sub(r"\n{3,}", "\n\n", _PART.sub(part, section)))
+        elif not names or any(texts[name] for name in names):
+            page.append(re.sub(r"\n{3,}", "\n\n", _PART.sub(lambda match: texts[match[1]], section)))
     return "\n".join(section.rstrip("\n") + "\n" for section in page if section)
 
 
