@@ -165,6 +165,16 @@ def store_share(results: Results, query: str, subject: str) -> float | None:
     return float((operators["commitTimeMs"] + rows_ms + open_ms) / tasks_ms)
 
 
+def _of_each(results: Results, name: str, stores: str) -> float | None:
+    floor = executors.floor(results, OURS, int(stores))
+    figures = floor and {
+        "bytes": floor.total_bytes,
+        "threads": floor.threads,
+        "descriptors": floor.descriptors,
+    }
+    return figures and figures[name]
+
+
 _FIGURES: Mapping[str, Callable[..., Any]] = {
     "speed": _ratio,
     "ratio": _ratio,
@@ -176,7 +186,7 @@ _FIGURES: Mapping[str, Callable[..., Any]] = {
     "written": written_per_changed_byte,
     "cpu": cpu_seconds,
     "share": store_share,
-    "of_each": lambda results, name, count: getattr(executors.floor(results, OURS, int(count)), name, None),
+    "of_each": _of_each,
     "agent": lambda results, count: executors.agent_share(results, OURS, int(count)),
     "growth": lambda results, _: large_store.growth(results),
 }

@@ -13,7 +13,6 @@ from benchmarks.results import OURS, Results
 from benchmarks.scenarios.store_level import Extent, Run, Step, batches, case, load, short
 
 SCENARIO = "size"
-BUDGET = "a sixth of their bytes"
 BYTES_A_KEY = (1 << 30) / 50_000_000
 _MIN_BUDGET_MB = 16
 
