@@ -15,7 +15,7 @@ from benchmarks.results import CHANGELOG, HDFS, OURS, Ratio, Results
 from benchmarks.scenarios import executors, large_store
 
 MISSED = "**missed**"
-UNITS = {"GiB": 1 << 30, "MB": 1 << 20, "M": 1e6, "ms": 1e-3, "%": 0.01}
+UNITS = {"GiB": 1 << 30, "MB": 1 << 20, "M": 1e6, "%": 0.01}
 """The units of figures that are not in them already."""
 _PEERS = {"hdfs": (HDFS,), "changelog": CHANGELOG}
 _ROW = re.compile(r"(?m)^\| (.+) \| (.+) \| (.+) \| \{(.+)\} \|  \|$")
@@ -51,7 +51,7 @@ def _outcome(setting: str, against: str, aim: str, figure: Any) -> Outcome:
         return Outcome(setting, against, aim)
     number = value.value if isinstance(value, Ratio) else value
     limit, space, unit = re.findall(r"= ([\d.e+]+)( ?)([^\s\d)]*)", aim)[0]
-    number /= UNITS.get(unit, 1) if unit != "ms" else 1
+    number /= UNITS.get(unit, 1)
     is_least = aim.startswith(">=")
     over = float(limit) / number if is_least and number else number / float(limit)
     measured = text or (str(value) if isinstance(value, Ratio) else f"{number:.3g}{space}{unit}")
@@ -63,9 +63,9 @@ def _figure(results: Results, text: str) -> Any:
     for sign in (" : ", " - "):
         if sign in text:
             first, second = (_figure(results, part) for part in text.split(sign))
-            if first is None or not second:
+            if first is None or second is None:
                 return None
-            return first / second if sign == " : " else first - second
+            return first - second if sign == " - " else first / second if second else None
     name, _, arguments = text.partition(" ")
     return _FIGURES[name](results, *arguments.split("/"))
 

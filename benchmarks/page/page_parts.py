@@ -12,6 +12,7 @@ from benchmarks.results import CHANGELOG, HDFS, MEASURES, NAMES, OURS, ROCKSDB, 
 from benchmarks.scenarios import executors, large_store, services
 
 Row = Mapping[str, Any]
+_UNITS = {**goals.UNITS, "ms": 1e-3}
 _STORES = {"HDFS-backed": (HDFS,), "RocksDB": (ROCKSDB,), "RocksDB + changelog": CHANGELOG}
 _WHOLE, _LAZY = (OURS, "incremental-full", "incremental-1g"), "incremental-lazy"
 _COSTS = """\
@@ -74,9 +75,9 @@ def _cell(row: Row, path: str, form: str = "", unit: str = "") -> str:
     value: Any = row
     for name in path.split("."):
         value = value.get(name) if value else None
-    if value is None or unit not in goals.UNITS:
+    if value is None or unit not in _UNITS:
         return _text(value, form) + (unit if value is not None else "")
-    return format(value / goals.UNITS[unit], form)
+    return format(value / _UNITS[unit], form)
 
 
 def _text(value: Any, form: str = "") -> str:
