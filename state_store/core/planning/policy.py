@@ -316,7 +316,7 @@ class Policy:
     def _by_objective(self, chain: Chain, statistics: StoreStatistics) -> Due | None:
         """Return the cheapest merge that brings a restore within `restoreObjective`, or None.
 
-        An incremental merge saves the ingestion of deltas; a full checkpoint also saves duplicate bytes.
+        An incremental merge saves the files of deltas; a full checkpoint also saves duplicate bytes.
         Neither is made if it would not be enough. A full checkpoint uploads the whole state, so it must also
         save a good share of the bytes that it uploads. This bounds the cost of the objective. The price: the
         objective is missed by up to that share if the live state alone takes almost as long.
